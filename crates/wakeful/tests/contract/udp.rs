@@ -1,14 +1,22 @@
-//! UDP: connected and not, by hand, into a buffer's room, to groups.
+//! UDP: connected and not, by hand, into a buffer's room, to groups, and what errors of the network
+//! do to a loop.
 
+#![allow(unsafe_code)] // `IP_RECVERR`, which no crate here sets.
+
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdp};
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use wakeful::net::UdpSocket;
-use wakeful::spawn;
+use wakeful::readiness::{AsyncFd, Interest};
 use wakeful::task::yield_now;
+use wakeful::time::sleep;
+use wakeful::{LoopHandle, spawn};
 
 use crate::backend::Backend;
 use crate::support::{is_pending, soon};
@@ -25,6 +33,8 @@ on_every_backend! {
     members_of_a_group_hear_what_is_sent_to_it,
     options_are_what_they_were_set_to,
     a_socket_goes_back_to_std,
+    an_error_queue_that_nobody_reads_wakes_no_loop,
+    who_waits_beside_an_error_queue_gets_its_datagrams_and_does_not_spin,
 }
 
 const LOCALHOST: &str = "127.0.0.1:0";
@@ -307,5 +317,129 @@ fn a_socket_goes_back_to_std<B: Backend>() {
         let one = UdpSocket::from_std(one).unwrap();
         other.send(b"back").await.unwrap();
         assert_eq!(soon(one.recv(&mut [0; 8])).await.unwrap(), 4);
+    });
+}
+
+/// Has the kernel queue errors of the network on the socket, to be read by `MSG_ERRQUEUE`.
+fn queue_errors(socket: impl AsFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and the length are those of a value that lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_RECVERR,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// A socket with an error in its queue, and the address to send it something.
+async fn with_a_queued_error() -> (UdpSocket, SocketAddr) {
+    let (socket, addr) = bound().await;
+    queue_errors(&socket);
+    let nobody = bound().await.1;
+    socket.send_to(b"is anybody there", nobody).await.unwrap();
+    let refused = soon(socket.recv(&mut [0; 16])).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    (socket, addr)
+}
+
+/// How many turns the loop takes while it has nothing to do but a timer.
+async fn turns_of_an_idle_while() -> u64 {
+    let turns = || LoopHandle::current().metrics().turns;
+    let before = turns();
+    for _ in 0..5 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    turns() - before
+}
+
+/// Of the timers, and of what came late. A loop that spins takes thousands.
+const FEW: u64 = 50;
+
+fn an_error_queue_that_nobody_reads_wakes_no_loop<B: Backend>() {
+    B::block_on(async {
+        let (socket, addr) = bound().await;
+        queue_errors(&socket);
+        let nobody = bound().await.1;
+        socket.send_to(b"is anybody there", nobody).await.unwrap();
+        let turns = turns_of_an_idle_while().await;
+        assert!(turns < FEW, "{turns} turns with an error that nobody takes");
+        assert!(soon(socket.recv(&mut [0; 16])).await.is_err());
+        let turns = turns_of_an_idle_while().await;
+        assert!(turns < FEW, "{turns} turns with a queue that nobody reads");
+        let (sender, from) = bound().await;
+        sender.send_to(b"x", addr).await.unwrap();
+        assert_eq!(soon(socket.recv_from(&mut [0; 16])).await.unwrap(), (1, from));
+    });
+}
+
+fn who_waits_beside_an_error_queue_gets_its_datagrams_and_does_not_spin<B: Backend>() {
+    B::block_on(async {
+        let (socket, addr) = with_a_queued_error().await;
+        let socket = Rc::new(socket);
+        let (watched, watched_addr) = with_a_queued_error().await;
+        let watched = AsyncFd::new(watched.into_std()).unwrap();
+        let received = Rc::new(Cell::new(0));
+        let count = {
+            let received = received.clone();
+            move || received.set(received.get() + 1)
+        };
+        let by_recv = spawn({
+            let (socket, count) = (socket.clone(), count.clone());
+            async move {
+                loop {
+                    socket.recv(&mut [0; 16]).await.unwrap();
+                    count();
+                }
+            }
+        });
+        let attempts = Rc::new(Cell::new(0));
+        let attempt = {
+            let attempts = attempts.clone();
+            move || attempts.set(attempts.get() + 1)
+        };
+        let by_own_calls = spawn({
+            let (socket, count, attempt) = (socket.clone(), count.clone(), attempt.clone());
+            let receive = move |socket: &UdpSocket| {
+                attempt();
+                Ok(rustix::net::recv(socket, &mut [0; 16], rustix::net::RecvFlags::empty())?)
+            };
+            async move {
+                loop {
+                    socket.async_io(Interest::READABLE, || receive(&socket)).await.unwrap();
+                    count();
+                }
+            }
+        });
+        let by_guard = spawn(async move {
+            loop {
+                let mut guard = watched.readable().await.unwrap();
+                attempt();
+                if let Ok(result) = guard.try_io(|socket| socket.recv(&mut [0; 16])) {
+                    result.unwrap();
+                    count();
+                }
+            }
+        });
+        let turns = turns_of_an_idle_while().await;
+        assert!(turns < FEW, "{turns} turns beside a queue that nobody reads");
+        assert!(attempts.get() < FEW, "{} attempts beside it", attempts.get());
+
+        let (sender, _) = bound().await;
+        for number in 1..=20 {
+            sender.send_to(b"x", addr).await.unwrap();
+            sender.send_to(b"x", watched_addr).await.unwrap();
+            let both = async {
+                while received.get() < 2 * number {
+                    yield_now().await;
+                }
+            };
+            soon(both).await;
+        }
+        drop((by_recv, by_own_calls, by_guard));
     });
 }
