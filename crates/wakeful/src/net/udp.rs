@@ -1,6 +1,11 @@
 mod attempts;
+#[cfg(feature = "quinn-udp")]
+mod batch;
 mod options;
 mod poll;
+
+#[cfg(feature = "quinn-udp")]
+pub use self::batch::BatchUdpSocket;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,6 +34,9 @@ use crate::task::{consume_budget, coop};
 /// Unconnected, a socket takes datagrams from everybody, and each that is sent names its receiver.
 /// [`connect`](Self::connect) fixes one peer. Then an answer of the network that a datagram reached
 /// nobody (`ECONNREFUSED`) is the error of the next operation, whichever that is.
+///
+/// QUIC and other protocols that move many datagrams at once, with ECN marks and the address that
+/// each was sent to, use a `BatchUdpSocket` (feature `quinn-udp`).
 ///
 /// ```
 /// use wakeful::net::UdpSocket;

@@ -60,3 +60,5 @@ mod threads;
 mod timer_handlers;
 mod timers;
 mod udp;
+#[cfg(feature = "quinn-udp")]
+mod udp_batches;
