@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_type;
 
 use super::interest::{Interest, Ready};
 use super::readiness::Sight;
@@ -116,7 +117,7 @@ impl<T: AsFd> Registered<T> {
             source.write_ready.clear_seen(sight);
         }
         if let Some(sight) = priority.filter(|_| interest.is_priority())
-            && !self.now(Direction::Read).is_closed
+            && !self.now(Direction::Read).has_ended
         {
             source.priority_ready.clear_seen(sight);
         }
@@ -134,14 +135,20 @@ impl<T: AsFd> Registered<T> {
         }
         let mut fds = [PollFd::new(self.io(), asked)];
         if rustix::event::poll(&mut fds, Some(&Timespec::default())).is_err() {
-            return Now { is_closed: true, stays_ready: true };
+            return Now { is_closed: true, has_ended: true, stays_ready: true };
         }
         let found = fds[0].revents();
-        // An error alone: of a pipe whose reader is gone.
-        let is_closed =
-            found.intersects(PollFlags::HUP | PollFlags::RDHUP) || found == PollFlags::ERR;
+        let has_ended = found.intersects(PollFlags::HUP | PollFlags::RDHUP);
+        let is_error_alone = found == PollFlags::ERR;
+        let is_closed = has_ended || is_error_alone;
         told.set(is_closed);
-        Now { is_closed, stays_ready: is_closed || found.intersects(asked) }
+        // An error alone stays where there is nothing to take it from: a pipe whose reader is gone.
+        // A socket's passes. It is also the mark of an error queue that nobody reads, and then
+        // operations block all the same.
+        let stays_ready = has_ended
+            || found.intersects(asked)
+            || (is_error_alone && socket_type(self.io()).is_err());
+        Now { is_closed, has_ended, stays_ready }
     }
 
     /// As [`attempt`](Self::attempt), for an operation of the user's.
@@ -166,7 +173,7 @@ impl<T: AsFd> Registered<T> {
             if write && !self.now(Direction::Write).stays_ready {
                 source.write_ready.clear();
             }
-            if interest.is_priority() && !self.now(Direction::Read).is_closed {
+            if interest.is_priority() && !self.now(Direction::Read).has_ended {
                 source.priority_ready.clear();
             }
         }
@@ -198,8 +205,10 @@ impl<T: AsFd> Registered<T> {
 /// See [`Registered::now`].
 #[derive(Clone, Copy, Default)]
 struct Now {
+    /// It has ended, or there is an error.
     is_closed: bool,
-    /// An operation would return at once.
+    has_ended: bool,
+    /// An operation would return at once, also one behind another that would block.
     stays_ready: bool,
 }
 

@@ -73,8 +73,14 @@ pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use self::stream::Stream;
 pub use self::tcp::{TcpListener, TcpStream};
+#[cfg(feature = "quinn-udp")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn-udp")))]
+pub use self::udp::BatchUdpSocket;
 pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
+#[cfg(feature = "quinn-udp")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn-udp")))]
+pub use quinn_udp;
 
 pub(crate) use self::byte_stream::ByteStream;
 pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};

@@ -1,8 +1,18 @@
+mod attempts;
+#[cfg(feature = "quinn-udp")]
+mod batch;
+mod options;
+mod poll;
+
+#[cfg(feature = "quinn-udp")]
+pub use self::batch::BatchUdpSocket;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
+use rustix::buffer::{Buffer, spare_capacity};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
 use socket2::SockRef;
@@ -20,6 +30,13 @@ use crate::task::{consume_budget, coop};
 ///
 /// All operations are *cancel-safe*: one that has not returned has sent or taken no datagram.
 /// Options that have no method here are set through [`AsFd`], for example with the `socket2` crate.
+///
+/// Unconnected, a socket takes datagrams from everybody, and each that is sent names its receiver.
+/// [`connect`](Self::connect) fixes one peer. Then an answer of the network that a datagram reached
+/// nobody (`ECONNREFUSED`) is the error of the next operation, whichever that is.
+///
+/// QUIC and other protocols that move many datagrams at once, with ECN marks and the address that
+/// each was sent to, use a `BatchUdpSocket` (feature `quinn-udp`).
 ///
 /// ```
 /// use wakeful::net::UdpSocket;
@@ -75,6 +92,12 @@ impl UdpSocket {
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket: super::register(socket.into())? })
+    }
+
+    /// Takes the socket off the loop. It stays in non-blocking mode.
+    #[must_use]
+    pub fn into_std(self) -> std::net::UdpSocket {
+        self.socket.into_inner().into()
     }
 
     /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send)
@@ -134,6 +157,33 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
+    /// Receives a datagram from the connected peer, and appends it to `buf`, within the room that
+    /// `buf` has: `buf.reserve(…)` comes before. What does not fit is lost. Nothing is zeroed.
+    ///
+    /// ```
+    /// use wakeful::net::UdpSocket;
+    ///
+    /// async fn next(socket: &UdpSocket, datagrams: &mut Vec<u8>) -> std::io::Result<usize> {
+    ///     datagrams.reserve(1500);
+    ///     socket.recv_buf(datagrams).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. The kernel's.
+    pub async fn recv_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.receive_into(buf).await.map(|(length, _)| length)
+    }
+
+    /// As [`recv_buf`](Self::recv_buf), and says who sent it.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_buf_from(&self, buf: &mut Vec<u8>) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.receive_into(buf).await?;
+        Ok((length, from?))
+    }
+
     /// Receives a datagram without taking it.
     ///
     /// # Errors
@@ -151,56 +201,23 @@ impl UdpSocket {
         self.receive(buf, RecvFlags::PEEK).await.map(|(length, _)| length)
     }
 
+    /// Waits for a datagram, and says who sent it. The datagram stays.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
+        self.receive(&mut [], RecvFlags::PEEK).await?.1
+    }
+
     async fn receive(&self, buf: &mut [u8], flags: RecvFlags) -> io::Result<Datagram> {
-        super::shared(&self.socket, Direction::Read, |fd| receive(fd, buf, flags)).await.map(from)
+        let receive = |fd: &_| receive(fd, &mut *buf, flags);
+        super::shared(&self.socket, Direction::Read, receive).await.map(from)
     }
 
-    /// Sends a datagram to the connected peer, and does not wait.
-    ///
-    /// # Errors
-    /// `WouldBlock`: the socket's buffer has no room now. As for [`send`](Self::send).
-    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
-        let flags = SendFlags::NOSIGNAL;
-        self.socket.attempt(Direction::Write, |fd| rustix::net::send(fd, buf, flags))
-    }
-
-    /// Sends a datagram to `addr`, and does not wait.
-    ///
-    /// # Errors
-    /// As for [`try_send`](Self::try_send).
-    pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
-        let flags = SendFlags::NOSIGNAL;
-        self.socket.attempt(Direction::Write, |fd| rustix::net::sendto(fd, buf, flags, &addr))
-    }
-
-    /// Receives a datagram from the connected peer, if there is one.
-    ///
-    /// # Errors
-    /// `WouldBlock`: there is none. The kernel's.
-    pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_receive(buf, RecvFlags::empty()).map(|(length, _)| length)
-    }
-
-    /// Receives a datagram, if there is one, and says who sent it.
-    ///
-    /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
-    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, from) = self.try_receive(buf, RecvFlags::empty())?;
-        Ok((length, from?))
-    }
-
-    /// Receives a datagram without taking it, if there is one.
-    ///
-    /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
-    pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, from) = self.try_receive(buf, RecvFlags::PEEK)?;
-        Ok((length, from?))
-    }
-
-    fn try_receive(&self, buf: &mut [u8], flags: RecvFlags) -> io::Result<Datagram> {
-        self.socket.attempt(Direction::Read, |fd| receive(fd, buf, flags)).map(from)
+    async fn receive_into(&self, buf: &mut Vec<u8>) -> io::Result<Datagram> {
+        has_room(buf)?;
+        let receive = |fd: &_| receive(fd, spare_capacity(buf), RecvFlags::empty());
+        super::shared(&self.socket, Direction::Read, receive).await.map(from)
     }
 
     fn socket(&self) -> &Registered<OwnedFd> {
@@ -225,12 +242,13 @@ impl UdpSocket {
         addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
     }
 
-    /// `SO_BROADCAST`: may datagrams go to broadcast addresses?
+    /// The connected peer's address.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
-        SockRef::from(self.socket.io()).set_broadcast(broadcast)
+    /// `ENOTCONN`: there is none. The kernel's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let addr = SockRef::from(self.socket.io()).peer_addr()?;
+        addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
     }
 }
 
@@ -239,11 +257,19 @@ type Datagram = (usize, io::Result<SocketAddr>);
 
 fn receive(
     fd: &OwnedFd,
-    buf: &mut [u8],
+    buf: impl Buffer<u8, Output = usize>,
     flags: RecvFlags,
 ) -> Result<(usize, Option<SocketAddrAny>), Errno> {
-    let (length, _, from) = rustix::net::recvfrom(fd, &mut *buf, flags)?;
-    Ok((length.min(buf.len()), from))
+    let (length, _, from) = rustix::net::recvfrom(fd, buf, flags)?;
+    Ok((length, from))
+}
+
+fn has_room(buf: &Vec<u8>) -> io::Result<()> {
+    if buf.len() < buf.capacity() {
+        return Ok(());
+    }
+    let why = "the buffer has no room for a datagram: reserve as much as the longest one needs";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 fn from((length, from): (usize, Option<SocketAddrAny>)) -> Datagram {

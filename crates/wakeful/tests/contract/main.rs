@@ -49,6 +49,11 @@ mod panics;
 mod paused_clock;
 mod per_loop;
 mod priority;
+#[cfg(feature = "quinn-udp")]
+mod quic;
+#[cfg(feature = "quinn-udp")]
+#[path = "../../examples/quinn/runtime.rs"]
+mod quinn_runtime;
 mod readiness;
 mod ready_sockets;
 mod shutdown;
@@ -59,3 +64,6 @@ mod tasks;
 mod threads;
 mod timer_handlers;
 mod timers;
+mod udp;
+#[cfg(feature = "quinn-udp")]
+mod udp_batches;

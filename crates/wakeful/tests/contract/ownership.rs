@@ -35,6 +35,11 @@ fn what_belongs_to_a_loop_is_neither_send_nor_sync<B: Backend>() {
     is_not!(Sync: TcpStream, TcpListener, UnixStream, UnixListener, UdpSocket, Stream);
     is_not!(Send: OwnedReadHalf, OwnedWriteHalf, Listener, Draining, EventLoop, Hook, Signals);
     is_not!(Sync: OwnedReadHalf, OwnedWriteHalf, Listener, Draining, EventLoop, Hook, Signals);
+    #[cfg(feature = "quinn-udp")]
+    {
+        is_not!(Send: wakeful::net::BatchUdpSocket);
+        is_not!(Sync: wakeful::net::BatchUdpSocket);
+    }
 }
 
 fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {

@@ -1,0 +1,244 @@
+//! Many datagrams by one system call, through the crate `quinn-udp`.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
+
+use super::UdpSocket;
+use crate::driver::interest::{Interest, Ready};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::net::ready_methods::ready_methods;
+use crate::net::shared;
+use crate::priority::Priority;
+use crate::readiness::Wait;
+use crate::task::{consume_budget, coop};
+
+/// A UDP socket for QUIC, and for whatever else moves many datagrams at once: with ECN marks, with
+/// the address that each datagram was sent to, and never in fragments.
+///
+/// * [`send`](Self::send) takes a [`Transmit`]: one buffer that the kernel, or the network card,
+///   cuts into datagrams of one size (GSO, `UDP_SEGMENT`).
+/// * [`recv`](Self::recv) takes several buffers (`recvmmsg`), and fills each with one datagram or
+///   with several of one sender and of one size (GRO, `UDP_GRO`); [`RecvMeta::stride`] says how
+///   long each is.
+///
+/// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
+/// `examples/quinn` in wakeful's repository runs `quinn` on this socket.
+///
+/// All operations are *cancel-safe*: one that has not returned has sent or taken nothing.
+///
+/// ```
+/// use std::io::IoSliceMut;
+/// use wakeful::net::quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
+/// use wakeful::net::{BatchUdpSocket, UdpSocket};
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let one = BatchUdpSocket::new(UdpSocket::bind("127.0.0.1:0").await?)?;
+///     let other = BatchUdpSocket::new(UdpSocket::bind("127.0.0.1:0").await?)?;
+///
+///     one.send(&Transmit {
+///         destination: other.local_addr()?,
+///         ecn: Some(EcnCodepoint::Ect0),
+///         contents: b"hello",
+///         segment_size: None,
+///         src_ip: None,
+///     })
+///     .await?;
+///
+///     let mut buf = vec![0; 1500 * other.max_receive_segments()];
+///     let mut meta = [RecvMeta::default()];
+///     let filled = other.recv(&mut [IoSliceMut::new(&mut buf)], &mut meta).await?;
+///     assert_eq!((filled, meta[0].addr), (1, one.local_addr()?));
+///     assert_eq!(meta[0].ecn, Some(EcnCodepoint::Ect0));
+///     for datagram in buf[..meta[0].len].chunks(meta[0].stride) {
+///         assert_eq!(datagram, b"hello");
+///     }
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread. A library that asks for a socket that
+/// is both, as `quinn` does, gets it in a [`LoopBound`](crate::LoopBound): on another thread that
+/// returns `None`, and a drop there is sent home.
+#[derive(Debug)]
+pub struct BatchUdpSocket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+ready_methods!(BatchUdpSocket);
+
+impl BatchUdpSocket {
+    /// Sets the options that batches need (`IP_PKTINFO`, `IP_RECVTOS`, `UDP_GRO`,
+    /// `IP_MTU_DISCOVER`, and those of IPv6). From then on the socket has no plain `recv`, which
+    /// would return several datagrams as if they were one. Bind it, connect it and set its other
+    /// options before.
+    ///
+    /// # Errors
+    /// The kernel's. The socket is closed.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self { socket, state })
+    }
+
+    /// Sends `transmit`, all of it. It is one datagram, or up to
+    /// [`max_transmit_segments`](Self::max_transmit_segments) of `segment_size` bytes (the last one
+    /// may be shorter). Several tasks may send at once.
+    ///
+    /// # Errors
+    /// The kernel's: `EMSGSIZE` for datagrams that are longer than the path takes. A protocol that
+    /// sends again what was lost may take any error for a loss, as QUIC does. `EIO` and `EINVAL`
+    /// may be the answer of a card or of a kernel that does not cut:
+    /// [`max_transmit_segments`](Self::max_transmit_segments) is 1 from then on.
+    pub async fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        shared(self.socket(), Direction::Write, |fd| send(&self.state, fd, transmit)).await
+    }
+
+    /// As [`send`](Self::send), and does not wait.
+    ///
+    /// # Errors
+    /// As there; `WouldBlock`: the socket's buffer has no room now, and nothing was sent.
+    pub fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.socket().attempt(Direction::Write, |fd| send(&self.state, fd, transmit))
+    }
+
+    /// As [`send`](Self::send), for a future written by hand. One task sends so at a time: only the
+    /// one that asked last is woken. (Any number may wait in [`send`](Self::send) and
+    /// [`writable`](Self::writable) beside it.)
+    ///
+    /// # Errors
+    /// As there; the loop has ended.
+    pub fn poll_send(&self, cx: &mut Context<'_>, transmit: &Transmit<'_>) -> Poll<io::Result<()>> {
+        let state = &self.state;
+        self.socket.poll_alone(Direction::Write, cx, |fd| send(state, fd, transmit))
+    }
+
+    /// Receives into as many of `bufs` as there is something for, and returns how many that are.
+    /// `meta` says for each what it has. What does not fit a buffer is lost: one has room for all
+    /// that the kernel may join if it is as long as the longest datagram, times
+    /// [`max_receive_segments`](Self::max_receive_segments). Several tasks may wait at once.
+    ///
+    /// At most [`BATCH_SIZE`](quinn_udp::BATCH_SIZE) buffers are filled, and no more than `meta` is
+    /// long. With no buffer it returns 0 at once.
+    ///
+    /// # Errors
+    /// The kernel's: `ECONNREFUSED` on a connected socket, for an earlier datagram that nobody
+    /// took.
+    pub async fn recv(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> io::Result<usize> {
+        shared(self.socket(), Direction::Read, |fd| receive(&self.state, fd, bufs, meta)).await
+    }
+
+    /// As [`recv`](Self::recv), and does not wait.
+    ///
+    /// # Errors
+    /// As there; `WouldBlock`: there is nothing.
+    pub fn try_recv(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> io::Result<usize> {
+        self.socket().attempt(Direction::Read, |fd| receive(&self.state, fd, bufs, meta))
+    }
+
+    /// As [`recv`](Self::recv), for a future written by hand. One task receives so at a time: only
+    /// the one that asked last is woken. (Any number may wait in [`recv`](Self::recv) and
+    /// [`readable`](Self::readable) beside it.)
+    ///
+    /// # Errors
+    /// As there; the loop has ended.
+    pub fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let state = &self.state;
+        self.socket.poll_alone(Direction::Read, cx, |fd| receive(state, fd, bufs, meta))
+    }
+
+    /// Returns how many datagrams a [`Transmit`] may be cut into; 1 where nothing cuts.
+    #[must_use]
+    pub fn max_transmit_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// Returns how many datagrams the kernel may join in one buffer; 1 where it joins none.
+    #[must_use]
+    pub fn max_receive_segments(&self) -> usize {
+        self.state.gro_segments()
+    }
+
+    /// May datagrams be sent in fragments, because the system cannot forbid it?
+    #[must_use]
+    pub fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The connected peer's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN`: there is none. The kernel's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    /// What is ready on a high socket is seen in the next turn, before anything else. See
+    /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.socket.set_priority(priority)
+    }
+
+    fn socket(&self) -> &Registered<OwnedFd> {
+        self.socket.socket()
+    }
+}
+
+fn send(state: &UdpSocketState, fd: &OwnedFd, transmit: &Transmit<'_>) -> Result<(), Errno> {
+    state.try_send(UdpSockRef::from(fd), transmit).map_err(|error| errno(&error))
+}
+
+fn receive(
+    state: &UdpSocketState,
+    fd: &OwnedFd,
+    bufs: &mut [IoSliceMut<'_>],
+    meta: &mut [RecvMeta],
+) -> Result<usize, Errno> {
+    let count = bufs.len().min(meta.len());
+    if count == 0 {
+        return Ok(0);
+    }
+    state.recv(UdpSockRef::from(fd), &mut bufs[..count], meta).map_err(|error| errno(&error))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+impl AsFd for BatchUdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,126 @@
+//! For futures written by hand. One task at a time in each direction.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::{Datagram, UdpSocket, from, receive};
+use crate::driver::source::Direction;
+use crate::task::coop;
+
+impl UdpSocket {
+    /// As [`send`](Self::send), for a future written by hand. One task sends so at a time: only the
+    /// one that asked last is woken. (Any number may wait in [`send`](Self::send) and
+    /// [`writable`](Self::writable) beside it.)
+    ///
+    /// # Errors
+    /// As there; the loop has ended.
+    pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let flags = SendFlags::NOSIGNAL;
+        self.poll_alone(Direction::Write, cx, |fd| rustix::net::send(fd, buf, flags))
+    }
+
+    /// As [`poll_send`](Self::poll_send), to `addr`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+        addr: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        let flags = SendFlags::NOSIGNAL;
+        self.poll_alone(Direction::Write, cx, |fd| rustix::net::sendto(fd, buf, flags, &addr))
+    }
+
+    /// As [`recv`](Self::recv), for a future written by hand. One task receives so at a time: only
+    /// the one that asked last is woken. (Any number may wait in [`recv`](Self::recv) and
+    /// [`readable`](Self::readable) beside it.)
+    ///
+    /// # Errors
+    /// The kernel's; the loop has ended.
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let received = self.poll_receive(cx, buf, RecvFlags::empty());
+        received.map_ok(|(length, _)| length)
+    }
+
+    /// As [`poll_recv`](Self::poll_recv), and says who sent it.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    /// use wakeful::net::UdpSocket;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let one = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let other = UdpSocket::bind("127.0.0.1:0").await?;
+    ///     let to = other.local_addr()?;
+    ///     poll_fn(|cx| one.poll_send_to(cx, b"hello", to)).await?;
+    ///     let mut buf = [0; 16];
+    ///     let (length, from) = poll_fn(|cx| other.poll_recv_from(cx, &mut buf)).await?;
+    ///     assert_eq!((&buf[..length], from), (&b"hello"[..], one.local_addr()?));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let (length, from) = ready!(self.poll_receive(cx, buf, RecvFlags::empty()))?;
+        Poll::Ready(from.map(|from| (length, from)))
+    }
+
+    /// As [`poll_recv_from`](Self::poll_recv_from), without taking the datagram.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_peek_from(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let (length, from) = ready!(self.poll_receive(cx, buf, RecvFlags::PEEK))?;
+        Poll::Ready(from.map(|from| (length, from)))
+    }
+
+    /// As [`peek_sender`](Self::peek_sender), for a future written by hand, as
+    /// [`poll_recv`](Self::poll_recv) says.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_peek_sender(&self, cx: &mut Context<'_>) -> Poll<io::Result<SocketAddr>> {
+        Poll::Ready(ready!(self.poll_receive(cx, &mut [], RecvFlags::PEEK))?.1)
+    }
+
+    fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+        flags: RecvFlags,
+    ) -> Poll<io::Result<Datagram>> {
+        let receive = |fd: &_| receive(fd, &mut *buf, flags);
+        self.poll_alone(Direction::Read, cx, receive).map_ok(from)
+    }
+
+    pub(super) fn poll_alone<R>(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
+    ) -> Poll<io::Result<R>> {
+        ready!(coop::poll_proceed(cx));
+        let done = ready!(self.socket.poll_io(direction, cx, operation));
+        coop::made_progress();
+        Poll::Ready(done)
+    }
+}
