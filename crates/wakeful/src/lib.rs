@@ -99,7 +99,8 @@ pub mod tokio;
 
 pub use event_loop::{
     EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, PostAndWaitError, SendError,
-    after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn, spawn_with,
+    TryCurrentError, after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 pub use idle::{IdlePolicy, UnknownIdlePolicy};

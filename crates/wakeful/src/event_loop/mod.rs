@@ -39,7 +39,8 @@ pub use self::builder::EventLoopBuilder;
 pub use self::callbacks::Hook;
 pub use self::current::name_slow_work;
 pub use self::functions::{
-    after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn, spawn_with,
+    TryCurrentError, after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use self::handle::{LoopHandle, PanicPayload, PostAndWaitError, SendError};
 pub use self::value::EventLoop;

@@ -8,6 +8,8 @@
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 
+#[allow(unsafe_code)]
+mod abort_handle;
 mod blocking;
 #[allow(unsafe_code)]
 mod closure;
@@ -17,6 +19,7 @@ mod header;
 mod held_back;
 #[cfg(feature = "tokio")]
 mod hosted;
+mod id;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;
@@ -33,6 +36,7 @@ mod raw;
 mod ready;
 #[allow(unsafe_code)]
 mod registration;
+mod running;
 mod safe_waker;
 #[cfg(debug_assertions)]
 mod shuffle;
@@ -43,12 +47,15 @@ mod state;
 mod waker;
 mod yield_now;
 
+pub use self::abort_handle::AbortHandle;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::coop::consume_budget;
 #[doc(hidden)]
 pub use self::held_back::{Locking, hold_back_wakers};
+pub use self::id::Id;
 pub use self::join::JoinHandle;
 pub use self::join_error::JoinError;
+pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
 pub use self::yield_now::{YieldNow, yield_now};

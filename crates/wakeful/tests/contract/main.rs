@@ -55,6 +55,7 @@ mod shutdown;
 mod sockets;
 mod starvation;
 mod streams;
+mod task_handles;
 mod tasks;
 mod threads;
 mod timer_handlers;
