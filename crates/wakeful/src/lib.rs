@@ -61,7 +61,7 @@
 //! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite)
 //! for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
 //! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
-//! and `examples/select.rs`.
+//! and `examples/select.rs`, and `examples/join_set.rs` for both with a set of tasks.
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]

@@ -5,7 +5,8 @@
 //! consists of. [`turn`] has the phases of a turn, [`wait`] the first of them, [`may_park`] the one
 //! predicate that lets a loop sleep, [`clock`] the time that its timers go by, [`callbacks`] the
 //! work without a task, [`current`] the loop of this thread, [`loop_values`] what each
-//! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`end`] what
+//! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`join_set`]
+//! how a set of tasks spawns there, [`end`] what
 //! happens when it is dropped.
 
 mod arrivals;
@@ -23,6 +24,7 @@ mod guest_clock;
 mod guest_idle;
 mod handle;
 mod inner;
+mod join_set;
 mod loop_values;
 mod may_park;
 #[cfg(feature = "test-util")]

@@ -9,7 +9,8 @@ use super::waker::abort;
 
 /// Ends a task, without the right to its output.
 ///
-/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle) returns one. Dropping it has no effect on the task. The
+/// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle) and
+/// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. The
 /// task's future and output are dropped as they would be without it; the memory of the task is
 /// freed with the last of its handles and wakers.
 ///

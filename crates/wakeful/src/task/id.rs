@@ -12,7 +12,7 @@ use super::header::Header;
 /// Tells a task from every other one of the process.
 ///
 /// No other task has this id while the task runs, or while a [`JoinHandle`](super::JoinHandle), an
-/// [`AbortHandle`](super::AbortHandle) or a
+/// [`AbortHandle`](super::AbortHandle), a [`JoinSet`](super::JoinSet) or a
 /// [`Waker`](std::task::Waker) refers to it. After that a new task may have the same id. Ids are
 /// not in the order of the spawns.
 ///

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::abort_handle::AbortHandle;
 use super::coop;
@@ -91,6 +91,23 @@ impl<T> JoinHandle<T> {
     #[must_use]
     pub fn id(&self) -> Id {
         Id::of(self.header)
+    }
+
+    /// Has `waker` woken when the task has finished, or now if it has. It takes the place of the
+    /// one that awaits the handle.
+    pub(super) fn when_finished(&self, waker: &Waker) {
+        // `register` would drop the old waker while it holds its lock.
+        panics::discard(self.header().joiner.take());
+        register(&self.header().joiner, waker);
+        if self.is_finished() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The output of a task that has finished.
+    pub(super) fn into_output(self) -> Result<T, JoinError> {
+        assert!(self.is_finished(), "only a task that has finished has an output");
+        self.take().expect("nobody has taken the output")
     }
 
     fn take(&self) -> Option<Result<T, JoinError>> {

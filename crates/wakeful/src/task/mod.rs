@@ -15,6 +15,8 @@ mod blocking;
 mod closure;
 pub(crate) mod coop;
 #[allow(unsafe_code)]
+mod finished;
+#[allow(unsafe_code)]
 mod header;
 mod held_back;
 #[cfg(feature = "tokio")]
@@ -23,6 +25,7 @@ mod id;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;
+mod join_set;
 pub(crate) mod late;
 #[allow(unsafe_code)]
 mod lazy;
@@ -55,6 +58,7 @@ pub use self::held_back::{Locking, hold_back_wakers};
 pub use self::id::Id;
 pub use self::join::JoinHandle;
 pub use self::join_error::JoinError;
+pub use self::join_set::JoinSet;
 pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;

@@ -15,7 +15,7 @@ use crate::metrics::Counters;
 use crate::priority::Priority;
 use crate::task::header::Header;
 use crate::task::local::Local;
-use crate::task::{JoinError, JoinHandle, Queue, spawn_remote, try_id};
+use crate::task::{JoinError, JoinHandle, JoinSet, Queue, spawn_remote, try_id};
 
 /// What an event loop has for its tasks.
 struct Tasks {
@@ -361,4 +361,22 @@ fn the_running_task_is_known_while_it_runs_and_while_it_is_dropped() {
     drop(tasks);
     assert_eq!((dropped.get(), try_id()), (2, None));
     drop((aborted, left));
+}
+
+#[test]
+fn a_set_joins_tasks_that_end_by_themselves_by_an_abort_and_at_the_loop_s_end() {
+    let tasks = Tasks::new();
+    let mut set = JoinSet::new();
+    set.insert(tasks.spawn(async { 1 }));
+    let aborted = set.insert(tasks.spawn(pending()));
+    let left = set.insert(tasks.spawn(pending()));
+    tasks.run();
+    aborted.abort();
+    tasks.run();
+    assert_eq!(set.try_join_next().unwrap().unwrap(), 1);
+    assert_eq!(set.try_join_next_with_id().unwrap().0, aborted.id());
+    assert!(set.try_join_next().is_none());
+    drop(tasks);
+    let (id, outcome) = thread::spawn(move || set.try_join_next_with_id()).join().unwrap().unwrap();
+    assert!(id == left.id() && outcome.unwrap_err().is_cancelled());
 }
