@@ -47,6 +47,8 @@ mod shuffle;
 mod spawn;
 mod state;
 #[allow(unsafe_code)]
+mod task_local;
+#[allow(unsafe_code)]
 mod waker;
 mod yield_now;
 
@@ -62,6 +64,7 @@ pub use self::join_set::JoinSet;
 pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
+pub use self::task_local::{AccessError, LocalKey, TaskLocalFuture, TaskLocalSlot};
 pub use self::yield_now::{YieldNow, yield_now};
 
 #[cfg(feature = "test-util")]

@@ -57,6 +57,7 @@ mod sockets;
 mod starvation;
 mod streams;
 mod task_handles;
+mod task_locals;
 mod tasks;
 mod threads;
 mod timer_handlers;
