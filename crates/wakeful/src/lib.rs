@@ -62,6 +62,11 @@
 //! for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
 //! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
 //! and `examples/select.rs`, and `examples/join_set.rs` for both with a set of tasks.
+//!
+//! None of these crates knows of the loop's cooperative budget. A task that awaits a channel which
+//! is never empty, or a lock which is always free, is never pending, and holds the loop for as long
+//! as that goes on. Wrap the await in [`task::budgeted`], as `budgeted(receiver.recv()).await`, or
+//! the stream in [`task::budgeted_stream`]: then the task gives way after 128 messages.
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]

@@ -11,6 +11,7 @@
 #[allow(unsafe_code)]
 mod abort_handle;
 mod blocking;
+mod budgeted;
 #[allow(unsafe_code)]
 mod closure;
 pub(crate) mod coop;
@@ -54,7 +55,8 @@ mod yield_now;
 
 pub use self::abort_handle::AbortHandle;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
-pub use self::coop::consume_budget;
+pub use self::budgeted::{Budgeted, BudgetedStream, budgeted, budgeted_stream};
+pub use self::coop::{consume_budget, has_budget_remaining};
 #[doc(hidden)]
 pub use self::held_back::{Locking, hold_back_wakers};
 pub use self::id::Id;
