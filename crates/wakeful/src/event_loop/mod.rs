@@ -6,7 +6,7 @@
 //! predicate that lets a loop sleep, [`clock`] the time that its timers go by, [`callbacks`] the
 //! work without a task, [`current`] the loop of this thread, [`loop_values`] what each
 //! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`join_set`]
-//! how a set of tasks spawns there, [`end`] what
+//! how a set of tasks spawns there, [`shutdown`] the end within a grace period, [`end`] what
 //! happens when it is dropped.
 
 mod arrivals;
@@ -32,6 +32,7 @@ mod paused;
 mod pulse;
 mod root;
 mod settings;
+mod shutdown;
 mod sleep_observer;
 mod turn;
 mod value;

@@ -53,6 +53,7 @@ mod priority;
 mod readiness;
 mod ready_sockets;
 mod shutdown;
+mod shutdown_of_a_loop;
 mod sockets;
 mod starvation;
 mod streams;
