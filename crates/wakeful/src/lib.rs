@@ -61,7 +61,12 @@
 //! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite)
 //! for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
 //! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
-//! and `examples/select.rs`.
+//! and `examples/select.rs`, and `examples/join_set.rs` for both with a set of tasks.
+//!
+//! None of these crates knows of the loop's cooperative budget. A task that awaits a channel which
+//! is never empty, or a lock which is always free, is never pending, and holds the loop for as long
+//! as that goes on. Wrap the await in [`task::budgeted`], as `budgeted(receiver.recv()).await`, or
+//! the stream in [`task::budgeted_stream`]: then the task gives way after 128 messages.
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]
@@ -99,7 +104,8 @@ pub mod tokio;
 
 pub use event_loop::{
     EventLoop, EventLoopBuilder, Hook, LoopHandle, PanicPayload, PostAndWaitError, SendError,
-    after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn, spawn_with,
+    TryCurrentError, after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use group::{LoopGroup, LoopGroupBuilder, ShutdownError};
 pub use idle::{IdlePolicy, UnknownIdlePolicy};

@@ -237,6 +237,10 @@ impl EventLoopBuilder {
     /// names the slowest one (`slowest`) and says how long it took (`slowest_took`). `wakeful-http`
     /// names each request: `GET /reports/7`. The name is not a metric: it comes from the client.
     /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
+    ///
+    /// A poll is slow because it blocks or computes: use
+    /// [`spawn_blocking`](crate::task::spawn_blocking). Or the task is never pending, because it
+    /// awaits a channel that is never empty, say: use [`budgeted`](crate::task::budgeted).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
         self

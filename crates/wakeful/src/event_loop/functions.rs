@@ -5,7 +5,7 @@ use std::io;
 use std::panic::Location;
 
 use super::callbacks::Hook;
-use super::current::expect_current;
+use super::current::{current, expect_current, explain_missing};
 use super::handle::LoopHandle;
 use super::value::EventLoop;
 use crate::priority::Priority;
@@ -84,7 +84,35 @@ impl LoopHandle {
     pub fn current() -> Self {
         expect_current().handle().clone()
     }
+
+    /// Returns the handle of this thread's loop, if one runs here. It is found while the loop ends,
+    /// too.
+    ///
+    /// ```
+    /// use wakeful::LoopHandle;
+    ///
+    /// let missing = LoopHandle::try_current().unwrap_err();
+    /// assert!(missing.to_string().contains("no event loop runs on this thread"));
+    /// wakeful::block_on(async { assert!(LoopHandle::try_current().is_ok()) });
+    /// ```
+    ///
+    /// # Errors
+    /// No loop runs on this thread, or the thread ends. The error says which.
+    pub fn try_current() -> Result<Self, TryCurrentError> {
+        match current() {
+            Some(inner) => Ok(inner.handle().clone()),
+            None => Err(TryCurrentError(explain_missing(NO_LOOP))),
+        }
+    }
 }
+
+const NO_LOOP: &str = "no event loop runs on this thread: `LoopHandle::try_current` finds one within `wakeful::block_on`, \
+                       a task of a loop, or a closure sent by a `LoopHandle`";
+
+/// Why [`LoopHandle::try_current`] has found no loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TryCurrentError(&'static str);
 
 /// Runs `callback` at the end of this turn, after the tasks.
 ///

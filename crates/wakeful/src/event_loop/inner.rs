@@ -110,6 +110,12 @@ impl Inner {
         self.local.tasks() > 1 || self.local.ready() > 0
     }
 
+    /// Is there any task, or anything that is ready to run? What other threads have sent is counted
+    /// when a turn has taken it.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.local.tasks() > 0 || self.local.ready() > 0
+    }
+
     #[track_caller]
     pub(super) fn spawn<F: Future + 'static>(
         &self,

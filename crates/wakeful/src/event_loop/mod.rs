@@ -5,7 +5,8 @@
 //! consists of. [`turn`] has the phases of a turn, [`wait`] the first of them, [`may_park`] the one
 //! predicate that lets a loop sleep, [`clock`] the time that its timers go by, [`callbacks`] the
 //! work without a task, [`current`] the loop of this thread, [`loop_values`] what each
-//! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`end`] what
+//! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`join_set`]
+//! how a set of tasks spawns there, [`shutdown`] the end within a grace period, [`end`] what
 //! happens when it is dropped.
 
 mod arrivals;
@@ -23,6 +24,7 @@ mod guest_clock;
 mod guest_idle;
 mod handle;
 mod inner;
+mod join_set;
 mod loop_values;
 mod may_park;
 #[cfg(feature = "test-util")]
@@ -30,6 +32,7 @@ mod paused;
 mod pulse;
 mod root;
 mod settings;
+mod shutdown;
 mod sleep_observer;
 mod turn;
 mod value;
@@ -39,7 +42,8 @@ pub use self::builder::EventLoopBuilder;
 pub use self::callbacks::Hook;
 pub use self::current::name_slow_work;
 pub use self::functions::{
-    after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn, spawn_with,
+    TryCurrentError, after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn,
+    spawn_with,
 };
 pub use self::handle::{LoopHandle, PanicPayload, PostAndWaitError, SendError};
 pub use self::value::EventLoop;

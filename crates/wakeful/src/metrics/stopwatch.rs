@@ -300,7 +300,8 @@ impl Stopwatch {
                 longest_poll = ?self.clock.duration(took),
                 %spawned_at,
                 unreported,
-                "slow turn: see where the task with its longest poll was spawned"
+                "slow turn: see where the task with its longest poll was spawned. Move what blocks or computes to `task::spawn_blocking`; wrap what is \
+                 awaited again and again and is always ready, as a channel, in `task::budgeted`"
             ),
             None => panics::log!(
                 warn,

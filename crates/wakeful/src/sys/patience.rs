@@ -29,13 +29,19 @@ impl Patience {
         self.left
     }
 
+    /// Returns how long the next step of a wait may take. The caller says what it
+    /// [took](Self::took).
+    pub(crate) fn slice(&self) -> Duration {
+        self.left.min(SLICE)
+    }
+
     /// Waits for a message for as long as it lasts, and looks once if nothing is left.
     ///
     /// # Errors
     /// As for [`Receiver::recv_timeout`].
     pub(crate) fn wait_for<T>(&mut self, receiver: &Receiver<T>) -> Result<T, RecvTimeoutError> {
         loop {
-            let slice = self.left.min(SLICE);
+            let slice = self.slice();
             let began = Instant::now();
             let received = receiver.recv_timeout(slice);
             self.took(slice, began.elapsed());

@@ -147,6 +147,16 @@ impl<T> BlockingHandle<T> {
         });
     }
 
+    /// Returns whether the work is over: by its output or a panic, aborted, or refused because no
+    /// thread could be started.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        match &self.state {
+            State::Begun { job, place } => is_forked(*place) || job.is_over(),
+            State::Refused(_) | State::Over => true,
+        }
+    }
+
     /// Lets the work go on without a handle.
     pub fn detach(self) {}
 

@@ -62,6 +62,29 @@ pub(crate) fn is_spent() -> bool {
     LEFT.get() as u32 == 0
 }
 
+/// Returns whether the running task may complete another operation before it has to let others run.
+///
+/// A future that is written by hand, and that can stop in the middle of its work, asks before each
+/// piece. When the answer is `false`, it wakes itself and is pending. `true` where no budget
+/// applies.
+///
+/// ```
+/// use wakeful::task::{consume_budget, has_budget_remaining};
+///
+/// wakeful::block_on(async {
+///     let mut steps = 0;
+///     while has_budget_remaining() {
+///         steps += 1;
+///         consume_budget().await;
+///     }
+///     assert_eq!(steps, 128, "the default of `EventLoopBuilder::cooperative_budget`");
+/// });
+/// ```
+#[must_use]
+pub fn has_budget_remaining() -> bool {
+    !is_spent()
+}
+
 /// An operation begins. Pending: the budget is spent, and the task has been woken for its next
 /// turn.
 #[inline]
@@ -97,9 +120,10 @@ pub(crate) fn made_progress() {
 
 /// Counts as one operation of this task's budget, and yields if it is spent.
 ///
-/// Call it in a loop that does much between its awaits, or that awaits only what is never pending
-/// (a channel of another crate): it costs a few instructions, and keeps the loop's other tasks from
-/// waiting.
+/// Call it in a loop that does much between its awaits, or that awaits only what is never pending:
+/// it costs a few instructions, and keeps the event loop's other tasks from waiting. For an await
+/// of another library's future or stream, such as a channel, there are
+/// [`budgeted`](super::budgeted) and [`budgeted_stream`](super::budgeted_stream).
 ///
 /// *Cancel-safe*: it has no effect but the count.
 pub async fn consume_budget() {

@@ -5,10 +5,12 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
+use super::abort_handle::AbortHandle;
 use super::coop;
 use super::header::{self, Header};
+use super::id::Id;
 use super::join_error::JoinError;
 use super::registration::register;
 use super::waker::abort;
@@ -77,6 +79,37 @@ impl<T> JoinHandle<T> {
     /// Lets the task go on without a handle. What it returns is dropped on its loop.
     pub fn detach(self) {}
 
+    /// Returns a handle that can abort the task, and no more. It may be cloned, and kept where this
+    /// one is awaited.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        // SAFETY: this handle holds a reference, to a task that `raw::allocate` made.
+        unsafe { AbortHandle::new(self.header) }
+    }
+
+    /// Returns the task's id.
+    #[must_use]
+    pub fn id(&self) -> Id {
+        Id::of(self.header)
+    }
+
+    /// Has `waker` woken when the task has finished, or now if it has. It takes the place of the
+    /// one that awaits the handle.
+    pub(super) fn when_finished(&self, waker: &Waker) {
+        // `register` would drop the old waker while it holds its lock.
+        panics::discard(self.header().joiner.take());
+        register(&self.header().joiner, waker);
+        if self.is_finished() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The output of a task that has finished.
+    pub(super) fn into_output(self) -> Result<T, JoinError> {
+        assert!(self.is_finished(), "only a task that has finished has an output");
+        self.take().expect("nobody has taken the output")
+    }
+
     fn take(&self) -> Option<Result<T, JoinError>> {
         // SAFETY: complete (the callers looked), of this type, and this is the handle.
         unsafe { header::take_output(self.header) }
@@ -119,6 +152,9 @@ impl<T> Drop for JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("JoinHandle")
+            .field("id", &self.id())
+            .field("finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }

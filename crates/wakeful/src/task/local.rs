@@ -40,6 +40,7 @@ use super::Queue;
 use super::header::{self, Header};
 #[cfg(feature = "tokio")]
 use super::hosted::Host;
+use super::id::Id;
 use super::late::Late;
 use super::queued::Queued;
 
@@ -56,6 +57,8 @@ pub(crate) struct Local {
     #[cfg(debug_assertions)]
     shuffle: Option<super::shuffle::Shuffle>,
     tasks: RefCell<Slab<NonNull<Header>>>,
+    /// The task that is polled, or whose future is dropped.
+    running: Cell<Option<Id>>,
     /// The queue says asleep: between a `try_sleep` that succeeded and the next `take_remote`.
     asleep: Cell<bool>,
     /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
@@ -85,6 +88,7 @@ impl Local {
             #[cfg(debug_assertions)]
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
+            running: Cell::new(None),
             asleep: Cell::new(false),
             late: Late::default(),
             counters,
@@ -199,6 +203,17 @@ impl Local {
     fn count_latency(&self, pushed: u64) {
         let clock = Clock::get();
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
+    }
+
+    /// The task that runs, if one does.
+    pub(super) fn running(&self) -> Option<Id> {
+        self.running.get()
+    }
+
+    /// `task` runs from now on, or none does. Returns which one ran so far.
+    #[inline]
+    pub(super) fn set_running(&self, task: Option<Id>) -> Option<Id> {
+        self.running.replace(task)
     }
 
     pub(super) fn adopt(&self, header: NonNull<Header>) -> usize {

@@ -8,18 +8,25 @@
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 
+#[allow(unsafe_code)]
+mod abort_handle;
 mod blocking;
+mod budgeted;
 #[allow(unsafe_code)]
 mod closure;
 pub(crate) mod coop;
+#[allow(unsafe_code)]
+mod finished;
 #[allow(unsafe_code)]
 mod header;
 mod held_back;
 #[cfg(feature = "tokio")]
 mod hosted;
+mod id;
 #[allow(unsafe_code)]
 mod join;
 mod join_error;
+mod join_set;
 pub(crate) mod late;
 #[allow(unsafe_code)]
 mod lazy;
@@ -33,6 +40,7 @@ mod raw;
 mod ready;
 #[allow(unsafe_code)]
 mod registration;
+mod running;
 mod safe_waker;
 #[cfg(debug_assertions)]
 mod shuffle;
@@ -40,17 +48,25 @@ mod shuffle;
 mod spawn;
 mod state;
 #[allow(unsafe_code)]
+mod task_local;
+#[allow(unsafe_code)]
 mod waker;
 mod yield_now;
 
+pub use self::abort_handle::AbortHandle;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
-pub use self::coop::consume_budget;
+pub use self::budgeted::{Budgeted, BudgetedStream, budgeted, budgeted_stream};
+pub use self::coop::{consume_budget, has_budget_remaining};
 #[doc(hidden)]
 pub use self::held_back::{Locking, hold_back_wakers};
+pub use self::id::Id;
 pub use self::join::JoinHandle;
 pub use self::join_error::JoinError;
+pub use self::join_set::JoinSet;
+pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
+pub use self::task_local::{AccessError, LocalKey, TaskLocalFuture, TaskLocalSlot};
 pub use self::yield_now::{YieldNow, yield_now};
 
 #[cfg(feature = "test-util")]

@@ -13,6 +13,7 @@ use atomic_waker::AtomicWaker;
 
 use super::Queue;
 use super::header::{Header, NO_PLACE, Vtable, drop_reference};
+use super::id::Id;
 use super::join_error::JoinError;
 use super::local::{self, Local};
 use super::queued::Queued;
@@ -91,52 +92,57 @@ impl<F: Future> Task<F> {
     }
 
     /// [`Kind::run`]: one poll.
-    ///
-    /// The task may be freed in here, so no reference to it lives longer than its use.
     unsafe fn run(node: NonNull<Node>) {
+        local::with_current(|local| {
+            local.set_running(Some(Id::of(node.cast())));
+            // SAFETY: the caller's promise, on the thread of the task's loop.
+            unsafe { Self::run_on(local, node) };
+            local.set_running(None);
+        });
+    }
+
+    /// The task may be freed in here, so no reference to it lives longer than its use.
+    #[inline(always)]
+    unsafe fn run_on(local: &Local, node: NonNull<Node>) {
         let task = node.cast::<Self>();
         // SAFETY: nodes of this kind are the first field of a `Task<F>`; the loop's reference keeps
         // it alive until `finish`.
         let header = || unsafe { &task.as_ref().header };
-        local::with_current(|local| {
-            if header().place.get() == NO_PLACE {
-                header().place.set(local.adopt(node.cast()));
+        if header().place.get() == NO_PLACE {
+            header().place.set(local.adopt(node.cast()));
+        }
+        if header().state.start() == Start::Cancel {
+            // SAFETY: started, so RUNNING, on the loop's thread.
+            unsafe { Self::finish(task, Err(JoinError::cancelled()), local) };
+            return;
+        }
+        // SAFETY: a borrowed waker: it is never dropped, and the task outlives it.
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(node.cast())) });
+        let mut cx = Context::from_waker(&waker);
+        let poll = || {
+            // SAFETY: the state is RUNNING, so the stage is ours; the future never moves.
+            unsafe {
+                task.as_ref().stage.with_mut(|stage| match &mut *stage {
+                    Stage::Future(future) => Pin::new_unchecked(future).poll(&mut cx),
+                    Stage::Output(_) | Stage::Empty => unreachable!("a complete task is not run"),
+                })
             }
-            if header().state.start() == Start::Cancel {
-                // SAFETY: started, so RUNNING, on the loop's thread.
-                unsafe { Self::finish(task, Err(JoinError::cancelled()), local) };
+        };
+        let output = match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => {
+                if header().state.pause() {
+                    local.push(node);
+                }
                 return;
             }
-            // SAFETY: a borrowed waker: it is never dropped, and the task outlives it.
-            let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(node.cast())) });
-            let mut cx = Context::from_waker(&waker);
-            let poll = || {
-                // SAFETY: the state is RUNNING, so the stage is ours; the future never moves.
-                unsafe {
-                    task.as_ref().stage.with_mut(|stage| match &mut *stage {
-                        Stage::Future(future) => Pin::new_unchecked(future).poll(&mut cx),
-                        Stage::Output(_) | Stage::Empty => {
-                            unreachable!("a complete task is not run")
-                        }
-                    })
-                }
-            };
-            let output = match catch_unwind(AssertUnwindSafe(poll)) {
-                Ok(Poll::Pending) => {
-                    if header().state.pause() {
-                        local.push(node);
-                    }
-                    return;
-                }
-                Ok(Poll::Ready(output)) => Ok(output),
-                Err(payload) => {
-                    panics::advise(&*payload);
-                    Err(JoinError::panicked(payload))
-                }
-            };
-            // SAFETY: RUNNING, on the loop's thread.
-            unsafe { Self::finish(task, output, local) };
-        });
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => {
+                panics::advise(&*payload);
+                Err(JoinError::panicked(payload))
+            }
+        };
+        // SAFETY: RUNNING, on the loop's thread.
+        unsafe { Self::finish(task, output, local) };
     }
 
     /// [`Kind::discard`]: a queue ends with this task in it.
@@ -161,7 +167,11 @@ impl<F: Future> Task<F> {
         unsafe {
             header.as_ref().state.seize();
             let cancelled = Err(JoinError::cancelled());
-            local::with_current(|local| Self::finish(header.cast(), cancelled, local));
+            local::with_current(|local| {
+                let outer = local.set_running(Some(Id::of(header)));
+                Self::finish(header.cast(), cancelled, local);
+                local.set_running(outer);
+            });
         }
     }
 

@@ -11,9 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::{Stream, StreamExt};
 use wakeful::net::UnixStream;
 use wakeful::spawn;
-use wakeful::task::{consume_budget, yield_now};
+use wakeful::task::{budgeted, budgeted_stream, consume_budget, yield_now};
 use wakeful::time::{Deadline, sleep, timeout};
 
 use crate::backend::Backend;
@@ -28,6 +29,8 @@ on_every_backend! {
     a_budget_ends_with_its_poll,
     a_task_that_drives_another_loop_keeps_its_own_budget,
     another_library_s_block_on_inside_a_task_comes_to_its_end,
+    a_channel_and_a_stream_that_are_always_ready_give_way_when_they_are_budgeted,
+    a_timeout_gives_up_a_budgeted_future_that_is_always_ready,
 }
 
 /// Reads a socket that is never empty. Its poll would not end without a budget.
@@ -174,4 +177,51 @@ fn another_library_s_block_on_inside_a_task_comes_to_its_end<B: Backend>() {
         done.send(root.is_ok()).unwrap();
     });
     assert_eq!(is_done.recv_timeout(LONG), Ok(true));
+}
+
+/// Another library's channel and stream, a thousand items each: they know nothing of the budget.
+fn a_channel_and_a_stream_that_are_always_ready_give_way_when_they_are_budgeted<B: Backend>() {
+    const ITEMS: u32 = 1_000;
+    let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
+    event_loop
+        .block_on(async {
+            let (sender, receiver) = async_channel::unbounded();
+            (0..ITEMS).for_each(|number| sender.try_send(number).unwrap());
+            drop(sender);
+            let seen = Rc::new(Cell::new(0));
+            let count = seen.clone();
+            let of_channel = spawn(async move {
+                while budgeted(receiver.recv()).await.is_ok() {
+                    count.set(count.get() + 1);
+                }
+            });
+            assert_eq!(spawn(async move { seen.get() }).await.unwrap(), 10);
+            of_channel.await.unwrap();
+
+            let seen = Rc::new(Cell::new(0));
+            let count = seen.clone();
+            let of_stream = spawn(async move {
+                let mut numbers = pin!(budgeted_stream(futures_util::stream::iter(0..ITEMS)));
+                assert_eq!(numbers.get_ref().size_hint().0, ITEMS as usize);
+                while numbers.next().await.is_some() {
+                    count.set(count.get() + 1);
+                }
+            });
+            assert_eq!(spawn(async move { seen.get() }).await.unwrap(), 10);
+            of_stream.await.unwrap();
+        })
+        .unwrap();
+}
+
+fn a_timeout_gives_up_a_budgeted_future_that_is_always_ready<B: Backend>() {
+    B::block_on(async {
+        let start = Instant::now();
+        let always_ready = async {
+            loop {
+                budgeted(async {}).await;
+                assert!(start.elapsed() < LONG, "it was never given up");
+            }
+        };
+        assert!(timeout(Duration::from_millis(1), always_ready).await.is_err());
+    });
 }

@@ -30,6 +30,7 @@ on_every_backend! {
     a_closure_and_block_on_s_future_are_named_too,
     a_slow_turn_is_counted_and_reported_with_the_task_s_name,
     a_slow_turn_names_the_slowest_work_of_its_longest_poll,
+    a_slow_turn_says_what_to_do_about_a_task_that_is_never_pending,
     a_connection_is_named_by_the_place_that_started_its_server,
     no_turn_is_slow_where_none_can_be,
 }
@@ -300,6 +301,26 @@ fn a_slow_turn_names_the_slowest_work_of_its_longest_poll<B: Backend>() {
     let report = reports.take().expect("one report");
     assert!(report.contains("slowest=\"root\""), "{report}");
     name_slow_work(|| unreachable!("no loop runs here"));
+}
+
+fn a_slow_turn_says_what_to_do_about_a_task_that_is_never_pending<B: Backend>() {
+    let reports = Reports::default();
+    let mut event_loop = B::builder().slow_turn(Duration::from_millis(20)).build().unwrap();
+    // Another library's channel, which the budget of the loop does not know of.
+    let greedy = async {
+        let (sender, receiver) = async_channel::unbounded();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(25) {
+            sender.try_send(()).unwrap();
+            receiver.recv().await.unwrap();
+        }
+    };
+    reports.of(|| {
+        event_loop.spawn(greedy).detach();
+        turn(&mut event_loop);
+    });
+    let report = reports.take().expect("one report");
+    assert!(report.contains("task::budgeted") && report.contains("spawn_blocking"), "{report}");
 }
 
 fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {

@@ -31,6 +31,9 @@ pub(super) trait Join<T>: Send + Sync {
 
     /// Nobody waits for the outcome any more.
     fn forget_waiter(&self);
+
+    /// Has it run to its end?
+    fn is_over(&self) -> bool;
 }
 
 /// See the [module](self).
@@ -118,6 +121,10 @@ where
     fn forget_waiter(&self) {
         let waiter = self.waiter.take();
         panics::discard(waiter);
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.stage(), Stage::Done(_) | Stage::Taken)
     }
 }
 

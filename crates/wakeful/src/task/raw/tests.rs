@@ -13,8 +13,9 @@ use std::thread;
 use crate::driver::bell::LoopBell;
 use crate::metrics::Counters;
 use crate::priority::Priority;
+use crate::task::header::Header;
 use crate::task::local::Local;
-use crate::task::{JoinError, JoinHandle, Queue, spawn_remote};
+use crate::task::{JoinError, JoinHandle, JoinSet, Queue, spawn_remote, try_id};
 
 /// What an event loop has for its tasks.
 struct Tasks {
@@ -301,4 +302,81 @@ fn a_panic_goes_to_the_handle() {
     let payload = output::<()>(handle).unwrap_err().try_into_panic().unwrap();
     assert_eq!(payload.downcast_ref(), Some(&"on purpose"));
     assert_eq!(tasks.counters.read().panics, 0, "it is the handle's");
+}
+
+/// What is added to it is paid for by each task of every program.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_task_has_88_bytes_beside_its_future() {
+    assert_eq!(size_of::<Header>(), 88);
+    assert_eq!(size_of::<super::Task<std::future::Ready<()>>>() - size_of::<Header>(), 32);
+}
+
+#[test]
+fn an_abort_handle_may_be_the_last_to_go_on_another_thread() {
+    let tasks = Tasks::new();
+    let not_send = Rc::new(());
+    let held = not_send.clone();
+    let handle = tasks.spawn(async move {
+        pending::<()>().await;
+        held
+    });
+    assert_eq!(tasks.run(), 1);
+    let abort = handle.abort_handle();
+    drop(handle);
+    thread::scope(|scope| scope.spawn(|| abort.clone().abort()).join().unwrap());
+    assert_eq!((tasks.run(), Rc::strong_count(&not_send)), (1, 1));
+    assert!(abort.is_finished());
+    drop(tasks);
+    thread::spawn(move || drop(abort)).join().unwrap();
+}
+
+#[test]
+fn the_running_task_is_known_while_it_runs_and_while_it_is_dropped() {
+    struct Notes(Rc<Cell<usize>>, Cell<Option<crate::task::Id>>);
+    impl Drop for Notes {
+        fn drop(&mut self) {
+            assert_eq!(try_id(), self.1.get());
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let (dropped, tasks) = (Rc::new(Cell::new(0)), Tasks::new());
+    let spawn = || {
+        let notes = Notes(dropped.clone(), Cell::new(None));
+        tasks.spawn(async move {
+            notes.1.set(try_id());
+            pending::<()>().await;
+            drop(notes);
+        })
+    };
+    let (aborted, left) = (spawn(), spawn());
+    assert_eq!(tasks.run(), 2);
+    aborted.abort();
+    tasks.run();
+    assert_eq!((dropped.get(), try_id()), (1, None));
+    {
+        let _entered = tasks.local.enter();
+        assert_eq!(try_id(), None, "the loop runs, and no task");
+    }
+    drop(tasks);
+    assert_eq!((dropped.get(), try_id()), (2, None));
+    drop((aborted, left));
+}
+
+#[test]
+fn a_set_joins_tasks_that_end_by_themselves_by_an_abort_and_at_the_loop_s_end() {
+    let tasks = Tasks::new();
+    let mut set = JoinSet::new();
+    set.insert(tasks.spawn(async { 1 }));
+    let aborted = set.insert(tasks.spawn(pending()));
+    let left = set.insert(tasks.spawn(pending()));
+    tasks.run();
+    aborted.abort();
+    tasks.run();
+    assert_eq!(set.try_join_next().unwrap().unwrap(), 1);
+    assert_eq!(set.try_join_next_with_id().unwrap().0, aborted.id());
+    assert!(set.try_join_next().is_none());
+    drop(tasks);
+    let (id, outcome) = thread::spawn(move || set.try_join_next_with_id()).join().unwrap().unwrap();
+    assert!(id == left.id() && outcome.unwrap_err().is_cancelled());
 }

@@ -1,0 +1,90 @@
+//! How a [`JoinSet`] spawns on this thread's loop.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+
+use super::current::expect_current;
+use crate::priority::Priority;
+use crate::task::{AbortHandle, BlockingHandle, JoinSet, spawn_blocking};
+
+impl<T: 'static> JoinSet<T> {
+    /// Spawns a task of the set on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
+    /// Returns a handle that can abort it.
+    ///
+    /// For a task with a [`Priority`], or on another loop, see [`insert`](Self::insert).
+    ///
+    /// # Panics
+    /// When no loop runs on this thread.
+    #[track_caller]
+    pub fn spawn<F: Future<Output = T> + 'static>(&mut self, future: F) -> AbortHandle {
+        self.insert(expect_current().spawn(Priority::Normal, future))
+    }
+
+    /// Runs `f` on a thread that may block, as [`spawn_blocking`] does, and adds it to the set.
+    ///
+    /// A task of this thread's loop waits for it. If that is aborted, the work is taken off its
+    /// queue, unless a thread has begun it: then it goes on for itself, and its output is dropped.
+    ///
+    /// ```
+    /// use wakeful::task::JoinSet;
+    ///
+    /// wakeful::block_on(async {
+    ///     let mut set = JoinSet::new();
+    ///     for name in ["comm", "cmdline"] {
+    ///         set.spawn_blocking(move || std::fs::read(format!("/proc/self/{name}")));
+    ///     }
+    ///     for file in set.join_all().await {
+    ///         assert!(!file.expect("readable").is_empty());
+    ///     }
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    /// When no loop runs on this thread.
+    #[track_caller]
+    pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send,
+    {
+        let inner = expect_current();
+        let mut work = AbortsOnDrop(spawn_blocking(f));
+        let waits = poll_fn(move |cx| Pin::new(&mut work.0).poll(cx));
+        self.insert_blocking(inner.spawn(Priority::Normal, waits))
+    }
+}
+
+/// Spawns each of the futures. See [`JoinSet::spawn`].
+///
+/// ```
+/// use wakeful::task::JoinSet;
+///
+/// wakeful::block_on(async {
+///     let set: JoinSet<u32> = (1..=3).map(|number| async move { number }).collect();
+///     assert_eq!(set.join_all().await, [1, 2, 3]);
+/// });
+/// ```
+impl<T: 'static, F: Future<Output = T> + 'static> FromIterator<F> for JoinSet<T> {
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
+        let mut set = Self::new();
+        set.extend(futures);
+        set
+    }
+}
+
+/// Spawns each of the futures. See [`JoinSet::spawn`].
+impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
+    }
+}
+
+struct AbortsOnDrop<T>(BlockingHandle<T>);
+
+impl<T> Drop for AbortsOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

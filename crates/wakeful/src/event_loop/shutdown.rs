@@ -1,0 +1,118 @@
+//! The end of a loop within a grace period.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::inner::Inner;
+use super::value::EventLoop;
+use crate::sys::patience::Patience;
+use crate::timers::TimerKey;
+
+impl EventLoop {
+    /// Runs the loop until no task is left, for up to `grace`, and ends it: what is left then is
+    /// dropped. Returns whether all tasks had finished.
+    ///
+    /// Nobody is asked to finish: do that before, in the way that your tasks know. A task that has
+    /// to be told by another thread may be told meanwhile, because the loop runs. Of `grace` only
+    /// the time counts that the process has run: a stop (SIGSTOP, a suspended machine) ends nothing
+    /// early. With `Duration::ZERO` it takes no turn, and says that all had finished only if
+    /// nothing was queued.
+    ///
+    /// The loop ends in this call, on this thread, whoever holds handles (see [The
+    /// end](Self#the-end)). A task that blocks the loop, and a destructor that blocks, hold it up
+    /// for longer: only another thread could go on without them, as
+    /// [`LoopGroup::shutdown`](crate::LoopGroup::shutdown) does. Work on other threads
+    /// ([`spawn_blocking`](crate::task::spawn_blocking)) is not waited for, and nor are Tokio's
+    /// tasks, where Tokio is a guest.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wakeful::time::sleep;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut event_loop = wakeful::EventLoop::new()?;
+    /// event_loop.block_on(async {
+    ///     wakeful::spawn(sleep(Duration::from_millis(1))).detach();
+    ///     wakeful::spawn(std::future::pending::<()>()).detach();
+    /// })?;
+    /// let all_finished = event_loop.shutdown(Duration::from_millis(20))?;
+    /// assert!(!all_finished, "one never ends");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run). The loop ends all the same.
+    pub fn shutdown(mut self, grace: Duration) -> io::Result<bool> {
+        self.inner.handle.process().check()?;
+        let mut patience = Patience::new(grace);
+        // Without a turn nobody knows what is in the queue.
+        let queued = self.inner.handle.queue().is_pending();
+        let mut is_idle = grace.is_zero() && !queued && !self.inner.has_tasks();
+        while !is_idle && !patience.left().is_zero() {
+            let (slice, began) = (patience.slice(), self.inner.clock.now());
+            is_idle = self.run_until_idle(began + slice)?;
+            patience.took(slice, self.inner.clock.now().saturating_duration_since(began));
+        }
+        Ok(is_idle)
+    }
+
+    /// Runs turns until the loop has no task left (`true`), or until `end`.
+    fn run_until_idle(&mut self, end: Instant) -> io::Result<bool> {
+        let inner = self.inner.clone();
+        let is_idle = Rc::new(Cell::new(false));
+        let waiter: Rc<Cell<Option<Waker>>> = Rc::default();
+        let hook = self.after_turn({
+            let (inner, is_idle, waiter) = (inner.clone(), is_idle.clone(), waiter.clone());
+            move || {
+                is_idle.set(!inner.has_tasks());
+                if is_idle.get()
+                    && let Some(waiter) = waiter.take()
+                {
+                    waiter.wake();
+                }
+            }
+        });
+        let mut timer = Timer { inner: &inner, key: None };
+        let idle_or_late = poll_fn(|cx| {
+            if is_idle.get() || inner.clock.now() >= end {
+                return Poll::Ready(is_idle.get());
+            }
+            waiter.set(Some(cx.waker().clone()));
+            if timer.key.is_none() {
+                // The first turn must not wait: there may be no task.
+                cx.waker().wake_by_ref();
+                timer.set(end, cx.waker());
+            }
+            Poll::Pending
+        });
+        let ran = self.block_on(idle_or_late);
+        drop(hook);
+        ran
+    }
+}
+
+/// A timer that goes with its wait.
+struct Timer<'a> {
+    inner: &'a Inner,
+    key: Option<TimerKey>,
+}
+
+impl Timer<'_> {
+    fn set(&mut self, at: Instant, waker: &Waker) {
+        let at = self.inner.clock.timer_time(at);
+        self.key = Some(self.inner.set_timer(at, waker.clone()));
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            drop(self.inner.cancel_timer(key));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Futures and streams of other libraries, as operations that spend the cooperative budget.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::coop;
+
+/// Makes `future` one operation of the task's budget: when the budget is spent, it is pending
+/// once, and the loop's other tasks, sockets and timers have their turn.
+///
+/// Sockets, timers and handles of wakeful do so by themselves. The futures of other libraries know
+/// nothing of the budget. A task that awaits a channel which is never empty, or a lock which is
+/// always free, never returns to its loop, and everything else there waits. Wrap each such await:
+///
+/// ```
+/// use wakeful::task::budgeted;
+///
+/// wakeful::block_on(async {
+///     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+///     (0..1_000).for_each(|number| sender.send(number).expect("the receiver lives"));
+///     drop(sender);
+///     let sum = wakeful::spawn(async move {
+///         let mut sum = 0;
+///         while let Some(number) = budgeted(receiver.recv()).await {
+///             sum += number;
+///         }
+///         sum
+///     });
+///     // It runs behind the first 128 messages. Without `budgeted`, behind all thousand.
+///     let other = wakeful::spawn(async move { (sum.is_finished(), sum) });
+///     let (was_finished, sum) = other.await.expect("no panic");
+///     assert!(!was_finished);
+///     assert_eq!(sum.await.expect("no panic"), 499_500);
+/// });
+/// ```
+///
+/// The budget is asked in front of each poll, so wrap the operations *within* the loop. Around a
+/// whole `async` block with such a loop in it, it would change nothing. For a [`Stream`] there is
+/// [`budgeted_stream`]; for work without an await, [`consume_budget`](super::consume_budget).
+///
+/// With Tokio as a guest, Tokio's channels spend Tokio's own budget: there they need no wrapper.
+///
+/// # Cancel safety
+/// That of `future`. While the budget is spent it is not polled.
+pub fn budgeted<F: IntoFuture>(future: F) -> Budgeted<F::IntoFuture> {
+    Budgeted { future: future.into_future() }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of [`budgeted`].
+    #[derive(Debug, Clone)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Budgeted<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Budgeted<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        ready!(coop::poll_proceed(cx));
+        let output = ready!(self.project().future.poll(cx));
+        coop::made_progress();
+        Poll::Ready(output)
+    }
+}
+
+/// Makes each item of `stream` one operation of the task's budget. See [`budgeted`].
+///
+/// ```
+/// use futures_util::StreamExt;
+/// use wakeful::task::budgeted_stream;
+///
+/// wakeful::block_on(async {
+///     let numbers = budgeted_stream(futures_util::stream::iter(0..1_000));
+///     let sum = wakeful::spawn(numbers.fold(0, |sum, number| async move { sum + number }));
+///     // It runs behind the first 128 numbers.
+///     let other = wakeful::spawn(async move { (sum.is_finished(), sum) });
+///     let (was_finished, sum) = other.await.expect("no panic");
+///     assert!(!was_finished);
+///     assert_eq!(sum.await.expect("no panic"), 499_500);
+/// });
+/// ```
+pub fn budgeted_stream<S: Stream>(stream: S) -> BudgetedStream<S> {
+    BudgetedStream { stream }
+}
+
+pin_project_lite::pin_project! {
+    /// The stream of [`budgeted_stream`].
+    #[derive(Debug, Clone)]
+    #[must_use = "streams do nothing unless polled"]
+    pub struct BudgetedStream<S> {
+        #[pin]
+        stream: S,
+    }
+}
+
+impl<S> BudgetedStream<S> {
+    /// Returns the stream itself.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// Returns the stream itself. What is polled through this spends no budget.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Returns the stream itself.
+    pub fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+impl<S: Stream> Stream for BudgetedStream<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        ready!(coop::poll_proceed(cx));
+        let item = ready!(self.project().stream.poll_next(cx));
+        coop::made_progress();
+        Poll::Ready(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.size_hint()
+    }
+}

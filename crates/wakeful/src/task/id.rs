@@ -1,0 +1,54 @@
+//! Which task this is: an id that costs a task nothing.
+//!
+//! It is the address of the task's memory. That stays the task's own as long as anything refers to
+//! it, so no counter is needed, and no byte.
+
+use std::fmt;
+use std::num::NonZero;
+use std::ptr::NonNull;
+
+use super::header::Header;
+
+/// Tells a task from every other one of the process.
+///
+/// No other task has this id while the task runs, or while a [`JoinHandle`](super::JoinHandle), an
+/// [`AbortHandle`](super::AbortHandle), a [`JoinSet`](super::JoinSet) or a
+/// [`Waker`](std::task::Waker) refers to it. After that a new task may have the same id. Ids are
+/// not in the order of the spawns.
+///
+/// It is shown as a hexadecimal number, and made of the task's address: keep it in the log, and do
+/// not show it to clients.
+///
+/// ```
+/// use wakeful::task;
+///
+/// wakeful::block_on(async {
+///     let handle = wakeful::spawn(async { task::id() });
+///     let id = handle.id();
+///     assert_eq!(handle.await.expect("no panic"), id);
+/// });
+/// ```
+///
+/// # Threads
+/// `Send` and `Sync`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Id(NonZero<usize>);
+
+impl Id {
+    #[inline]
+    pub(super) fn of(header: NonNull<Header>) -> Self {
+        Self(header.addr())
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Id({self})")
+    }
+}

@@ -1,0 +1,306 @@
+//! Tasks that end together, and whose ends are awaited in the order in which they come.
+//!
+//! The set keeps the tasks' handles. [`finished`](super::finished) tells which of them are
+//! complete, so that joining one costs the same however many there are. How a set spawns is in
+//! `event_loop/join_set.rs`.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use slab::Slab;
+
+use super::abort_handle::AbortHandle;
+use super::coop;
+use super::finished::{Chain, Finished, Member};
+use super::id::Id;
+use super::join::JoinHandle;
+use super::join_error::JoinError;
+use crate::sys::panics;
+
+/// Tasks that belong together: awaited as they finish, and aborted when the set is dropped.
+///
+/// All of them have outputs of one type. A server has one for its connections, a request for what
+/// it asks several backends.
+///
+/// ```
+/// use wakeful::task::JoinSet;
+///
+/// wakeful::block_on(async {
+///     let mut set = JoinSet::new();
+///     for number in 0..10 {
+///         set.spawn(async move { number * number });
+///     }
+///     let mut sum = 0;
+///     while let Some(square) = set.join_next().await {
+///         sum += square.expect("no panic, no abort");
+///     }
+///     assert_eq!(sum, 285);
+/// });
+/// ```
+///
+/// A task that nobody joins stays in the set with its output, also when it has finished: a set that
+/// only grows is a leak. Call [`join_next`](Self::join_next) in a `select!` beside what spawns, or
+/// [`try_join_next`](Self::try_join_next) in front of each spawn (`examples/join_set.rs`).
+///
+/// A task of a set has 48 bytes more than one without, in an allocation of its own, and 24 in the
+/// set's list.
+///
+/// # Threads
+/// `Send` and `Sync` if the outputs are `Send`. The set may be awaited and dropped on any thread;
+/// [`spawn`](Self::spawn) spawns on the loop of the thread that calls it.
+pub struct JoinSet<T> {
+    tasks: Slab<Entry<T>>,
+    finished: Arc<Finished>,
+    /// Those that have finished and that nobody has joined, in front of those in `finished`.
+    taken: Chain,
+}
+
+enum Entry<T> {
+    Task(JoinHandle<T>),
+    /// A task that waits for blocking work, which may be refused.
+    Blocking(JoinHandle<Result<T, JoinError>>),
+}
+
+impl<T> Entry<T> {
+    fn abort_handle(&self) -> AbortHandle {
+        match self {
+            Self::Task(handle) => handle.abort_handle(),
+            Self::Blocking(handle) => handle.abort_handle(),
+        }
+    }
+
+    /// The task has finished.
+    fn join(self) -> (Id, Result<T, JoinError>) {
+        match self {
+            Self::Task(handle) => (handle.id(), handle.into_output()),
+            Self::Blocking(handle) => {
+                (handle.id(), handle.into_output().and_then(|outcome| outcome))
+            }
+        }
+    }
+}
+
+impl<T> JoinSet<T> {
+    /// Makes a set without tasks. It allocates once, and again as it grows.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { tasks: Slab::new(), finished: Arc::default(), taken: Chain::default() }
+    }
+
+    /// Returns how many tasks are in the set: those that run, and those that have finished and that
+    /// nobody has joined.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns whether no task is in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Adds a task that was spawned otherwise: with a [`Priority`](crate::Priority), or on another
+    /// loop.
+    ///
+    /// ```
+    /// use wakeful::task::JoinSet;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let group = wakeful::LoopGroup::builder().loops(2).build()?;
+    /// let mut set = JoinSet::new();
+    /// for (number, handle) in group.handles().iter().enumerate() {
+    ///     set.insert(handle.spawn(move || async move { number })?);
+    /// }
+    /// let numbers = wakeful::block_on(set.join_all());
+    /// assert_eq!(numbers.iter().sum::<usize>(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
+        self.add(Entry::Task(handle))
+    }
+
+    /// See [`Entry::Blocking`].
+    pub(crate) fn insert_blocking(
+        &mut self,
+        handle: JoinHandle<Result<T, JoinError>>,
+    ) -> AbortHandle {
+        self.add(Entry::Blocking(handle))
+    }
+
+    fn add(&mut self, entry: Entry<T>) -> AbortHandle {
+        let abort = entry.abort_handle();
+        let place = self.tasks.vacant_entry();
+        let waker = Member::waker(&self.finished, place.key());
+        match place.insert(entry) {
+            Entry::Task(handle) => handle.when_finished(&waker),
+            Entry::Blocking(handle) => handle.when_finished(&waker),
+        }
+        abort
+    }
+
+    /// Waits until a task has finished, removes it from the set, and returns its output. `None`:
+    /// the set is empty.
+    ///
+    /// Tasks of one loop are returned in the order in which they finished.
+    ///
+    /// An empty set is ready at once, each time. In a loop around a `select!`, guard its branch by
+    /// [`is_empty`](Self::is_empty), or the loop spins.
+    ///
+    /// # Errors
+    /// The task panicked, or was aborted, or its loop has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a task is removed only when this returns it.
+    pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        poll_fn(|cx| self.poll_join_next(cx)).await
+    }
+
+    /// As [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
+    ///
+    /// # Cancel safety
+    /// As for [`join_next`](Self::join_next).
+    pub async fn join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
+        poll_fn(|cx| self.poll_join_next_with_id(cx)).await
+    }
+
+    /// As [`join_next`](Self::join_next), for futures that are written by hand. The task that
+    /// polled last is woken when a task of the set has finished.
+    pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        self.poll_join_next_with_id(cx).map(|next| next.map(|(_, outcome)| outcome))
+    }
+
+    /// As [`poll_join_next`](Self::poll_join_next), with the task's [`Id`].
+    pub fn poll_join_next_with_id(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(Id, Result<T, JoinError>)>> {
+        // Also for an empty set: what asks it again and again must let others run.
+        ready!(coop::poll_proceed(cx));
+        let mut next = self.take_next();
+        if next.is_none() && !self.is_empty() {
+            self.finished.wait(cx.waker());
+            // One may have finished in between.
+            next = self.take_next();
+            if next.is_none() {
+                return Poll::Pending;
+            }
+        }
+        coop::made_progress();
+        Poll::Ready(next)
+    }
+
+    /// Removes a task that has finished, and returns its output. `None`: none has, or the set is
+    /// empty.
+    ///
+    /// # Errors
+    /// As for [`join_next`](Self::join_next).
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        self.try_join_next_with_id().map(|(_, outcome)| outcome)
+    }
+
+    /// As [`try_join_next`](Self::try_join_next), with the task's [`Id`].
+    pub fn try_join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
+        self.take_next()
+    }
+
+    fn take_next(&mut self) -> Option<(Id, Result<T, JoinError>)> {
+        let place = self.taken.pop().or_else(|| {
+            self.taken = self.finished.take();
+            self.taken.pop()
+        })?;
+        Some(self.tasks.remove(place).join())
+    }
+
+    /// Waits for all tasks, and returns their outputs in the order in which they finished.
+    ///
+    /// # Panics
+    /// When a task panicked, with its panic; when one was aborted, or its loop has ended. The other
+    /// tasks are aborted then.
+    ///
+    /// # Cancel safety
+    /// Dropping it aborts the tasks, and loses the outputs.
+    pub async fn join_all(mut self) -> Vec<T> {
+        let mut outputs = Vec::with_capacity(self.len());
+        while let Some(outcome) = self.join_next().await {
+            match outcome.map_err(JoinError::try_into_panic) {
+                Ok(output) => outputs.push(output),
+                Err(Ok(payload)) => std::panic::resume_unwind(payload),
+                Err(Err(error)) => panic!("JoinSet::join_all: {error}"),
+            }
+        }
+        outputs
+    }
+
+    /// Aborts all tasks. They stay in the set until they are joined: most of them by an error that
+    /// [is cancelled](JoinError::is_cancelled), those that had finished by their output.
+    pub fn abort_all(&mut self) {
+        for (_, entry) in &self.tasks {
+            match entry {
+                Entry::Task(handle) => handle.abort(),
+                Entry::Blocking(handle) => handle.abort(),
+            }
+        }
+    }
+
+    /// Aborts all tasks, and waits until their futures are dropped. The set is empty then. Outputs
+    /// and panics are dropped.
+    ///
+    /// # Cancel safety
+    /// If dropped, the tasks are aborted all the same; those that it has not waited for are in the
+    /// set.
+    pub async fn shutdown(&mut self) {
+        self.abort_all();
+        while let Some(outcome) = self.join_next().await {
+            panics::discard(outcome);
+        }
+    }
+
+    /// Removes all tasks from the set, and lets them go on without a handle.
+    pub fn detach_all(&mut self) {
+        let tasks = mem::take(&mut self.tasks);
+        // Some may finish meanwhile: what they say must not reach a task with the same place.
+        let finished = mem::take(&mut self.finished);
+        self.taken = Chain::default();
+        drop(tasks);
+        // Whoever waits for the set finds it empty.
+        finished.wake_waiter();
+    }
+}
+
+impl<T> Default for JoinSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for JoinSet<T> {
+    /// Aborts all tasks, and waits for none.
+    fn drop(&mut self) {
+        self.abort_all();
+        self.finished.forget_waiter();
+    }
+}
+
+impl<T> fmt::Debug for JoinSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom), target_pointer_width = "64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_of_a_set_costs_what_its_documentation_says() {
+        let counts = 2 * size_of::<usize>();
+        assert_eq!(counts + size_of::<Member>(), 48);
+        assert_eq!(size_of::<Entry<()>>(), 24);
+        assert_eq!(size_of::<Option<Entry<()>>>(), 24, "in the slab");
+    }
+}
