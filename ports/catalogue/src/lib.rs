@@ -10,7 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use redis::aio::ConnectionManager;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Cmd, FromRedisValue, RedisError, RedisResult, Value};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -135,9 +135,11 @@ pub async fn items() -> Result<PgPool, Box<dyn Error>> {
     Ok(pool)
 }
 
-/// The cache of `REDIS_URL`.
+/// The cache of `REDIS_URL`. Its connection is opened by the first request, so it belongs to the
+/// thread that serves.
 pub async fn cache() -> Result<ConnectionManager, Box<dyn Error>> {
-    Ok(Client::open(env::var("REDIS_URL")?)?.get_connection_manager().await?)
+    let client = Client::open(env::var("REDIS_URL")?)?;
+    Ok(client.get_connection_manager_lazy(ConnectionManagerConfig::new())?)
 }
 
 /// Items stay in the cache for `EXPIRY_MS`, or a minute.
