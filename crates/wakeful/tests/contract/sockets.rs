@@ -11,8 +11,8 @@ use wakeful::task::yield_now;
 use wakeful::time::timeout;
 use wakeful::{LoopHandle, spawn};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 use crate::support::{soon, tcp_pair, would_wake};
 
@@ -32,7 +32,7 @@ fn byte(at: usize) -> u8 {
 
 fn connect_write_and_close_at_once_delivers_the_bytes_and_the_end<B: Backend>() {
     B::block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(localhost()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         for length in [1, 100, 100_000] {
             let client = spawn(async move {
