@@ -53,6 +53,7 @@ pub(crate) mod accepted;
 mod addr;
 mod byte_stream;
 mod detached;
+mod incoming;
 mod listen_addrs;
 mod listener;
 mod listener_socket;
@@ -67,6 +68,7 @@ mod unix;
 
 pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
 pub use self::detached::{AttachError, Attached, DetachedListener, DetachedStream};
+pub use self::incoming::Incoming;
 pub use self::listen_addrs::ToListenAddrs;
 pub use self::listener::Listener;
 pub use self::resolve::{Resolve, resolve};
@@ -154,30 +156,42 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         let this = &mut *self;
-        loop {
-            ready!(coop::poll_proceed(cx));
-            ready!(this.socket.poll_ready_shared(this.direction, &mut this.place, cx))?;
-            #[cfg(not(feature = "faults"))]
-            let done = (this.operation)(this.socket.io());
-            #[cfg(feature = "faults")]
-            let done = this.socket.disturb(&mut this.operation);
-            match done {
-                Err(Errno::AGAIN) => this.socket.would_block(this.direction),
-                Err(Errno::INTR) => {}
-                // A connection that is gone is passed over, but is one of what this task may do in
-                // a turn.
-                Err(Errno::CONNABORTED) => coop::made_progress(),
-                result => {
-                    coop::made_progress();
-                    return Poll::Ready(result.map_err(crate::sys::limits::explain));
-                }
-            }
-        }
+        poll_shared(this.socket, this.direction, &mut this.place, cx, &mut this.operation)
     }
 }
 
 impl<T: AsFd, O> Drop for Shared<'_, T, O> {
     fn drop(&mut self) {
         self.socket.stop_waiting(self.direction, &mut self.place);
+    }
+}
+
+/// Tries an operation as soon as the socket may be ready for it. One that waits is one of possibly
+/// many; it gives its `place` back with [`Registered::stop_waiting`].
+fn poll_shared<T: AsFd, R>(
+    socket: &Registered<T>,
+    direction: Direction,
+    place: &mut Option<Place>,
+    cx: &mut Context<'_>,
+    mut operation: impl FnMut(&T) -> Result<R, Errno>,
+) -> Poll<io::Result<R>> {
+    loop {
+        ready!(coop::poll_proceed(cx));
+        ready!(socket.poll_ready_shared(direction, place, cx))?;
+        #[cfg(not(feature = "faults"))]
+        let done = operation(socket.io());
+        #[cfg(feature = "faults")]
+        let done = socket.disturb(&mut operation);
+        match done {
+            Err(Errno::AGAIN) => socket.would_block(direction),
+            Err(Errno::INTR) => {}
+            // A connection that is gone is passed over, but is one of what this task may do in a
+            // turn.
+            Err(Errno::CONNABORTED) => coop::made_progress(),
+            result => {
+                coop::made_progress();
+                return Poll::Ready(result.map_err(crate::sys::limits::explain));
+            }
+        }
     }
 }

@@ -3,13 +3,16 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::accept::{self, Peer};
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::incoming::Incoming;
 use super::listener_socket::listener_methods;
 use super::resolve::{Resolve, resolve};
 use crate::driver::registered::Registered;
@@ -66,13 +69,29 @@ impl TcpListener {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    /// Puts a listener from elsewhere on this loop.
+    /// Puts a listener from elsewhere on this loop. What waits in its backlog is accepted at once.
+    ///
+    /// It becomes non-blocking, and so do its duplicates, in other processes too: that is a property
+    /// of the open file. For a socket that others keep and may change there is
+    /// [`SharedListener::from_socket`](crate::accept::SharedListener::from_socket).
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Self::from_fd(listener.into())
+    }
+
+    /// Takes the listener off its loop. It stays non-blocking, and nobody waits for it here any
+    /// more; what is in its backlog is still there.
+    ///
+    /// One of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others listen
+    /// on.
+    ///
+    /// # Errors
+    /// No descriptors left for the duplicate.
+    pub fn into_std(self) -> io::Result<std::net::TcpListener> {
+        self.into_fd().map(Into::into)
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave
@@ -85,10 +104,45 @@ impl TcpListener {
     /// the caller should wait before it tries again (see
     /// [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (fd, peer) = super::accept::next(&self.socket).await?;
-        let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
-        stream.set_priority(self.socket.priority())?;
-        let peer = peer.map_or_else(|| stream.peer_addr(), Ok)?;
+        let (fd, peer) = accept::next(&self.socket).await?;
+        self.accepted(fd, peer)
+    }
+
+    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
+    /// number of those that `accept`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let (fd, peer) = ready!(accept::poll_next_alone(&self.socket, cx))?;
+        Poll::Ready(self.accepted(fd, peer))
+    }
+
+    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    ///
+    /// ```
+    /// use futures_lite::StreamExt;
+    /// use wakeful::net::{TcpListener, TcpStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let mut incoming = listener.incoming().take(1);
+    ///     while let Some(stream) = incoming.next().await {
+    ///         assert_eq!(stream?.peer_addr()?, client.local_addr()?);
+    ///     }
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn incoming(&self) -> Incoming<'_, TcpStream> {
+        Incoming::new(&self.socket, on_loop)
+    }
+
+    fn accepted(&self, fd: OwnedFd, peer: Peer) -> io::Result<(TcpStream, SocketAddr)> {
+        let stream = on_loop(&self.socket, fd)?;
+        let peer = peer.internet().map_or_else(|| stream.peer_addr(), Ok)?;
         Ok((stream, peer))
     }
 
@@ -99,6 +153,13 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         socket_addr(SockRef::from(&**self.socket.io()).local_addr())
     }
+}
+
+/// A connection that `listener` has taken.
+pub(super) fn on_loop(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> io::Result<TcpStream> {
+    let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
+    stream.set_priority(listener.priority())?;
+    Ok(stream)
 }
 
 /// A non-blocking socket that listens on `addr`.

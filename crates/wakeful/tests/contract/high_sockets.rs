@@ -112,7 +112,7 @@ fn a_health_check_is_answered_in_one_turn_of_a_flood<B: Backend>() {
         let listener = UnixListener::bind(&address).unwrap();
         listener.set_priority(Priority::High).unwrap();
         loop {
-            let mut stream = listener.accept().await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
             let answer = async move {
                 let mut request = [0; 8];
                 while stream.read(&mut request).await.unwrap() > 0 {
@@ -298,7 +298,7 @@ fn every_kind_of_socket_may_be_high<B: Backend>() {
         let udp_addr = udp.local_addr().unwrap();
         let server = spawn(async move {
             let (mut one, _) = soon(tcp.accept()).await.unwrap();
-            let mut other = soon(unix.accept()).await.unwrap();
+            let (mut other, _) = soon(unix.accept()).await.unwrap();
             let mut buf = [0; 8];
             let read = soon(one.read(&mut buf)).await.unwrap();
             let read = read + soon(other.read(&mut buf)).await.unwrap();

@@ -37,6 +37,7 @@ mod io_events;
 mod late_wake;
 mod late_wake_places;
 mod lifetime;
+mod listeners;
 mod metrics;
 mod metrics_of_turns;
 mod misuse;

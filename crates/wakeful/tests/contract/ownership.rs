@@ -3,7 +3,7 @@
 
 use wakeful::accept::{Draining, Listener, SharedListener};
 use wakeful::net::{
-    DetachedListener, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
+    DetachedListener, DetachedStream, Incoming, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
     TcpStream, UdpSocket, UnixListener, UnixStream,
 };
 use wakeful::signal::Signals;
@@ -40,6 +40,8 @@ fn what_belongs_to_a_loop_is_neither_send_nor_sync<B: Backend>() {
         is_not!(Send: wakeful::net::BatchUdpSocket);
         is_not!(Sync: wakeful::net::BatchUdpSocket);
     }
+    is_not!(Send: Incoming<'_, TcpStream>);
+    is_not!(Sync: Incoming<'_, TcpStream>);
 }
 
 fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {
