@@ -1,7 +1,8 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
 //! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a
-//! handle sent. Made elsewhere it is an error. Two threads that share one do not compile:
+//! handle sent. Made elsewhere it is an error. (A [`TcpSocket`], which is not connected yet,
+//! belongs to none.) Two threads that share one do not compile:
 //!
 //! ```compile_fail,E0277
 //! # async fn shared(stream: wakeful::net::TcpStream) {
@@ -63,6 +64,9 @@ mod resolve;
 mod split;
 mod stream;
 mod tcp;
+mod tcp_info;
+mod tcp_options;
+mod tcp_socket;
 mod udp;
 mod unix;
 
@@ -75,6 +79,8 @@ pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use self::stream::Stream;
 pub use self::tcp::{TcpListener, TcpStream};
+pub use self::tcp_info::{TcpInfo, TcpState};
+pub use self::tcp_socket::TcpSocket;
 #[cfg(feature = "quinn-udp")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn-udp")))]
 pub use self::udp::BatchUdpSocket;
@@ -85,7 +91,8 @@ pub use self::unix::{UnixListener, UnixStream};
 pub use quinn_udp;
 
 pub(crate) use self::byte_stream::ByteStream;
-pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp::{listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp_options::keepalive;
 pub(crate) use self::unix::listen as listen_unix;
 
 use std::future::Future;

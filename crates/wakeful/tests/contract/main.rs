@@ -62,6 +62,7 @@ mod sockets;
 mod starvation;
 mod streams;
 mod tasks;
+mod tcp_socket;
 mod threads;
 mod timer_handlers;
 mod timers;

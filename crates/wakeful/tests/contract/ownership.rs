@@ -4,7 +4,7 @@
 use wakeful::accept::{Draining, Listener, SharedListener};
 use wakeful::net::{
     DetachedListener, DetachedStream, Incoming, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
-    TcpStream, UdpSocket, UnixListener, UnixStream,
+    TcpSocket, TcpStream, UdpSocket, UnixListener, UnixStream,
 };
 use wakeful::signal::Signals;
 use wakeful::{EventLoop, Hook, JoinHandle, LoopGroup, LoopHandle};
@@ -52,5 +52,6 @@ fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {
     is::<SharedListener>();
     is::<DetachedStream>();
     is::<DetachedListener>();
+    is::<TcpSocket>();
     is::<JoinHandle<String>>();
 }
