@@ -34,6 +34,7 @@ mod handles;
 mod high_sockets;
 mod idle;
 mod io_events;
+mod ipv6;
 mod late_wake;
 mod late_wake_places;
 mod lifetime;
