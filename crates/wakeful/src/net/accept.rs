@@ -1,38 +1,130 @@
 //! The next connection of a listener, TCP or Unix: the system call, and the wait for it.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
+use crate::driver::waiters::Place;
 use crate::sys::failures;
+use crate::sys::limits::{explain_call, explain_call_error};
+use crate::task::{coop, ready_here};
 
 /// Of connections that are gone, [`try_next`] passes over so many.
 const MOST_GONE: usize = 64;
 
-/// Waits for the next connection. Several tasks may wait at once. One that its peer gave up before
-/// is passed over.
+/// What the kernel said of a new connection's other end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Peer {
+    Internet(SocketAddr),
+    /// A Unix socket without a name, as clients usually have it.
+    Unnamed,
+    /// To be asked for.
+    Unsaid,
+}
+
+impl Peer {
+    fn of(addr: Option<SocketAddrAny>) -> Self {
+        /// Nothing but the family.
+        const UNNAMED: usize = size_of::<libc::sa_family_t>();
+        let Some(addr) = addr else { return Self::Unsaid };
+        match addr.address_family() {
+            AddressFamily::UNIX if addr.addr_len() as usize == UNNAMED => Self::Unnamed,
+            // Of a path of 108 bytes rustix would panic.
+            AddressFamily::UNIX => Self::Unsaid,
+            _ => SocketAddr::try_from(addr).map_or(Self::Unsaid, Self::Internet),
+        }
+    }
+
+    pub(super) fn internet(self) -> Option<SocketAddr> {
+        match self {
+            Self::Internet(addr) => Some(addr),
+            Self::Unnamed | Self::Unsaid => None,
+        }
+    }
+}
+
+/// One that waits for connections, as one of possibly many. A connection that its peer gave up
+/// before is passed over.
+pub(super) struct Acceptor<'a> {
+    listener: &'a Registered<Arc<OwnedFd>>,
+    place: Option<Place>,
+}
+
+impl<'a> Acceptor<'a> {
+    pub(super) fn new(listener: &'a Registered<Arc<OwnedFd>>) -> Self {
+        Self { listener, place: None }
+    }
+
+    pub(super) fn listener(&self) -> &'a Registered<Arc<OwnedFd>> {
+        self.listener
+    }
+
+    /// Pending, it has taken no connection.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
+        let listener = self.listener;
+        let accepted =
+            ready!(super::poll_shared(listener, Direction::Read, &mut self.place, cx, |socket| {
+                accept(socket, listener.is_lent())
+            }));
+        Poll::Ready(taken(listener, accepted))
+    }
+}
+
+impl Drop for Acceptor<'_> {
+    fn drop(&mut self) {
+        self.listener.stop_waiting(Direction::Read, &mut self.place);
+    }
+}
+
+/// Waits for the next connection, as an [`Acceptor`] does.
 ///
 /// *Cancel-safe*: a call that has not returned has taken no connection.
-pub(super) async fn next(
+pub(super) async fn next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<(OwnedFd, Peer)> {
+    let mut acceptor = Acceptor::new(listener);
+    poll_fn(|cx| acceptor.poll_next(cx)).await
+}
+
+/// As [`next`], for one task at a time: only the one that asked last is woken.
+pub(super) fn poll_next_alone(
     listener: &Registered<Arc<OwnedFd>>,
-) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let accept = |socket: &Arc<OwnedFd>| accept(socket, listener.is_lent());
-    let accepted = super::shared(listener, Direction::Read, accept).await;
-    let accepted = accepted.map_err(crate::sys::limits::explain_call_error("accept4"))?;
-    listener.one_taken(crate::task::ready_here());
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<(OwnedFd, Peer)>> {
+    loop {
+        ready!(coop::poll_proceed(cx));
+        let accepted = ready!(listener.poll_io(Direction::Read, cx, |socket| {
+            match accept(socket, listener.is_lent()) {
+                Err(Errno::AGAIN) => {
+                    listener.would_block(Direction::Read);
+                    Err(Errno::AGAIN)
+                }
+                // Passed over, but one of what this task may do in a turn.
+                Err(Errno::CONNABORTED) => Ok(None),
+                accepted => accepted.map(Some),
+            }
+        }));
+        coop::made_progress();
+        if let Some(accepted) = accepted.transpose() {
+            return Poll::Ready(taken(listener, accepted));
+        }
+    }
+}
+
+fn taken<T>(listener: &Registered<Arc<OwnedFd>>, accepted: io::Result<T>) -> io::Result<T> {
+    let accepted = accepted.map_err(explain_call_error("accept4"))?;
+    listener.one_taken(ready_here());
     Ok(accepted)
 }
 
 /// The next connection, if there is one.
-pub(super) fn try_next(
-    listener: &Registered<Arc<OwnedFd>>,
-) -> io::Result<Option<(OwnedFd, Option<SocketAddr>)>> {
+pub(super) fn try_next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<(OwnedFd, Peer)>> {
     let mut gone = 0;
     loop {
         match accept(listener.io(), listener.is_lent()) {
@@ -40,14 +132,14 @@ pub(super) fn try_next(
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(Errno::CONNABORTED) if gone < MOST_GONE => gone += 1,
-            Err(error) => return Err(crate::sys::limits::explain_call("accept4")(error)),
+            Err(error) => return Err(explain_call("accept4")(error)),
         }
     }
 }
 
 /// One system call, and another one if the socket is somebody else's too: he may have made it
 /// block. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
-fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Errno> {
     failures::at(failures::Call::Accept)?;
     if is_lent {
         // Refused, it is as it was.
@@ -55,7 +147,7 @@ fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Option<Soc
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::acceptfrom_with(&**listener, flags) {
-        Ok((fd, peer)) => Ok((fd, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))),
+        Ok((fd, peer)) => Ok((fd, Peer::of(peer))),
         // accept(2): errors of the connection, not of the listener.
         Err(
             Errno::PROTO

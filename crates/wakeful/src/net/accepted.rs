@@ -39,7 +39,7 @@ impl Listener {
 /// [`next`], for whichever loop it is to go to.
 async fn next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
     let (fd, peer) = next(listener).await?;
-    of_tcp(listener, fd, peer)
+    of_tcp(listener, fd, peer.internet())
 }
 
 /// As [`next_tcp`].
@@ -50,7 +50,7 @@ async fn next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> 
 
 /// As [`next_tcp`], if there is one now.
 fn try_next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
-    try_next(listener)?.map(|(fd, peer)| of_tcp(listener, fd, peer)).transpose()
+    try_next(listener)?.map(|(fd, peer)| of_tcp(listener, fd, peer.internet())).transpose()
 }
 
 /// As [`try_next_tcp`].

@@ -248,7 +248,7 @@ fn send(fd: &OwnedFd, buf: &[u8]) -> Result<usize, Errno> {
         faults::perhaps_reset(fd.as_fd());
         &buf[..faults::shorten(buf.len())]
     };
-    rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+    rustix::net::send(fd, buf, SendFlags::NOSIGNAL).map_err(not_connected_yet)
 }
 
 fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
@@ -258,6 +258,14 @@ fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         &slices[..faults::shorten(slices.len())]
     };
     rustix::net::sendmsg(fd, slices, &mut Default::default(), SendFlags::NOSIGNAL)
+        .map_err(not_connected_yet)
+}
+
+/// The write that was to travel with the request to connect (`TCP_FASTOPEN_CONNECT`) did not: it
+/// has to wait for the connection.
+#[cold]
+fn not_connected_yet(error: Errno) -> Errno {
+    if error == Errno::INPROGRESS { Errno::AGAIN } else { error }
 }
 
 /// A type that is, or shares, one stream socket. Its implementors get the ecosystem's traits in

@@ -1,10 +1,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::addr::PeerAddr;
+use super::incoming::Incoming;
 use super::stream::Stream;
 use super::tcp::TcpListener;
 use super::unix::UnixListener;
@@ -35,7 +37,37 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 Ok((stream.into(), PeerAddr::Tcp(peer)))
             }
-            Self::Unix(listener) => Ok((listener.accept().await?.into(), PeerAddr::Unix)),
+            Self::Unix(listener) => Ok((listener.accept().await?.0.into(), PeerAddr::Unix)),
+        }
+    }
+
+    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
+    /// number of those that `accept`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, PeerAddr)>> {
+        Poll::Ready(match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = ready!(listener.poll_accept(cx))?;
+                Ok((stream.into(), PeerAddr::Tcp(peer)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = ready!(listener.poll_accept(cx))?;
+                Ok((stream.into(), PeerAddr::Unix))
+            }
+        })
+    }
+
+    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    pub fn incoming(&self) -> Incoming<'_, Stream> {
+        match self {
+            Self::Tcp(listener) => Incoming::new(listener.socket(), |listener, fd| {
+                super::tcp::on_loop(listener, fd).map(Stream::Tcp)
+            }),
+            Self::Unix(listener) => Incoming::new(listener.socket(), |listener, fd| {
+                super::unix::on_loop(listener, fd).map(Stream::Unix)
+            }),
         }
     }
 

@@ -4,8 +4,17 @@
 macro_rules! listener_methods {
     ($type:ident) => {
         impl $type {
-            fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+            pub(super) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
                 Ok(Self { socket: crate::net::register(Arc::new(fd))? })
+            }
+
+            /// Off its loop. Where others have the socket too, it is a duplicate.
+            fn into_fd(self) -> io::Result<OwnedFd> {
+                let shared = match Arc::try_unwrap(self.socket.into_inner()) {
+                    Ok(fd) => return Ok(fd),
+                    Err(shared) => shared,
+                };
+                shared.try_clone().map_err(crate::sys::limits::explain_error)
             }
 
             /// One of several loops' listeners on the same socket.

@@ -1,7 +1,8 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
 //! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a
-//! handle sent. Made elsewhere it is an error. Two threads that share one do not compile:
+//! handle sent. Made elsewhere it is an error. (A [`TcpSocket`], which is not connected yet,
+//! belongs to none.) Two threads that share one do not compile:
 //!
 //! ```compile_fail,E0277
 //! # async fn shared(stream: wakeful::net::TcpStream) {
@@ -53,6 +54,7 @@ pub(crate) mod accepted;
 mod addr;
 mod byte_stream;
 mod detached;
+mod incoming;
 mod listen_addrs;
 mod listener;
 mod listener_socket;
@@ -62,17 +64,23 @@ mod resolve;
 mod split;
 mod stream;
 mod tcp;
+mod tcp_info;
+mod tcp_options;
+mod tcp_socket;
 mod udp;
 mod unix;
 
 pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
 pub use self::detached::{AttachError, Attached, DetachedListener, DetachedStream};
+pub use self::incoming::Incoming;
 pub use self::listen_addrs::ToListenAddrs;
 pub use self::listener::Listener;
 pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use self::stream::Stream;
 pub use self::tcp::{TcpListener, TcpStream};
+pub use self::tcp_info::{TcpInfo, TcpState};
+pub use self::tcp_socket::TcpSocket;
 #[cfg(feature = "quinn-udp")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn-udp")))]
 pub use self::udp::BatchUdpSocket;
@@ -83,7 +91,8 @@ pub use self::unix::{UnixListener, UnixStream};
 pub use quinn_udp;
 
 pub(crate) use self::byte_stream::ByteStream;
-pub(crate) use self::tcp::{keepalive, listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp::{listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp_options::keepalive;
 pub(crate) use self::unix::listen as listen_unix;
 
 use std::future::Future;
@@ -154,30 +163,42 @@ impl<T: AsFd, R, O: FnMut(&T) -> Result<R, Errno>> Future for Shared<'_, T, O> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         let this = &mut *self;
-        loop {
-            ready!(coop::poll_proceed(cx));
-            ready!(this.socket.poll_ready_shared(this.direction, &mut this.place, cx))?;
-            #[cfg(not(feature = "faults"))]
-            let done = (this.operation)(this.socket.io());
-            #[cfg(feature = "faults")]
-            let done = this.socket.disturb(&mut this.operation);
-            match done {
-                Err(Errno::AGAIN) => this.socket.would_block(this.direction),
-                Err(Errno::INTR) => {}
-                // A connection that is gone is passed over, but is one of what this task may do in
-                // a turn.
-                Err(Errno::CONNABORTED) => coop::made_progress(),
-                result => {
-                    coop::made_progress();
-                    return Poll::Ready(result.map_err(crate::sys::limits::explain));
-                }
-            }
-        }
+        poll_shared(this.socket, this.direction, &mut this.place, cx, &mut this.operation)
     }
 }
 
 impl<T: AsFd, O> Drop for Shared<'_, T, O> {
     fn drop(&mut self) {
         self.socket.stop_waiting(self.direction, &mut self.place);
+    }
+}
+
+/// Tries an operation as soon as the socket may be ready for it. One that waits is one of possibly
+/// many; it gives its `place` back with [`Registered::stop_waiting`].
+fn poll_shared<T: AsFd, R>(
+    socket: &Registered<T>,
+    direction: Direction,
+    place: &mut Option<Place>,
+    cx: &mut Context<'_>,
+    mut operation: impl FnMut(&T) -> Result<R, Errno>,
+) -> Poll<io::Result<R>> {
+    loop {
+        ready!(coop::poll_proceed(cx));
+        ready!(socket.poll_ready_shared(direction, place, cx))?;
+        #[cfg(not(feature = "faults"))]
+        let done = operation(socket.io());
+        #[cfg(feature = "faults")]
+        let done = socket.disturb(&mut operation);
+        match done {
+            Err(Errno::AGAIN) => socket.would_block(direction),
+            Err(Errno::INTR) => {}
+            // A connection that is gone is passed over, but is one of what this task may do in a
+            // turn.
+            Err(Errno::CONNABORTED) => coop::made_progress(),
+            result => {
+                coop::made_progress();
+                return Poll::Ready(result.map_err(crate::sys::limits::explain));
+            }
+        }
     }
 }

@@ -3,18 +3,20 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 
+use super::accept::{self, Peer};
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::incoming::Incoming;
 use super::listener_socket::listener_methods;
 use super::resolve::{Resolve, resolve};
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
-use crate::sys::limits::explain_call;
+use crate::sys::limits::{explain_bind, explain_call};
 use crate::sys::uninit::ReadCall;
 
 /// A listening TCP socket of this loop. One listener for several loops is a
@@ -66,13 +68,29 @@ impl TcpListener {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    /// Puts a listener from elsewhere on this loop.
+    /// Puts a listener from elsewhere on this loop. What waits in its backlog is accepted at once.
+    ///
+    /// It becomes non-blocking, and so do its duplicates, in other processes too: that is a
+    /// property of the open file. For a socket that others keep and may change there is
+    /// [`SharedListener::from_socket`](crate::accept::SharedListener::from_socket).
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Self::from_fd(listener.into())
+    }
+
+    /// Takes the listener off its loop. It stays non-blocking, and nobody waits for it here any
+    /// more; what is in its backlog is still there.
+    ///
+    /// One of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others listen
+    /// on.
+    ///
+    /// # Errors
+    /// No descriptors left for the duplicate.
+    pub fn into_std(self) -> io::Result<std::net::TcpListener> {
+        self.into_fd().map(Into::into)
     }
 
     /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave
@@ -85,10 +103,45 @@ impl TcpListener {
     /// the caller should wait before it tries again (see
     /// [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (fd, peer) = super::accept::next(&self.socket).await?;
-        let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
-        stream.set_priority(self.socket.priority())?;
-        let peer = peer.map_or_else(|| stream.peer_addr(), Ok)?;
+        let (fd, peer) = accept::next(&self.socket).await?;
+        self.accepted(fd, peer)
+    }
+
+    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
+    /// number of those that `accept`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let (fd, peer) = ready!(accept::poll_next_alone(&self.socket, cx))?;
+        Poll::Ready(self.accepted(fd, peer))
+    }
+
+    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    ///
+    /// ```
+    /// use futures_lite::StreamExt;
+    /// use wakeful::net::{TcpListener, TcpStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let mut incoming = listener.incoming().take(1);
+    ///     while let Some(stream) = incoming.next().await {
+    ///         assert_eq!(stream?.peer_addr()?, client.local_addr()?);
+    ///     }
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn incoming(&self) -> Incoming<'_, TcpStream> {
+        Incoming::new(&self.socket, on_loop)
+    }
+
+    fn accepted(&self, fd: OwnedFd, peer: Peer) -> io::Result<(TcpStream, SocketAddr)> {
+        let stream = on_loop(&self.socket, fd)?;
+        let peer = peer.internet().map_or_else(|| stream.peer_addr(), Ok)?;
         Ok((stream, peer))
     }
 
@@ -97,8 +150,15 @@ impl TcpListener {
     /// # Errors
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket_addr(SockRef::from(&**self.socket.io()).local_addr())
+        local_addr(&**self.socket.io())
     }
+}
+
+/// A connection that `listener` has taken.
+pub(super) fn on_loop(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> io::Result<TcpStream> {
+    let stream = TcpStream { io: StreamIo::new(fd, ReadCall::Plain)? };
+    stream.set_priority(listener.priority())?;
+    Ok(stream)
 }
 
 /// A non-blocking socket that listens on `addr`.
@@ -116,14 +176,23 @@ pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
 
 fn start_to_listen(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
     rustix::net::sockopt::set_socket_reuseaddr(&fd, true).map_err(explain_call("setsockopt"))?;
-    rustix::net::bind(&fd, &addr).map_err(explain_call("bind"))?;
+    bind(&fd, addr)?;
     // The kernel lowers it to its own limit.
     rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
     Ok(fd)
 }
 
+pub(super) fn bind(fd: &OwnedFd, addr: SocketAddr) -> io::Result<()> {
+    rustix::net::bind(fd, &addr).map_err(explain_bind)
+}
+
 fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     super::addr::socket(super::addr::family(addr), SocketType::STREAM)
+}
+
+/// The address at this end of a connection, or a listener's.
+pub(super) fn local_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    socket_addr(SockRef::from(&fd).local_addr())
 }
 
 /// The address at the other end of a connection.
@@ -136,6 +205,12 @@ fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
 }
 
 /// A TCP connection. It belongs to its loop; see [the module](super).
+///
+/// Dropping it closes the connection, and never waits (but see [`set_linger`](Self::set_linger)).
+/// What was written is still delivered, unless something that has arrived was not read: then the
+/// kernel resets the connection, the peer's next read or write is an error (`ConnectionReset`), and
+/// it may lose what it has not read yet. So a protocol's last reader
+/// [shuts down](Self::shutdown) its side and reads to the end before it closes.
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
@@ -159,7 +234,8 @@ impl TcpStream {
     pub async fn connect(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
-            match Self::connect_to(addr).await {
+            let attempt = async { Self::connect_by(socket(addr)?, addr).await };
+            match attempt.await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
             }
@@ -167,8 +243,8 @@ impl TcpStream {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    async fn connect_to(addr: SocketAddr) -> io::Result<Self> {
-        let fd = socket(addr)?;
+    /// Connects by a socket that is not connected yet.
+    pub(super) async fn connect_by(fd: OwnedFd, addr: SocketAddr) -> io::Result<Self> {
         let in_progress = match rustix::net::connect(&fd, &addr) {
             Ok(()) => false,
             // EINTR: the attempt goes on (connect(2)).
@@ -190,7 +266,51 @@ impl TcpStream {
         self.io
     }
 
-    /// Puts a connected stream from elsewhere on this loop.
+    pub(super) fn options(&self) -> SockRef<'_> {
+        self.io.options()
+    }
+
+    /// Waits for a connection that was begun elsewhere, by a `connect` that said `EINPROGRESS`, and
+    /// puts it on this loop.
+    ///
+    /// ```
+    /// use wakeful::net::{TcpListener, TcpStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    ///     socket.set_nonblocking(true)?;
+    ///     // It says that the connection is in progress.
+    ///     let _ = socket.connect(&listener.local_addr()?.into());
+    ///     let stream = TcpStream::connect_in_progress(socket.into()).await?;
+    ///     assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropped, it closes the attempt.
+    ///
+    /// # Errors
+    /// The connection's: nobody listens there, or nobody answered; no loop runs here; no
+    /// descriptors left. On a socket that was never asked to connect it waits for ever.
+    pub async fn connect_in_progress(stream: std::net::TcpStream) -> io::Result<Self> {
+        let stream = Self::from_std(stream)?;
+        stream.io.connected().await?;
+        Ok(stream)
+    }
+
+    /// Puts a connected stream from elsewhere on this loop. Its first read or write is tried at
+    /// once, so what has arrived already is read without an event.
+    ///
+    /// It becomes non-blocking, and so do its duplicates, in other processes too: that is a
+    /// property of the open file.
+    ///
+    /// One whose connection is still in progress may be given, too: reads and writes wait for it,
+    /// and say why it failed. [`connect_in_progress`](Self::connect_in_progress) waits for it
+    /// alone.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -199,7 +319,8 @@ impl TcpStream {
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Plain)? })
     }
 
-    /// Takes the stream off its loop. It stays non-blocking.
+    /// Takes the stream off its loop. It stays non-blocking, and nobody is woken for it here any
+    /// more; what has arrived and was not read is still there.
     #[must_use]
     pub fn into_std(self) -> std::net::TcpStream {
         self.io.into_fd().into()
@@ -210,7 +331,7 @@ impl TcpStream {
     /// # Errors
     /// The kernel's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket_addr(self.io.options().local_addr())
+        local_addr(self.io.fd())
     }
 
     /// The other end's address.
@@ -219,104 +340,6 @@ impl TcpStream {
     /// The kernel's; `NotConnected` once the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         peer_addr(self.io.fd())
-    }
-
-    /// `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather them (Nagle).
-    /// Servers that answer with one write per response want it on.
-    ///
-    /// # Errors
-    /// The kernel's, as for all options.
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.io.options().set_tcp_nodelay(nodelay)
-    }
-
-    /// See [`set_nodelay`](Self::set_nodelay).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn nodelay(&self) -> io::Result<bool> {
-        self.io.options().tcp_nodelay()
-    }
-
-    /// `SO_LINGER`: with `Some`, closing discards what is unsent after that time (whole seconds;
-    /// zero resets the connection at once). A loop's thread waits in close for as long, if it is
-    /// not zero.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.io.options().set_linger(linger)
-    }
-
-    /// See [`set_linger`](Self::set_linger).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn linger(&self) -> io::Result<Option<Duration>> {
-        self.io.options().linger()
-    }
-
-    /// Probes a silent peer after `idle`, then every `interval`, and gives it up after `retries`
-    /// probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds; `TCP_KEEPCNT`). It is how a
-    /// half-open connection is found.
-    ///
-    /// # Errors
-    /// The kernel's: a number out of its range.
-    pub fn set_keepalive(
-        &self,
-        idle: Duration,
-        interval: Duration,
-        retries: u32,
-    ) -> io::Result<()> {
-        self.io.options().set_tcp_keepalive(&keepalive(idle, interval, retries))
-    }
-
-    /// Stops probing.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn unset_keepalive(&self) -> io::Result<()> {
-        self.io.options().set_keepalive(false)
-    }
-
-    /// Is a silent peer probed?
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn keepalive(&self) -> io::Result<bool> {
-        self.io.options().keepalive()
-    }
-
-    /// `SO_SNDBUF`, in bytes. The kernel doubles it and applies its limits (`net.core.wmem_max`).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.io.options().set_send_buffer_size(bytes)
-    }
-
-    /// What the kernel made of [`set_send_buffer_size`](Self::set_send_buffer_size), in bytes.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn send_buffer_size(&self) -> io::Result<usize> {
-        self.io.options().send_buffer_size()
-    }
-
-    /// `SO_RCVBUF`, in bytes. The kernel doubles it and applies its limits (`net.core.rmem_max`).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-        self.io.options().set_recv_buffer_size(bytes)
-    }
-
-    /// What the kernel made of [`set_recv_buffer_size`](Self::set_recv_buffer_size), in bytes.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn recv_buffer_size(&self) -> io::Result<usize> {
-        self.io.options().recv_buffer_size()
     }
 }
 
@@ -331,9 +354,4 @@ impl AsFd for TcpStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.fd()
     }
-}
-
-/// See [`TcpStream::set_keepalive`].
-pub(crate) fn keepalive(idle: Duration, interval: Duration, retries: u32) -> TcpKeepalive {
-    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }

@@ -6,13 +6,16 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
+use super::accept::{self, Peer};
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
+use super::incoming::Incoming;
 use super::listener_socket::listener_methods;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
@@ -48,7 +51,8 @@ impl UnixListener {
         Self::from_fd(listen(&kernel_addr(addr)?)?)
     }
 
-    /// Puts a listener from elsewhere on this loop.
+    /// Puts a listener from elsewhere on this loop, as
+    /// [`TcpListener::from_std`](super::TcpListener::from_std) does.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -57,17 +61,51 @@ impl UnixListener {
         Self::from_fd(listener.into())
     }
 
-    /// Takes the next connection. Several tasks may wait at once.
+    /// Takes the listener off its loop, as
+    /// [`TcpListener::into_std`](super::TcpListener::into_std) does.
+    ///
+    /// # Errors
+    /// No descriptors left for a duplicate.
+    pub fn into_std(self) -> io::Result<std::os::unix::net::UnixListener> {
+        self.into_fd().map(Into::into)
+    }
+
+    /// Takes the next connection, with the address of its other end: unnamed, unless the client has
+    /// bound its socket. Several tasks may wait at once.
+    ///
+    /// A path of 108 bytes, which [`SocketAddr`] cannot hold, counts as unnamed.
     ///
     /// *Cancel-safe*: a call that has not returned has taken no connection.
     ///
     /// # Errors
     /// As for [`TcpListener::accept`](super::TcpListener::accept).
-    pub async fn accept(&self) -> io::Result<UnixStream> {
-        let (fd, _) = super::accept::next(&self.socket).await?;
-        let stream = UnixStream { io: StreamIo::new(fd, ReadCall::Message)? };
-        stream.set_priority(self.socket.priority())?;
-        Ok(stream)
+    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (fd, peer) = accept::next(&self.socket).await?;
+        self.accepted(fd, peer)
+    }
+
+    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
+    /// number of those that `accept`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        let (fd, peer) = ready!(accept::poll_next_alone(&self.socket, cx))?;
+        Poll::Ready(self.accepted(fd, peer))
+    }
+
+    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    pub fn incoming(&self) -> Incoming<'_, UnixStream> {
+        Incoming::new(&self.socket, on_loop)
+    }
+
+    fn accepted(&self, fd: OwnedFd, peer: Peer) -> io::Result<(UnixStream, SocketAddr)> {
+        let stream = on_loop(&self.socket, fd)?;
+        let named = match peer {
+            Peer::Unnamed => None,
+            Peer::Internet(_) | Peer::Unsaid => stream.peer_addr().ok(),
+        };
+        Ok((stream, named.map_or_else(unnamed, Ok)?))
     }
 
     /// The address that it listens on: a path or an abstract name.
@@ -77,6 +115,13 @@ impl UnixListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(SockRef::from(&**self.socket.io()).local_addr())
     }
+}
+
+/// A connection that `listener` has taken.
+pub(super) fn on_loop(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> io::Result<UnixStream> {
+    let stream = UnixStream { io: StreamIo::new(fd, ReadCall::Message)? };
+    stream.set_priority(listener.priority())?;
+    Ok(stream)
 }
 
 /// A non-blocking socket that listens on `addr`.
@@ -92,8 +137,12 @@ fn unix_addr(addr: io::Result<SockAddr>) -> io::Result<SocketAddr> {
     if let Some(name) = addr.as_abstract_namespace() {
         return SocketAddr::from_abstract_name(name);
     }
+    addr.as_pathname().map_or_else(unnamed, SocketAddr::from_pathname)
+}
+
+fn unnamed() -> io::Result<SocketAddr> {
     // To the standard library, the empty path is the unnamed address.
-    SocketAddr::from_pathname(addr.as_pathname().unwrap_or(Path::new("")))
+    SocketAddr::from_pathname("")
 }
 
 fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
@@ -182,7 +231,8 @@ impl UnixStream {
         self.io
     }
 
-    /// Puts a connected stream from elsewhere on this loop.
+    /// Puts a connected stream from elsewhere on this loop, as
+    /// [`TcpStream::from_std`](super::TcpStream::from_std) does.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -191,7 +241,7 @@ impl UnixStream {
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Message)? })
     }
 
-    /// Takes the stream off its loop. It stays non-blocking.
+    /// Takes the stream off its loop, as [`TcpStream::into_std`](super::TcpStream::into_std) does.
     #[must_use]
     pub fn into_std(self) -> std::os::unix::net::UnixStream {
         self.io.into_fd().into()

@@ -72,6 +72,16 @@ pub(crate) fn explain_connect(errno: Errno) -> io::Error {
     }
 }
 
+/// As [`explain_call`], for bind(2) to an internet address.
+pub(crate) fn explain_bind(errno: Errno) -> io::Error {
+    match errno {
+        Errno::ADDRNOTAVAIL => {
+            because(errno, Cow::Borrowed("no network interface of this machine has that address"))
+        }
+        _ => explain_call("bind")(errno),
+    }
+}
+
 /// As [`explain`], for an error that may come from the standard library.
 pub(crate) fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {

@@ -25,6 +25,8 @@ pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]
 pub(crate) mod signals;
+#[allow(unsafe_code)]
+pub(crate) mod socket_options;
 pub(crate) mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod thread;

@@ -1,7 +1,6 @@
 //! What the kernel has not delivered yet.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// How many bytes were written to a stream socket and are not with the other end's kernel (TCP: not
@@ -17,20 +16,6 @@ pub(crate) fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// How many connections are in the backlog of a TCP listener. `None`: the kernel does not say, as
 /// of Unix sockets.
 pub(crate) fn unaccepted(listener: BorrowedFd<'_>) -> Option<u32> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: the kernel writes `length` bytes at most, which there are.
-    let refused = unsafe {
-        libc::getsockopt(
-            listener.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    } != 0;
-    // SAFETY: these are integers, and what an older kernel has not written is 0.
-    let info = unsafe { info.assume_init() };
     // So the kernel uses this field of a listener (`tcp_get_info`, since Linux 2.6.39).
-    (!refused).then_some(info.tcpi_unacked)
+    super::socket_options::tcp_info(listener).ok().map(|info| info.tcpi_unacked)
 }

@@ -38,7 +38,7 @@ fn group<B: Backend>(loops: usize) -> LoopGroup {
 }
 
 fn localhost() -> SharedListener {
-    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+    SharedListener::bind(&crate::backend::localhost().into()).unwrap()
 }
 
 /// A path for a socket file, and its directory's end.

@@ -39,7 +39,7 @@ const STRATEGIES: [AcceptStrategy; 3] = [
 ];
 
 fn localhost() -> SharedListener {
-    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+    SharedListener::bind(&crate::backend::localhost().into()).unwrap()
 }
 
 /// A server with one loop. Each connection echoes a byte at a time, and says `!` when it is told of

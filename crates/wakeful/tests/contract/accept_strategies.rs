@@ -48,7 +48,7 @@ fn strategies() -> [AcceptStrategy; 6] {
 }
 
 fn localhost() -> SharedListener {
-    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+    SharedListener::bind(&crate::backend::localhost().into()).unwrap()
 }
 
 fn server<B: Backend>(strategy: AcceptStrategy) -> ConnectionServer {

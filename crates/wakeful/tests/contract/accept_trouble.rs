@@ -45,7 +45,7 @@ fn exclusive(server: ConnectionServer) -> ConnectionServer {
 }
 
 fn localhost() -> SharedListener {
-    SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap()
+    SharedListener::bind(&crate::backend::localhost().into()).unwrap()
 }
 
 fn addr(serving: &Serving, number: usize) -> SocketAddr {

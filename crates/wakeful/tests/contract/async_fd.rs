@@ -26,7 +26,7 @@ use wakeful::readiness::{AsyncFd, Interest, NotReady};
 use wakeful::task::yield_now;
 use wakeful::{Priority, spawn};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, localhost};
 use crate::support::{is_pending, soon};
 
 on_every_backend! {
@@ -285,7 +285,7 @@ fn the_mode_of_the_open_file_stays_as_it_is<B: Backend>() {
 }
 
 fn urgent_data_is_a_readiness_of_its_own<B: Backend>() {
-    let listener = StdTcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = StdTcpListener::bind(localhost()).unwrap();
     let client = StdTcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
     B::block_on(async {
@@ -355,9 +355,9 @@ fn what_came_in_another_direction_is_not_cleared<B: Backend>() {
 
 fn an_error_that_has_passed_is_not_ready_for_ever<B: Backend>() {
     // It takes only what comes from itself.
-    let nobody = StdUdp::bind("127.0.0.1:0").unwrap();
+    let nobody = StdUdp::bind(localhost()).unwrap();
     nobody.connect(nobody.local_addr().unwrap()).unwrap();
-    let socket = StdUdp::bind("127.0.0.1:0").unwrap();
+    let socket = StdUdp::bind(localhost()).unwrap();
     socket.connect(nobody.local_addr().unwrap()).unwrap();
     B::block_on(async {
         let socket = AsyncFd::nonblocking(socket).unwrap();

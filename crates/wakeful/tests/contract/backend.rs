@@ -9,6 +9,7 @@ pub(crate) mod descriptors;
 pub(crate) mod driven;
 
 use std::future::Future;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use wakeful::{EventLoop, EventLoopBuilder, IdlePolicy, LoopGroup, LoopGroupBuilder};
@@ -65,6 +66,15 @@ fn with_guest(settings: EventLoopBuilder) -> EventLoopBuilder {
         return settings.tokio();
     }
     settings
+}
+
+/// This machine, and a port that the kernel chooses. With `WAKEFUL_TEST_IPV6=1`, over IPv6.
+pub(crate) fn localhost() -> SocketAddr {
+    if std::env::var_os("WAKEFUL_TEST_IPV6").is_some() {
+        (Ipv6Addr::LOCALHOST, 0).into()
+    } else {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    }
 }
 
 /// Makes a test of each function, on each backend.

@@ -21,8 +21,8 @@ use wakeful::net::{UdpSocket, UnixStream};
 use wakeful::task::yield_now;
 use wakeful::{EventLoop, Priority};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -111,7 +111,7 @@ fn a_fan_out_of_100_listeners_for_each_of_10_000_events<B: Backend>() {
     let received = Rc::new(Cell::new(0));
     let mut addrs = Vec::new();
     for _ in 0..SOCKETS {
-        let socket = StdUdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = StdUdpSocket::bind(localhost()).unwrap();
         addrs.push(socket.local_addr().unwrap());
         let received = received.clone();
         let listen = async move {
@@ -131,7 +131,7 @@ fn a_fan_out_of_100_listeners_for_each_of_10_000_events<B: Backend>() {
     while event_loop.handle().metrics().polls < SOCKETS * (LISTENERS + 1) {
         turn(&mut event_loop);
     }
-    let sender = StdUdpSocket::bind("127.0.0.1:0").unwrap();
+    let sender = StdUdpSocket::bind(localhost()).unwrap();
     let before = event_loop.handle().metrics();
     for round in 1..=ROUNDS {
         for addr in &addrs {

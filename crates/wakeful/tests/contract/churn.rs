@@ -13,7 +13,7 @@ use std::time::Duration;
 use wakeful::JoinHandle;
 use wakeful::net::{TcpListener, TcpStream};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, localhost};
 
 on_every_backend! {
     every_future_is_dropped_once_at_home_and_every_handle_answered,
@@ -155,7 +155,7 @@ fn no_byte_is_lost_or_repeated<B: Backend>() {
     B::block_on(async {
         const CONNECTIONS: u64 = 50;
         const BYTES: usize = 200_000;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(localhost()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let server = wakeful::spawn(async move {
             for number in 0..CONNECTIONS {

@@ -18,8 +18,8 @@ use wakeful::task::yield_now;
 use wakeful::time::{sleep, timeout};
 use wakeful::{EventLoop, spawn};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::support::{soon, tcp_pair};
 
 on_every_backend! {
@@ -127,9 +127,9 @@ fn a_half_waits_on_while_the_other_one_goes<B: Backend>() {
 
 fn an_abandoned_connect_accept_or_receive_leaves_nothing_behind<B: Backend>() {
     B::block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(localhost()).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let udp = UdpSocket::bind(localhost()).await.unwrap();
         for _ in 0..50 {
             assert!(timeout(Duration::ZERO, listener.accept()).await.is_err());
             assert!(timeout(Duration::ZERO, udp.recv(&mut [0; 1])).await.is_err());
@@ -155,10 +155,10 @@ fn a_socket_that_outlives_its_loop_says_so_instead_of_waiting<B: Backend>() {
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("socket");
     let sockets = event_loop.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(localhost()).await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let server = listener.accept().await.unwrap().0;
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let udp = UdpSocket::bind(localhost()).await.unwrap();
         (listener, client, server, udp, UnixListener::bind(&path).unwrap())
     });
     let (listener, mut client, server, udp, unix) = sockets.unwrap();
@@ -232,12 +232,12 @@ fn who_waits_in_another_executor_is_told_that_the_loop_has_ended<B: Backend>() {
     drop(peer);
 
     let (mut event_loop, wakes) = new();
-    let listener = event_loop.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let listener = event_loop.block_on(TcpListener::bind(localhost())).unwrap().unwrap();
     let accepting = waits(&mut event_loop, async move { listener.accept().await }, &wakes);
     is_told("an accept", event_loop, accepting, &wakes);
 
     let (mut event_loop, wakes) = new();
-    let udp = event_loop.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
+    let udp = event_loop.block_on(UdpSocket::bind(localhost())).unwrap().unwrap();
     let receiving = waits(&mut event_loop, async move { udp.recv(&mut [0; 1]).await }, &wakes);
     is_told("a receive", event_loop, receiving, &wakes);
 
@@ -270,7 +270,7 @@ fn who_waits_in_another_executor_for_a_timer_or_a_task_is_woken_by_the_loop_s_en
 
 fn who_waits_in_another_executor_for_a_drain_is_woken_by_the_loop_s_end<B: Backend>() {
     let wakes = Arc::<CountedWakes>::default();
-    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = SharedListener::bind(&localhost().into()).unwrap();
     let addr = listener.socket_addr().unwrap();
     let waker: Waker = wakes.clone().into();
     let serving = ConnectionServer::new(vec![listener])

@@ -20,8 +20,8 @@ use wakeful::net::{
 use wakeful::time::timeout;
 use wakeful::{EventLoop, Priority};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 use crate::support::{soon, tcp_pair};
 
@@ -332,7 +332,7 @@ fn a_listener_of_each_kind_moves_with_its_backlog<B: Backend>() {
     let other = &group.handles()[0];
     let path = std::env::temp_dir().join(format!("wakeful-detached-{}", std::process::id()));
     B::block_on(async {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpListener::bind(localhost()).await.unwrap();
         let addr = tcp.local_addr().unwrap();
         let client = std::net::TcpStream::connect(addr).unwrap();
         let detached = tcp.detach();
@@ -353,7 +353,7 @@ fn a_listener_of_each_kind_moves_with_its_backlog<B: Backend>() {
 
 fn a_shared_listener_that_was_detached_is_still_shared<B: Backend>() {
     let group = B::group().loops(1).build().unwrap();
-    let shared = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let shared = SharedListener::bind(&localhost().into()).unwrap();
     let addr = shared.socket_addr().unwrap();
     let detached = B::block_on(async { shared.attach().unwrap().detach() });
     let refused = detached.attach().expect_err("no loop runs here");

@@ -33,8 +33,13 @@ struct Skipped(&'static str);
 /// of a loop's tasks.
 pub(crate) fn skip_on_guests(why: &'static str) {
     if has_guest() {
-        resume_unwind(Box::new(Skipped(why)));
+        skip(why);
     }
+}
+
+/// Skips this test, as [`skip_on_guests`] does.
+pub(crate) fn skip(why: &'static str) -> ! {
+    resume_unwind(Box::new(Skipped(why)))
 }
 
 /// Runs a test, and says on standard error if it was skipped, whatever the harness captures.

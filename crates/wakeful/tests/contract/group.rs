@@ -10,7 +10,7 @@ use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::group::Targets;
 use wakeful::net::ListenAddr;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -97,7 +97,7 @@ fn a_blocked_loop_is_reported_and_not_waited_for<B: Backend>() {
 }
 
 fn one_listener_serves_through_all_loops_and_loses_no_connection<B: Backend>() {
-    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = SharedListener::bind(&localhost().into()).unwrap();
     let addr = listener.socket_addr().unwrap();
     let serving = ConnectionServer::new(vec![listener])
         .group(B::group().loops(4))
@@ -130,7 +130,7 @@ fn one_listener_serves_through_all_loops_and_loses_no_connection<B: Backend>() {
 }
 
 fn a_listener_that_nobody_accepts_from_does_not_make_its_loop_spin<B: Backend>() {
-    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = SharedListener::bind(&localhost().into()).unwrap();
     let addr = listener.socket_addr().unwrap();
     B::block_on(async move {
         let attached = listener.attach().unwrap();
@@ -165,7 +165,7 @@ fn a_left_over_socket_file_is_replaced_and_a_live_one_refused<B: Backend>() {
 }
 
 fn under_light_load_a_connection_wakes_no_loop_but_the_active_one<B: Backend>() {
-    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = SharedListener::bind(&localhost().into()).unwrap();
     let addr = listener.socket_addr().unwrap();
     let group = B::group().loops(4).concentrate(Targets::default());
     let serving = ConnectionServer::new(vec![listener]).group(group).start(|| {

@@ -12,8 +12,8 @@ use wakeful::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use wakeful::task::yield_now;
 use wakeful::{EventLoop, Priority, spawn, spawn_with};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::support::{soon, tcp_pair, would_wake};
 
 on_every_backend! {
@@ -112,7 +112,7 @@ fn a_health_check_is_answered_in_one_turn_of_a_flood<B: Backend>() {
         let listener = UnixListener::bind(&address).unwrap();
         listener.set_priority(Priority::High).unwrap();
         loop {
-            let mut stream = listener.accept().await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
             let answer = async move {
                 let mut request = [0; 8];
                 while stream.read(&mut request).await.unwrap() > 0 {
@@ -288,17 +288,17 @@ fn every_kind_of_socket_may_be_high<B: Backend>() {
     let path = std::env::temp_dir().join(format!("wakeful-high-{}", std::process::id()));
     let listening = path.clone();
     B::block_on(async move {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpListener::bind(localhost()).await.unwrap();
         tcp.set_priority(Priority::High).unwrap();
         let addr = tcp.local_addr().unwrap();
         let unix = UnixListener::bind(&listening).unwrap();
         unix.set_priority(Priority::High).unwrap();
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let udp = UdpSocket::bind(localhost()).await.unwrap();
         udp.set_priority(Priority::High).unwrap();
         let udp_addr = udp.local_addr().unwrap();
         let server = spawn(async move {
             let (mut one, _) = soon(tcp.accept()).await.unwrap();
-            let mut other = soon(unix.accept()).await.unwrap();
+            let (mut other, _) = soon(unix.accept()).await.unwrap();
             let mut buf = [0; 8];
             let read = soon(one.read(&mut buf)).await.unwrap();
             let read = read + soon(other.read(&mut buf)).await.unwrap();
@@ -316,7 +316,7 @@ fn every_kind_of_socket_may_be_high<B: Backend>() {
         for _ in 0..10 {
             yield_now().await;
         }
-        let sender = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let sender = UdpSocket::bind(localhost()).await.unwrap();
         sender.send_to(b"udp", udp_addr).await.unwrap();
         assert_eq!(soon(server).await.unwrap(), 10);
     });
@@ -327,7 +327,7 @@ fn a_shared_listener_and_a_loop_that_has_ended_refuse_a_priority<B: Backend>() {
     let mut event_loop = B::event_loop();
     let left = event_loop
         .block_on(async {
-            let shared = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            let shared = SharedListener::bind(&localhost().into()).unwrap();
             let Listener::Tcp(listener) = shared.attach().unwrap() else { panic!("it is TCP") };
             let error = listener.set_priority(Priority::High).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");

@@ -16,8 +16,8 @@ use wakeful::net::{ListenAddr, UnixStream};
 use wakeful::task::consume_budget;
 use wakeful::{EventLoop, LoopMetrics};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 
 on_every_backend! {
     a_turn_with_n_ready_tasks_counts_n_polls_and_one_turn,
@@ -325,7 +325,7 @@ fn a_slow_turn_says_what_to_do_about_a_task_that_is_never_pending<B: Backend>() 
 
 fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {
     let server = || {
-        let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = SharedListener::bind(&localhost().into()).unwrap();
         ConnectionServer::new(vec![listener]).group(B::group().loops(1))
     };
     let handler = || {

@@ -14,7 +14,7 @@ use std::thread::{self, ThreadId};
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::{LoopBound, OnThisLoop, on_this_loop};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, localhost};
 
 on_every_backend! {
     a_future_that_holds_a_socket_is_send_and_runs_here,
@@ -77,7 +77,7 @@ async fn begun() -> (OnThisLoop<impl Future<Output = ()>>, mpsc::Receiver<Thread
 fn a_future_that_holds_a_socket_is_send_and_runs_here<B: Backend>() {
     async fn handler() -> usize {
         on_this_loop(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = TcpListener::bind(localhost()).await.unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (mut stream, _) = listener.accept().await.unwrap();
             client.write_all(b"hello").await.unwrap();

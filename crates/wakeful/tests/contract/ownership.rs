@@ -3,8 +3,8 @@
 
 use wakeful::accept::{Draining, Listener, SharedListener};
 use wakeful::net::{
-    DetachedListener, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
-    TcpStream, UdpSocket, UnixListener, UnixStream,
+    DetachedListener, DetachedStream, Incoming, OwnedReadHalf, OwnedWriteHalf, Stream, TcpListener,
+    TcpSocket, TcpStream, UdpSocket, UnixListener, UnixStream,
 };
 use wakeful::signal::Signals;
 use wakeful::{EventLoop, Hook, JoinHandle, LoopGroup, LoopHandle};
@@ -40,6 +40,8 @@ fn what_belongs_to_a_loop_is_neither_send_nor_sync<B: Backend>() {
         is_not!(Send: wakeful::net::BatchUdpSocket);
         is_not!(Sync: wakeful::net::BatchUdpSocket);
     }
+    is_not!(Send: Incoming<'_, TcpStream>);
+    is_not!(Sync: Incoming<'_, TcpStream>);
 }
 
 fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {
@@ -50,5 +52,6 @@ fn how_others_reach_a_loop_is_send_and_sync<B: Backend>() {
     is::<SharedListener>();
     is::<DetachedStream>();
     is::<DetachedListener>();
+    is::<TcpSocket>();
     is::<JoinHandle<String>>();
 }

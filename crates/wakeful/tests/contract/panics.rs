@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use wakeful::net::UnixStream;
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -333,7 +333,7 @@ fn wakers_that_panic_when_their_socket_or_their_loop_goes<B: Backend>() {
     let handle = event_loop.handle();
     let kept = event_loop
         .block_on(async {
-            let datagrams = || wakeful::net::UdpSocket::bind("127.0.0.1:0");
+            let datagrams = || wakeful::net::UdpSocket::bind(localhost());
             for _ in 0..2 {
                 // Several wait for one socket: their drops are several panics.
                 let socket = datagrams().await.unwrap();

@@ -18,8 +18,8 @@ use wakeful::spawn;
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::support::{soon, tcp_pair, would_wake};
 
 on_every_backend! {
@@ -164,8 +164,8 @@ fn the_first_event_of_a_batch_may_end_who_the_others_are_for<B: Backend>() {
 fn waiters_that_are_gone_cost_a_datagram_nothing<B: Backend>() {
     const GONE: usize = 100_000;
     let mut event_loop = B::event_loop();
-    let socket = event_loop.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
-    let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = event_loop.block_on(UdpSocket::bind(localhost())).unwrap().unwrap();
+    let peer = std::net::UdpSocket::bind(localhost()).unwrap();
     peer.connect(socket.local_addr().unwrap()).unwrap();
     let mut cx = Context::from_waker(Waker::noop());
     let mut datagrams = || {

@@ -15,7 +15,7 @@ use wakeful::spawn;
 use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, localhost};
 use crate::support::{is_pending, soon, tcp_pair};
 
 on_every_backend! {
@@ -243,8 +243,8 @@ fn own_calls_wait_as_reads_do<B: Backend>() {
 
 fn datagrams_are_taken_by_attempts<B: Backend>() {
     B::block_on(async {
-        let ours = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let theirs = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let ours = UdpSocket::bind(localhost()).await.unwrap();
+        let theirs = UdpSocket::bind(localhost()).await.unwrap();
         let mut buf = [0; 16];
         assert!(would_block(ours.try_recv_from(&mut buf)));
         assert!(is_pending(ours.readable()).await);

@@ -11,13 +11,14 @@ use wakeful::task::yield_now;
 use wakeful::time::timeout;
 use wakeful::{LoopHandle, spawn};
 
-use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 use crate::support::{soon, tcp_pair, would_wake};
 
 on_every_backend! {
     connect_write_and_close_at_once_delivers_the_bytes_and_the_end,
+    a_close_with_unread_data_resets_and_one_behind_the_end_does_not,
     a_read_timeout_takes_no_byte_and_leaves_the_stream_usable,
     a_write_timeout_writes_no_byte_and_leaves_the_stream_usable,
     a_stream_that_left_its_loop_and_is_closed_is_nobody_s_event,
@@ -32,7 +33,7 @@ fn byte(at: usize) -> u8 {
 
 fn connect_write_and_close_at_once_delivers_the_bytes_and_the_end<B: Backend>() {
     B::block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(localhost()).await.unwrap();
         let addr = listener.local_addr().unwrap();
         for length in [1, 100, 100_000] {
             let client = spawn(async move {
@@ -55,6 +56,67 @@ fn connect_write_and_close_at_once_delivers_the_bytes_and_the_end<B: Backend>() 
             }
             assert_eq!(got, length);
         }
+    });
+}
+
+/// RFC 2525, 2.17: what the peer has sent and nobody reads is lost, and it is told.
+fn a_close_with_unread_data_resets_and_one_behind_the_end_does_not<B: Backend>() {
+    B::block_on(async {
+        let mut buf = [0; 16];
+        for waits in [false, true] {
+            let (client, mut server) = tcp_pair().await;
+            server.write_all(b"nobody reads it").await.unwrap();
+            soon(client.readable()).await.unwrap();
+            let error = if waits {
+                let reading = spawn(async move { server.read(&mut [0; 16]).await });
+                yield_now().await;
+                drop(client);
+                soon(reading).await.unwrap().unwrap_err()
+            } else {
+                drop(client);
+                soon(server.read(&mut buf)).await.unwrap_err()
+            };
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+
+        // So does one whose half is dropped, and one that was taken off its loop.
+        let (client, mut server) = tcp_pair().await;
+        server.write_all(b"nobody reads it").await.unwrap();
+        soon(client.readable()).await.unwrap();
+        drop(client.detach());
+        assert_eq!(
+            soon(server.read(&mut buf)).await.unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
+
+        // One that shuts down its side, and reads to the end, loses nothing.
+        let (mut client, mut server) = tcp_pair().await;
+        let answers = spawn(async move {
+            let mut buf = [0; 16];
+            let mut asked = Vec::new();
+            loop {
+                let read = server.read(&mut buf).await.unwrap();
+                if read == 0 {
+                    break;
+                }
+                asked.extend_from_slice(&buf[..read]);
+            }
+            server.write_all(b"answer").await.unwrap();
+            asked
+        });
+        client.write_all(b"question").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        loop {
+            let read = soon(client.read(&mut buf)).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            answer.extend_from_slice(&buf[..read]);
+        }
+        drop(client);
+        assert_eq!(answer, b"answer");
+        assert_eq!(soon(answers).await.unwrap(), b"question");
     });
 }
 

@@ -9,6 +9,7 @@ use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
 
 use crate::backend::driven::Driven;
+use crate::backend::localhost;
 use crate::background::LONG;
 
 /// Waits for what has to come: only a lost event makes it fail.
@@ -23,7 +24,7 @@ pub(crate) async fn is_pending(future: impl Future) -> bool {
 
 /// Both ends of a TCP connection on the loop of this thread.
 pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind(localhost()).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (client, listener.accept().await.unwrap().0)
 }

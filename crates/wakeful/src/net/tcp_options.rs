@@ -1,0 +1,195 @@
+//! The options of a TCP socket, before it connects and after.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::TcpKeepalive;
+
+use super::tcp::TcpStream;
+use super::tcp_socket::TcpSocket;
+
+/// For types that have a method `options`, which lends the socket to socket2.
+macro_rules! tcp_options {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// Sets `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather
+            /// them (Nagle). Servers that answer with one write per response want it on.
+            ///
+            /// # Errors
+            /// The kernel's, as for all options.
+            pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+                self.options().set_tcp_nodelay(nodelay)
+            }
+
+            /// Returns what [`set_nodelay`](Self::set_nodelay) sets.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn nodelay(&self) -> io::Result<bool> {
+                self.options().tcp_nodelay()
+            }
+
+            /// Sets `TCP_QUICKACK`: true acknowledges at once what has arrived, false lets the
+            /// acknowledgement travel with the next bytes. The kernel changes it back as it sees
+            /// fit (tcp(7)): it is a wish for now, to be repeated after reads.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+                self.options().set_tcp_quickack(quickack)
+            }
+
+            /// Returns whether the kernel acknowledges at once now.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn quickack(&self) -> io::Result<bool> {
+                self.options().tcp_quickack()
+            }
+
+            /// Sets `SO_LINGER`: with `Some`, closing discards what is unsent after that time
+            /// (whole seconds; zero resets the connection at once). A loop's thread waits in close
+            /// for as long, if it is not zero.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+                self.options().set_linger(linger)
+            }
+
+            /// Returns what [`set_linger`](Self::set_linger) sets.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn linger(&self) -> io::Result<Option<Duration>> {
+                self.options().linger()
+            }
+
+            /// Probes a silent peer after `idle`, then every `interval`, and gives it up after
+            /// `retries` probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds; `TCP_KEEPCNT`). It
+            /// is how a half-open connection is found.
+            ///
+            /// # Errors
+            /// The kernel's: a number out of its range.
+            pub fn set_keepalive(
+                &self,
+                idle: Duration,
+                interval: Duration,
+                retries: u32,
+            ) -> io::Result<()> {
+                self.options().set_tcp_keepalive(&keepalive(idle, interval, retries))
+            }
+
+            /// Stops probing.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn unset_keepalive(&self) -> io::Result<()> {
+                self.options().set_keepalive(false)
+            }
+
+            /// Returns whether a silent peer is probed.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn keepalive(&self) -> io::Result<bool> {
+                self.options().keepalive()
+            }
+
+            /// Sets `SO_SNDBUF`, in bytes. The kernel doubles it and applies its limits
+            /// (`net.core.wmem_max`).
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+                self.options().set_send_buffer_size(bytes)
+            }
+
+            /// Returns what the kernel made of
+            /// [`set_send_buffer_size`](Self::set_send_buffer_size), in bytes.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn send_buffer_size(&self) -> io::Result<usize> {
+                self.options().send_buffer_size()
+            }
+
+            /// Sets `SO_RCVBUF`, in bytes. The kernel doubles it and applies its limits
+            /// (`net.core.rmem_max`). A window of more than 64 KiB has to be asked for before the
+            /// socket connects or listens: see [`TcpSocket`](crate::net::TcpSocket).
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+                self.options().set_recv_buffer_size(bytes)
+            }
+
+            /// Returns what the kernel made of
+            /// [`set_recv_buffer_size`](Self::set_recv_buffer_size), in bytes.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn recv_buffer_size(&self) -> io::Result<usize> {
+                self.options().recv_buffer_size()
+            }
+
+            /// Sets `IP_TOS`: the traffic class of what is sent over IPv4, which is six bits of
+            /// DSCP and two that TCP keeps for itself (ECN).
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
+                self.options().set_tos_v4(tos)
+            }
+
+            /// Returns what [`set_tos_v4`](Self::set_tos_v4) sets.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn tos_v4(&self) -> io::Result<u32> {
+                self.options().tos_v4()
+            }
+
+            /// Sets `IPV6_TCLASS`, as [`set_tos_v4`](Self::set_tos_v4) for IPv6.
+            ///
+            /// # Errors
+            /// The kernel's; it is a socket of IPv4.
+            pub fn set_tclass_v6(&self, class: u32) -> io::Result<()> {
+                self.options().set_tclass_v6(class)
+            }
+
+            /// Returns what [`set_tclass_v6`](Self::set_tclass_v6) sets.
+            ///
+            /// # Errors
+            /// The kernel's; it is a socket of IPv4.
+            pub fn tclass_v6(&self) -> io::Result<u32> {
+                self.options().tclass_v6()
+            }
+
+            /// Returns the network interface that the socket is bound to (`SO_BINDTODEVICE`), if it
+            /// is.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn device(&self) -> io::Result<Option<Vec<u8>>> {
+                self.options().device()
+            }
+
+            /// Takes the error that waits on the socket (`SO_ERROR`), if there is one: that of a
+            /// connection that could not be made, or that has ended. The next read or write does
+            /// not say it again.
+            ///
+            /// # Errors
+            /// The kernel's: it cannot be asked.
+            pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+                self.options().take_error()
+            }
+        }
+    )* };
+}
+tcp_options!(TcpStream, TcpSocket);
+
+/// See [`TcpStream::set_keepalive`].
+pub(crate) fn keepalive(idle: Duration, interval: Duration, retries: u32) -> TcpKeepalive {
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
+}

@@ -1,0 +1,67 @@
+//! Options of TCP sockets that neither rustix nor socket2 knows, as tcp(7) says.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::{c_int, socklen_t};
+
+/// Sets an option of TCP that is an `int`.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads an int, which is there.
+    let refused = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            length_of::<c_int>(),
+        )
+    } != 0;
+    if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns an option of TCP that is an `int`.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
+    let value = read::<c_int>(socket, option)?;
+    // SAFETY: every pattern of bytes is an int.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Returns what the kernel knows of a connection or of a listener. What an older kernel does not
+/// know is 0.
+///
+/// # Errors
+/// The kernel's: the socket is none of TCP.
+pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
+    let info = read::<libc::tcp_info>(socket, libc::TCP_INFO)?;
+    // SAFETY: every pattern of bytes is one of these integers.
+    Ok(unsafe { info.assume_init() })
+}
+
+/// Zeros, of which the kernel has written as many bytes as it knows.
+fn read<T>(socket: impl AsFd, option: c_int) -> io::Result<MaybeUninit<T>> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut length = length_of::<T>();
+    // SAFETY: the kernel writes `length` bytes at most, which there are.
+    let refused = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    } != 0;
+    if refused { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+fn length_of<T>() -> socklen_t {
+    socklen_t::try_from(size_of::<T>()).expect("a few hundred bytes")
+}
