@@ -24,12 +24,16 @@ pub(crate) mod one_loop;
 pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]
+pub(crate) mod peer_cred;
+#[allow(unsafe_code)]
 pub(crate) mod signals;
 pub(crate) mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod thread;
 #[allow(unsafe_code)]
 pub(crate) mod uninit;
+#[allow(unsafe_code)]
+pub(crate) mod unix_message;
 #[allow(unsafe_code)]
 pub(crate) mod unsent;
 #[cfg(feature = "tokio")]

@@ -45,6 +45,7 @@ mod notification_queue;
 mod on_this_loop;
 mod ownership;
 mod panics;
+mod passing;
 #[cfg(feature = "test-util")]
 mod paused_clock;
 mod per_loop;
@@ -59,3 +60,4 @@ mod tasks;
 mod threads;
 mod timer_handlers;
 mod timers;
+mod unix_sockets;
