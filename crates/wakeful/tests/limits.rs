@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -12,7 +13,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};
 use wakeful::Priority;
 use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
-use wakeful::net::{ListenAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use wakeful::net::{
+    ListenAddr, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixSeqpacket,
+    UnixSeqpacketListener, UnixStream,
+};
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -85,6 +89,10 @@ async fn a_shortage_is_an_error_that_passes<B: Backend>() {
     names_the_limit(UdpSocket::bind("127.0.0.1:0").await);
     names_the_limit(UnixStream::pair());
     names_the_limit(UnixListener::bind("/nonexistent/socket"));
+    names_the_limit(UnixDatagram::unbound());
+    names_the_limit(UnixDatagram::pair());
+    names_the_limit(UnixSeqpacket::pair());
+    names_the_limit(UnixSeqpacketListener::autobind());
     names_the_limit(B::builder().build());
     taken.pop();
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -192,6 +200,44 @@ fn a_long_shortage_closes_what_waits<B: Backend>() {
     running.shutdown(std::time::Duration::from_secs(20)).unwrap();
 }
 
+/// With none left, and with some, but too few.
+async fn descriptors_that_find_no_room_stay_with_their_message() {
+    macro_rules! stay {
+        ($pair:expr) => {
+            let (ours, theirs) = $pair.unwrap();
+            let (reader, writer) = std::io::pipe().unwrap();
+            ours.send_with_fds(b"five", &[writer.as_fd(); 5]).await.unwrap();
+            ours.send_with_fds(b"one", &[writer.as_fd()]).await.unwrap();
+            drop(writer);
+            let mut taken = take_all();
+            let (mut buf, mut fds) = ([0; 4], Vec::new());
+            for _ in 0..5 {
+                names_the_limit(theirs.recv_with_fds(&mut buf, &mut fds).await);
+                names_the_limit(theirs.try_recv_with_fds(&mut buf, &mut fds));
+                assert!(fds.is_empty());
+                taken.pop();
+                // What there is room for was closed again.
+                let room = take_all();
+                assert!(fds.is_empty() && !room.is_empty());
+                drop(room);
+            }
+            assert_eq!(theirs.recv_with_fds(&mut buf, &mut fds).await.unwrap(), 4);
+            assert_eq!((&buf, fds.len()), (b"five", 5));
+            names_the_limit(theirs.recv_with_fds(&mut buf, &mut fds).await);
+            assert_eq!(fds.len(), 5, "those of before are still there");
+            fds.clear();
+            assert_eq!(theirs.recv_with_fds(&mut buf, &mut fds).await.unwrap(), 3);
+            assert_eq!((&buf[..3], fds.len()), (&b"one"[..], 1));
+            drop((fds, taken));
+            let mut reader = reader;
+            assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0, "no copy is left");
+        };
+    }
+    stay!(UnixStream::pair());
+    stay!(UnixDatagram::pair());
+    stay!(UnixSeqpacket::pair());
+}
+
 /// Whichever descriptor is missing, and within another runtime, where the drop of a whole one would
 /// panic.
 #[cfg(feature = "tokio")]
@@ -213,6 +259,7 @@ fn no_descriptors_left<B: Backend>() {
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
+    B::block_on(descriptors_that_find_no_room_stay_with_their_message());
     a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
     #[cfg(feature = "tokio")]
     a_loop_with_a_guest_is_an_error_until_there_are_enough::<B>();

@@ -58,6 +58,9 @@ mod incoming;
 mod listen_addrs;
 mod listener;
 mod listener_socket;
+mod message_io;
+mod passing;
+mod peer_cred;
 mod ready_methods;
 mod ready_streams;
 mod resolve;
@@ -69,12 +72,17 @@ mod tcp_options;
 mod tcp_socket;
 mod udp;
 mod unix;
+mod unix_datagram;
+mod unix_seqpacket;
+mod unix_socket;
+mod with_fds;
 
 pub use self::addr::{InvalidListenAddr, ListenAddr, PeerAddr};
 pub use self::detached::{AttachError, Attached, DetachedListener, DetachedStream};
 pub use self::incoming::Incoming;
 pub use self::listen_addrs::ToListenAddrs;
 pub use self::listener::Listener;
+pub use self::peer_cred::UCred;
 pub use self::resolve::{Resolve, resolve};
 pub use self::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use self::stream::Stream;
@@ -86,6 +94,8 @@ pub use self::tcp_socket::TcpSocket;
 pub use self::udp::BatchUdpSocket;
 pub use self::udp::UdpSocket;
 pub use self::unix::{UnixListener, UnixStream};
+pub use self::unix_datagram::UnixDatagram;
+pub use self::unix_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 #[cfg(feature = "quinn-udp")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn-udp")))]
 pub use quinn_udp;

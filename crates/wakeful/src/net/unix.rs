@@ -7,19 +7,17 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrUnix, SocketType};
 use socket2::{SockAddr, SockRef};
 
 use super::accept::{self, Peer};
 use super::byte_stream::{ByteStream, StreamIo, read_methods, stream_methods, write_methods};
 use super::incoming::Incoming;
 use super::listener_socket::listener_methods;
+use super::unix_socket;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
-use crate::sys::limits::explain_call;
 use crate::sys::uninit::ReadCall;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
@@ -40,6 +38,15 @@ impl UnixListener {
     /// descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_fd(listen(&SocketAddrUnix::new(path.as_ref())?)?)
+    }
+
+    /// Listens on an abstract name that the kernel chooses (unix(7), "Autobind feature"):
+    /// [`local_addr`](Self::local_addr) says which.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn autobind() -> io::Result<Self> {
+        Self::from_fd(listen(&SocketAddrUnix::new_unnamed())?)
     }
 
     /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
@@ -126,13 +133,10 @@ pub(super) fn on_loop(listener: &Registered<Arc<OwnedFd>>, fd: OwnedFd) -> io::R
 
 /// A non-blocking socket that listens on `addr`.
 pub(crate) fn listen(addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
-    let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
-    rustix::net::bind(&fd, addr).map_err(explain_call("bind"))?;
-    rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
-    Ok(fd)
+    unix_socket::listen(SocketType::STREAM, addr)
 }
 
-fn unix_addr(addr: io::Result<SockAddr>) -> io::Result<SocketAddr> {
+pub(super) fn unix_addr(addr: io::Result<SockAddr>) -> io::Result<SocketAddr> {
     let addr = addr?;
     if let Some(name) = addr.as_abstract_namespace() {
         return SocketAddr::from_abstract_name(name);
@@ -145,7 +149,7 @@ fn unnamed() -> io::Result<SocketAddr> {
     SocketAddr::from_pathname("")
 }
 
-fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
+pub(super) fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
     if let Some(path) = addr.as_pathname() {
         return Ok(SocketAddrUnix::new(path)?);
     }
@@ -160,7 +164,8 @@ fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
 
 /// A connection over a Unix socket. It belongs to its loop; see [the module](super).
 ///
-/// Descriptors that a peer attaches to its bytes are closed, not delivered.
+/// Descriptors that a peer attaches to its bytes are closed, unless
+/// [`recv_with_fds`](Self::recv_with_fds) receives them.
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
@@ -193,21 +198,8 @@ impl UnixStream {
     }
 
     async fn connect_to(addr: SocketAddrUnix) -> io::Result<Self> {
-        let fd = super::addr::socket(AddressFamily::UNIX, SocketType::STREAM)?;
-        let mut pause = Duration::from_micros(50);
-        loop {
-            match rustix::net::connect(&fd, &addr) {
-                Ok(()) => {
-                    return Ok(Self { io: StreamIo::new(fd, ReadCall::Message)? });
-                }
-                Err(Errno::AGAIN) => {
-                    crate::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(10));
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let fd = unix_socket::connect(SocketType::STREAM, &addr).await?;
+        Ok(Self { io: StreamIo::new(fd, ReadCall::Message)? })
     }
 
     /// Two streams that are connected to each other.
@@ -215,10 +207,7 @@ impl UnixStream {
     /// # Errors
     /// No loop runs here; no descriptors left.
     pub fn pair() -> io::Result<(Self, Self)> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (one, other) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                .map_err(explain_call("socketpair"))?;
+        let (one, other) = unix_socket::pair(SocketType::STREAM)?;
         let on_loop = |fd| StreamIo::new(fd, ReadCall::Message).map(|io| Self { io });
         Ok((on_loop(one)?, on_loop(other)?))
     }

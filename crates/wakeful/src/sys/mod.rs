@@ -24,6 +24,8 @@ pub(crate) mod one_loop;
 pub(crate) mod panics;
 pub(crate) mod patience;
 #[allow(unsafe_code)]
+pub(crate) mod peer_cred;
+#[allow(unsafe_code)]
 pub(crate) mod signals;
 #[allow(unsafe_code)]
 pub(crate) mod socket_options;
@@ -32,6 +34,8 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 #[allow(unsafe_code)]
 pub(crate) mod uninit;
+#[allow(unsafe_code)]
+pub(crate) mod unix_message;
 #[allow(unsafe_code)]
 pub(crate) mod unsent;
 #[cfg(feature = "tokio")]

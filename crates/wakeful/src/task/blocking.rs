@@ -101,8 +101,8 @@ where
             let run_here = move || {
                 job.run(&|| false);
                 match job.poll(Waker::noop()) {
-                    Poll::Ready(outcome) => outcome.map_err(JoinError::panicked),
-                    Poll::Pending => Err(JoinError::cancelled()),
+                    Poll::Ready(Some(outcome)) => outcome.map_err(JoinError::panicked),
+                    Poll::Ready(None) | Poll::Pending => Err(JoinError::cancelled()),
                 }
             };
             Err((error, run_here))
@@ -129,7 +129,7 @@ enum State<T> {
         place: Option<(&'static Pool, u64)>,
     },
     Refused(io::Error),
-    /// Aborted, or its outcome is taken.
+    /// Its outcome is taken.
     Over,
 }
 
@@ -139,12 +139,29 @@ impl<T> RefUnwindSafe for BlockingHandle<T> {}
 
 impl<T> BlockingHandle<T> {
     /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What
-    /// has begun cannot be stopped.
-    pub fn abort(&mut self) {
-        self.leave(|pool, number| {
-            let queued = pool.remove(number);
-            panics::discard(queued);
-        });
+    /// has begun cannot be stopped, and its result is dropped. Either way, the handle gives an
+    /// error that [is cancelled](JoinError::is_cancelled), at once.
+    ///
+    /// *Threads*: may be called on any thread, also while another one does.
+    ///
+    /// ```
+    /// use wakeful::task::spawn_blocking;
+    ///
+    /// wakeful::block_on(async {
+    ///     let lines = spawn_blocking(|| std::io::stdin().lines().count());
+    ///     lines.abort();
+    ///     assert!(lines.await.unwrap_err().is_cancelled());
+    /// });
+    /// ```
+    pub fn abort(&self) {
+        let State::Begun { job, place } = &self.state else { return };
+        if is_forked(*place) {
+            return;
+        }
+        if let Some((pool, number)) = place {
+            panics::discard(pool.remove(*number));
+        }
+        job.abort();
     }
 
     /// Returns whether the work is over: by its output or a panic, aborted, or refused because no
@@ -160,7 +177,7 @@ impl<T> BlockingHandle<T> {
     /// Lets the work go on without a handle.
     pub fn detach(self) {}
 
-    fn leave(&mut self, queued: impl FnOnce(&Pool, u64)) {
+    fn leave(&mut self) {
         let State::Begun { job, place } = mem::replace(&mut self.state, State::Over) else {
             return;
         };
@@ -168,9 +185,6 @@ impl<T> BlockingHandle<T> {
             // Another thread may have held its lock when the process was forked.
             mem::forget(job);
             return;
-        }
-        if let Some((pool, number)) = place {
-            queued(pool, number);
         }
         job.forget_waiter();
         // Perhaps with its outcome.
@@ -188,7 +202,10 @@ impl<T> Future for BlockingHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = match &self.state {
             State::Begun { job, place } if !is_forked(*place) => {
-                ready!(job.poll(cx.waker())).map_err(JoinError::panicked)
+                match ready!(job.poll(cx.waker())) {
+                    Some(outcome) => outcome.map_err(JoinError::panicked),
+                    None => Err(JoinError::cancelled()),
+                }
             }
             _ => Err(JoinError::cancelled()),
         };
@@ -197,14 +214,14 @@ impl<T> Future for BlockingHandle<T> {
         {
             return Poll::Ready(Err(JoinError::refused(error)));
         }
-        self.leave(|_, _| ());
+        self.leave();
         Poll::Ready(outcome)
     }
 }
 
 impl<T> Drop for BlockingHandle<T> {
     fn drop(&mut self) {
-        self.leave(|_, _| ());
+        self.leave();
     }
 }
 

@@ -48,6 +48,7 @@ mod notification_queue;
 mod on_this_loop;
 mod ownership;
 mod panics;
+mod passing;
 #[cfg(feature = "test-util")]
 mod paused_clock;
 mod per_loop;
@@ -74,3 +75,4 @@ mod timers;
 mod udp;
 #[cfg(feature = "quinn-udp")]
 mod udp_batches;
+mod unix_sockets;

@@ -210,7 +210,7 @@ fn blocking_work_that_was_aborted_or_has_panicked_holds_nothing<B: Backend>() {
     on_a_paused_loop::<B, _>(async {
         assert!(spawn_blocking(|| panic!("blocked")).await.is_err());
         spawn_blocking(|| ()).detach();
-        let mut aborted = spawn_blocking(|| ());
+        let aborted = spawn_blocking(|| ());
         aborted.abort();
         drop(aborted);
         sleep(HOUR).await;

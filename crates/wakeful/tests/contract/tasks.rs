@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::io::Write;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,11 @@ use std::time::Duration;
 
 use wakeful::net::UnixStream;
 use wakeful::spawn;
-use wakeful::task::{consume_budget, spawn_blocking, yield_now};
+use wakeful::task::{BlockingHandle, consume_budget, spawn_blocking, yield_now};
 
 use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::support::soon;
 
 on_every_backend! {
     a_task_need_not_be_send,
@@ -29,6 +31,7 @@ on_every_backend! {
     consume_budget_yields_when_the_budget_is_spent,
     one_waker_shared_by_10_000_tasks_does_not_hold_the_loop,
     blocking_work_returns_panics_and_is_aborted,
+    blocking_work_is_aborted_by_reference_and_who_waits_is_told,
     spawning_without_a_loop_is_a_clear_error,
     futures_of_other_crates_run_here,
     block_on_borrows_and_may_be_called_again,
@@ -282,7 +285,7 @@ fn blocking_work_returns_panics_and_is_aborted<B: Backend>() {
         assert_eq!(spawn_blocking(|| 6 * 7).await.unwrap(), 42);
         let error = spawn_blocking(|| panic!("blocked")).await.unwrap_err();
         assert_eq!(error.to_string(), "the task panicked: blocked");
-        let mut task = spawn_blocking(|| 1);
+        let task = spawn_blocking(|| 1);
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
         let ran = Arc::new(AtomicUsize::new(0));
@@ -294,6 +297,34 @@ fn blocking_work_returns_panics_and_is_aborted<B: Backend>() {
         .detach();
         is_done.recv().await.unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+fn abort_on_two_threads<T>(work: &BlockingHandle<T>) {
+    thread::scope(|threads| {
+        threads.spawn(|| work.abort());
+        threads.spawn(|| work.abort());
+    });
+}
+
+fn blocking_work_is_aborted_by_reference_and_who_waits_is_told<B: Backend>() {
+    B::block_on(async {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let work = Rc::new(RefCell::new(spawn_blocking(move || held.recv().is_err())));
+        let waiting = spawn({
+            let work = work.clone();
+            poll_fn(move |cx| Pin::new(&mut *work.borrow_mut()).poll(cx))
+        });
+        yield_now().await;
+        assert!(!waiting.is_finished());
+        abort_on_two_threads(&work.borrow());
+        // It runs still.
+        assert!(soon(waiting).await.unwrap().unwrap_err().is_cancelled());
+        drop(hold);
+        let done = spawn_blocking(|| 1);
+        done.abort();
+        done.abort();
+        assert!(soon(done).await.unwrap_err().is_cancelled());
     });
 }
 

@@ -27,7 +27,12 @@ pub(super) trait Run: Send + Sync {
 
 /// A job as its handle sees it.
 pub(super) trait Join<T>: Send + Sync {
-    fn poll(&self, waker: &Waker) -> Poll<Outcome<T>>;
+    /// `None`: it was aborted.
+    fn poll(&self, waker: &Waker) -> Poll<Option<Outcome<T>>>;
+
+    /// Drops the closure, if it does not run yet, or the outcome, and tells who waits. What runs
+    /// goes on, and its outcome is dropped where it ends.
+    fn abort(&self);
 
     /// Nobody waits for the outcome any more.
     fn forget_waiter(&self);
@@ -47,6 +52,7 @@ enum Stage<F, T> {
     Running,
     Done(Outcome<T>),
     Taken,
+    Aborted,
 }
 
 impl<F, T> Job<F, T> {
@@ -70,15 +76,29 @@ impl<F, T> Job<F, T> {
         }
     }
 
-    fn take_outcome(&self) -> Option<Outcome<T>> {
+    fn take_outcome(&self) -> Poll<Option<Outcome<T>>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Done(outcome) => Some(outcome),
+            Stage::Done(outcome) => Poll::Ready(Some(outcome)),
+            Stage::Aborted => {
+                *stage = Stage::Aborted;
+                Poll::Ready(None)
+            }
             other => {
                 *stage = other;
-                None
+                Poll::Pending
             }
         }
+    }
+
+    /// Gives the outcome back if nobody is to have it.
+    fn done(&self, outcome: Outcome<T>) -> Option<Outcome<T>> {
+        let mut stage = self.stage();
+        if matches!(*stage, Stage::Aborted) {
+            return Some(outcome);
+        }
+        *stage = Stage::Done(outcome);
+        None
     }
 }
 
@@ -94,7 +114,7 @@ where
             std::mem::forget(outcome);
             return;
         }
-        *self.stage() = Stage::Done(outcome);
+        panics::discard(self.done(outcome));
         if let Some(waiter) = self.waiter.take() {
             panics::wake(waiter);
         }
@@ -106,8 +126,8 @@ where
     F: Send,
     T: Send,
 {
-    fn poll(&self, waker: &Waker) -> Poll<Outcome<T>> {
-        if let Some(outcome) = self.take_outcome() {
+    fn poll(&self, waker: &Waker) -> Poll<Option<Outcome<T>>> {
+        if let Poll::Ready(outcome) = self.take_outcome() {
             return Poll::Ready(outcome);
         }
         // `register` would drop the old waker while it holds its lock, and never release it if that
@@ -115,7 +135,15 @@ where
         self.forget_waiter();
         register(&self.waiter, waker);
         // It may have been done just before.
-        self.take_outcome().map_or(Poll::Pending, Poll::Ready)
+        self.take_outcome()
+    }
+
+    fn abort(&self) {
+        let left = std::mem::replace(&mut *self.stage(), Stage::Aborted);
+        panics::discard(left);
+        if let Some(waiter) = self.waiter.take() {
+            panics::wake(waiter);
+        }
     }
 
     fn forget_waiter(&self) {
@@ -130,8 +158,8 @@ where
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, OnceLock, Weak};
     use std::task::Wake;
 
     use super::*;
@@ -154,7 +182,7 @@ mod tests {
         job.run(&|| false);
         job.run(&|| false);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert!(matches!(job.poll(&waker), Poll::Ready(Ok(42))));
+        assert!(matches!(job.poll(&waker), Poll::Ready(Some(Ok(42)))));
         assert!(job.poll(&waker).is_pending());
     }
 
@@ -172,9 +200,38 @@ mod tests {
     fn a_panic_of_the_closure_is_its_outcome() {
         let job = Job::new(|| panic!("blocked"));
         job.run(&|| false);
-        let Poll::Ready(outcome) = job.poll(Waker::noop()) else { panic!("it has run") };
+        let Poll::Ready(Some(outcome)) = job.poll(Waker::noop()) else { panic!("it has run") };
         let payload: Box<dyn Any + Send> = outcome.map(|()| "no panic").unwrap_err();
         assert_eq!(panics::message(&*payload), Some("blocked"));
+    }
+
+    #[test]
+    fn an_abort_drops_what_is_there_and_wakes_who_waits() {
+        let (woken, owned) = (Arc::new(Count::default()), Arc::new(()));
+        let job = Job::new({
+            let owned = owned.clone();
+            move || owned
+        });
+        assert!(job.poll(&woken.clone().into()).is_pending());
+        job.abort();
+        job.abort();
+        assert_eq!((woken.0.load(Ordering::Relaxed), Arc::strong_count(&owned)), (1, 1));
+        job.run(&|| false);
+        assert!(matches!(job.poll(Waker::noop()), Poll::Ready(None)));
+
+        let itself: Arc<OnceLock<Weak<dyn Join<Arc<()>>>>> = Arc::default();
+        let job = Arc::new(Job::new({
+            let (itself, owned) = (itself.clone(), owned.clone());
+            move || {
+                itself.get().and_then(Weak::upgrade).expect("it runs").abort();
+                owned
+            }
+        }));
+        let weak: Weak<dyn Join<_>> = Arc::downgrade(&job) as _;
+        assert!(itself.set(weak).is_ok());
+        job.run(&|| false);
+        assert!(matches!(job.poll(Waker::noop()), Poll::Ready(None)));
+        assert_eq!(Arc::strong_count(&owned), 1, "what had begun has ended, and is dropped");
     }
 
     #[test]

@@ -1,0 +1,215 @@
+//! What Unix sockets that keep the ends of messages have in common: datagrams and packets.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::task::coop;
+
+/// A Unix socket of messages on its loop.
+#[derive(Debug)]
+pub(super) struct MessageIo {
+    socket: Registered<OwnedFd>,
+}
+
+impl MessageIo {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: super::register(fd)? })
+    }
+
+    pub(super) fn socket(&self) -> &Registered<OwnedFd> {
+        &self.socket
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.socket.into_inner()
+    }
+
+    /// As one of possibly many.
+    pub(super) async fn shared<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
+    ) -> io::Result<R> {
+        super::shared(&self.socket, direction, operation).await
+    }
+
+    /// As the only one, each way.
+    pub(super) fn poll_alone<R>(
+        &self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
+    ) -> Poll<io::Result<R>> {
+        ready!(coop::poll_proceed(cx));
+        let done = ready!(self.socket.poll_io(direction, cx, operation));
+        coop::made_progress();
+        Poll::Ready(done)
+    }
+
+    pub(super) fn attempt<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
+    ) -> io::Result<R> {
+        self.socket.attempt(direction, operation)
+    }
+}
+
+pub(super) fn send(fd: &OwnedFd, buf: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
+}
+
+/// Descriptors that come along are closed by the kernel: there is no room for them.
+pub(super) fn receive(fd: &OwnedFd, buf: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
+    rustix::net::recv(fd, buf, flags).map(|(_, length)| length)
+}
+
+/// For types with a field `io: MessageIo`, each with the name of its messages.
+macro_rules! message_methods {
+    ($type:ident, $message:literal) => {
+        impl $type {
+            #[doc = concat!("Sends a ", $message, " to the peer. Several tasks may wait at once.")]
+            ///
+            /// # Errors
+            /// The kernel's: `EMSGSIZE` for one that is longer than the socket's buffer
+            /// (`SO_SNDBUF`), `ECONNREFUSED` or `EPIPE` if the peer is gone (no SIGPIPE),
+            /// `ENOTCONN` without one.
+            ///
+            /// # Cancel safety
+            /// A call that has not returned has sent nothing.
+            pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                self.io.shared(Direction::Write, |fd| message_io::send(fd, buf)).await
+            }
+
+            #[doc = concat!("Receives a ", $message, ". What does not fit `buf` is lost. Several ")]
+            /// tasks may wait at once.
+            ///
+            /// # Errors
+            /// The kernel's.
+            ///
+            /// # Cancel safety
+            /// A call that has not returned has taken nothing.
+            pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                let flags = RecvFlags::empty();
+                self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
+            }
+
+            #[doc = concat!("Receives a ", $message, " without taking it. Several tasks may wait ")]
+            /// at once.
+            ///
+            /// # Errors
+            /// The kernel's.
+            ///
+            /// # Cancel safety
+            /// It takes nothing.
+            pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                let flags = RecvFlags::PEEK;
+                self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
+            }
+
+            /// As [`send`](Self::send), and does not wait.
+            ///
+            /// # Errors
+            /// `WouldBlock`: there is no room now. As there.
+            pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
+                self.io.attempt(Direction::Write, |fd| message_io::send(fd, buf))
+            }
+
+            /// As [`recv`](Self::recv), and does not wait.
+            ///
+            /// # Errors
+            /// `WouldBlock`: there is nothing now. As there.
+            pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                let flags = RecvFlags::empty();
+                self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
+            }
+
+            /// As [`peek`](Self::peek), and does not wait.
+            ///
+            /// # Errors
+            /// `WouldBlock`: there is nothing now. As there.
+            pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                let flags = RecvFlags::PEEK;
+                self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
+            }
+
+            /// As [`send`](Self::send), for a future written by hand. One task at a time, beside
+            /// any number of those that `send`: only the one that asked last is woken.
+            ///
+            /// # Errors
+            /// As there.
+            pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                self.io.poll_alone(Direction::Write, cx, |fd| message_io::send(fd, buf))
+            }
+
+            /// As [`recv`](Self::recv), for a future written by hand. One task at a time, beside
+            /// any number of those that `recv`: only the one that asked last is woken.
+            ///
+            /// # Errors
+            /// As there.
+            pub fn poll_recv(
+                &self,
+                cx: &mut Context<'_>,
+                buf: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                let flags = RecvFlags::empty();
+                let receive = |fd: &OwnedFd| message_io::receive(fd, buf, flags);
+                self.io.poll_alone(Direction::Read, cx, receive)
+            }
+
+            /// Ends receiving, sending, or both, as `shutdown` of the standard library's sockets.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
+                SockRef::from(self).shutdown(side)
+            }
+
+            /// What is ready on a high socket is seen in the next turn, before anything else. See
+            /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
+            ///
+            /// # Errors
+            /// As there.
+            pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+                self.io.socket().set_priority(priority)
+            }
+
+            /// Returns this end's address; it is unnamed unless it was bound.
+            ///
+            /// # Errors
+            /// The kernel's.
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                unix_addr(SockRef::from(self).local_addr())
+            }
+
+            /// Returns the other end's address; it is unnamed unless that end was bound.
+            ///
+            /// # Errors
+            /// `NotConnected`: there is no other end. The kernel's.
+            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+                unix_addr(SockRef::from(self).peer_addr())
+            }
+
+            pub(super) fn io(&self) -> &MessageIo {
+                &self.io
+            }
+
+            fn socket(&self) -> &Registered<OwnedFd> {
+                self.io.socket()
+            }
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.io.socket().io().as_fd()
+            }
+        }
+    };
+}
+pub(super) use message_methods;

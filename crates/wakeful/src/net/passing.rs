@@ -1,0 +1,100 @@
+//! Descriptors that go with the bytes of a Unix socket (`SCM_RIGHTS`).
+//!
+//! A receiver that has not enough free descriptors would lose the rest of them: the kernel closes
+//! those that it cannot open. So what comes is looked at first and taken only if all of it could be
+//! opened.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix};
+
+use crate::sys::unix_message::{self, Leave, MOST_DESCRIPTORS, Message};
+
+/// What a socket makes of the ends of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bytes,
+    Messages,
+}
+
+/// # Errors
+/// No kernel would send it, or it would lose the descriptors.
+pub(super) fn check(kind: Kind, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let why = if fds.len() > MOST_DESCRIPTORS {
+        "at most 253 descriptors go with one message"
+    } else if kind == Kind::Bytes && buf.is_empty() && !fds.is_empty() {
+        "descriptors go with at least one byte of a stream"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+/// Sends once. What [`check`] refuses is not to be sent.
+pub(super) fn send(
+    socket: &OwnedFd,
+    buf: &[u8],
+    fds: &[BorrowedFd<'_>],
+    to: Option<&SocketAddrUnix>,
+) -> Result<usize, Errno> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let (slices, flags) = ([io::IoSlice::new(buf)], SendFlags::NOSIGNAL);
+    match to {
+        Some(addr) => rustix::net::sendmsg_addr(socket, addr, &slices, &mut control, flags),
+        None => rustix::net::sendmsg(socket, &slices, &mut control, flags),
+    }
+}
+
+/// Receives once, and adds to `fds` what came with it. On an error, nothing was taken and nothing
+/// added.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    kind: Kind,
+    buf: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> Result<Message, Errno> {
+    let before = fds.len();
+    let received = look_and_take(socket, kind, buf, fds);
+    if received.is_err() {
+        fds.truncate(before);
+    }
+    received
+}
+
+fn look_and_take(
+    socket: &OwnedFd,
+    kind: Kind,
+    buf: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> Result<Message, Errno> {
+    let seen = unix_message::receive(socket.as_fd(), buf, Some(fds), Leave::Message)?;
+    if seen.is_cut {
+        return Err(why_cut(socket));
+    }
+    let length = match kind {
+        // The end.
+        Kind::Bytes if seen.count == 0 => return Ok(seen),
+        // No byte more: what has come meanwhile may have descriptors.
+        Kind::Bytes => seen.count,
+        Kind::Messages => buf.len(),
+    };
+    // The kernel's own copies of the descriptors go.
+    unix_message::receive(socket.as_fd(), &mut buf[..length], None, Leave::Nothing)
+}
+
+/// There was room for all descriptors, but the kernel did not open them.
+#[cold]
+fn why_cut(socket: &OwnedFd) -> Errno {
+    match rustix::io::fcntl_dupfd_cloexec(socket, 0) {
+        Err(limit) => limit,
+        // One more can be opened, so this one was refused, as a security module does.
+        Ok(_) => Errno::ACCESS,
+    }
+}

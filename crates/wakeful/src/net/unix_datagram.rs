@@ -1,0 +1,353 @@
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::task::{Context, Poll, ready};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
+use socket2::SockRef;
+
+use super::message_io::{self, MessageIo, message_methods};
+use super::passing::{self, Kind};
+use super::ready_methods::ready_methods;
+use super::unix::{kernel_addr, unix_addr};
+use super::unix_socket::{self, Pause};
+use crate::driver::interest::{Interest, Ready};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::priority::Priority;
+use crate::readiness::Wait;
+use crate::sys::limits::{explain, explain_call};
+use crate::sys::unix_message::{self, Leave};
+use crate::task::{consume_budget, coop};
+use crate::time::{sleep, timeout};
+
+/// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost: a sender waits
+/// until the receiver's queue has room. Several tasks may wait on it at once, each way.
+///
+/// It is bound to a path or to an abstract name, or has none ([`unbound`](Self::unbound),
+/// [`pair`](Self::pair)): then nobody can answer by the address. The file of a path stays when the
+/// socket closes: remove it.
+///
+/// Descriptors that a peer attaches to a datagram are closed, unless
+/// [`recv_with_fds`](Self::recv_with_fds) or [`recv_from_with_fds`](Self::recv_from_with_fds)
+/// receives it.
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
+///
+/// # Examples
+/// ```
+/// use wakeful::net::UnixDatagram;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let server = UnixDatagram::autobind()?;
+///     let client = UnixDatagram::autobind()?;
+///     client.send_to_addr(b"question", &server.local_addr()?).await?;
+///
+///     let mut buf = [0; 64];
+///     let (length, from) = server.recv_from(&mut buf).await?;
+///     assert_eq!(&buf[..length], b"question");
+///     server.send_to_addr(b"answer", &from).await?;
+///     assert_eq!(client.recv(&mut buf).await?, 6);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct UnixDatagram {
+    io: MessageIo,
+}
+
+message_methods!(UnixDatagram, "datagram");
+ready_methods!(UnixDatagram);
+
+impl UnixDatagram {
+    /// Makes the socket file `path` and receives there.
+    ///
+    /// # Errors
+    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
+    /// descriptors left.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::bound(&SocketAddrUnix::new(path.as_ref())?)
+    }
+
+    /// Receives at `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
+    /// file (unix(7)).
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As for `bind`.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::bound(&kernel_addr(addr)?)
+    }
+
+    /// Receives at an abstract name that the kernel chooses (unix(7), "Autobind feature"):
+    /// [`local_addr`](Self::local_addr) says which. For clients that want answers.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn autobind() -> io::Result<Self> {
+        Self::bound(&SocketAddrUnix::new_unnamed())
+    }
+
+    /// Makes a socket without an address: to send from.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn unbound() -> io::Result<Self> {
+        Self::on_loop(socket()?)
+    }
+
+    /// Makes two sockets that are connected to each other. Neither hears of the other's close
+    /// before it sends.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = unix_socket::pair(SocketType::DGRAM)?;
+        Ok((Self::on_loop(one)?, Self::on_loop(other)?))
+    }
+
+    fn bound(addr: &SocketAddrUnix) -> io::Result<Self> {
+        let fd = socket()?;
+        rustix::net::bind(&fd, addr).map_err(explain_call("bind"))?;
+        Self::on_loop(fd)
+    }
+
+    fn on_loop(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { io: MessageIo::new(fd)? })
+    }
+
+    /// Puts a socket from elsewhere on this loop.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::on_loop(socket.into())
+    }
+
+    /// Takes the socket off its loop. It stays non-blocking.
+    #[must_use]
+    pub fn into_std(self) -> std::os::unix::net::UnixDatagram {
+        self.io.into_fd().into()
+    }
+
+    /// Fixes the peer, which [`send`](Self::send) sends to; only its datagrams are received.
+    ///
+    /// # Errors
+    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there.
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        Ok(rustix::net::connect(self, &SocketAddrUnix::new(path.as_ref())?)?)
+    }
+
+    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As for `connect`.
+    pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
+        Ok(rustix::net::connect(self, &kernel_addr(addr)?)?)
+    }
+
+    /// Sends a datagram to the socket at `path`. While that one's queue is full it tries again,
+    /// after 50 µs at first and 10 ms at most: the kernel gives no event for room in the queue of a
+    /// socket that this one is not connected to.
+    ///
+    /// # Errors
+    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there, and
+    /// as for [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// A call that has not returned has sent nothing.
+    pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        let addr = SocketAddrUnix::new(path.as_ref())?;
+        self.send_addressed(buf, &[], &addr).await
+    }
+
+    /// As [`send_to`](Self::send_to), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        self.send_addressed(buf, &[], &kernel_addr(addr)?).await
+    }
+
+    /// As [`send_to_addr`](Self::send_to_addr), with descriptors, as
+    /// [`send_with_fds`](Self::send_with_fds).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn send_to_with_fds(
+        &self,
+        buf: &[u8],
+        addr: &SocketAddr,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        passing::check(Kind::Messages, buf, fds)?;
+        self.send_addressed(buf, fds, &kernel_addr(addr)?).await
+    }
+
+    /// As [`send_to`](Self::send_to), and does not wait. To try again when the socket is
+    /// [`writable`](Self::writable) is right if it is this socket's buffer that is full; that the
+    /// other one's queue is full no event ends.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is no room now, here or there. As there.
+    pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        let addr = SocketAddrUnix::new(path.as_ref())?;
+        self.try_send_addressed(buf, &[], &addr).map_err(explain)
+    }
+
+    /// As [`try_send_to`](Self::try_send_to), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As there.
+    pub fn try_send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        self.try_send_addressed(buf, &[], &kernel_addr(addr)?).map_err(explain)
+    }
+
+    async fn send_addressed(
+        &self,
+        buf: &[u8],
+        fds: &[BorrowedFd<'_>],
+        to: &SocketAddrUnix,
+    ) -> io::Result<usize> {
+        let mut pause = Pause::new();
+        loop {
+            consume_budget().await;
+            match self.try_send_addressed(buf, fds, to) {
+                Err(Errno::AGAIN) if is_writable(self) => sleep(pause.next()).await,
+                Err(Errno::AGAIN) => {
+                    // Or the queue is full of a third socket, to which this one is connected.
+                    let writable = Wait::new(self.socket(), Interest::WRITABLE);
+                    if let Ok(Err(ended)) = timeout(pause.next(), writable).await {
+                        return Err(ended);
+                    }
+                }
+                result => return result.map_err(explain),
+            }
+        }
+    }
+
+    /// Whether the socket is ready says nothing of the receiver's queue, so it is not looked at.
+    fn try_send_addressed(
+        &self,
+        buf: &[u8],
+        fds: &[BorrowedFd<'_>],
+        to: &SocketAddrUnix,
+    ) -> Result<usize, Errno> {
+        loop {
+            match passing::send(self.socket().io(), buf, fds, Some(to)) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !is_writable(self) {
+                        self.socket().would_block(Direction::Write);
+                    }
+                    return Err(Errno::AGAIN);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Receives a datagram, and says who sent it: an address that is unnamed if that socket was not
+    /// bound (or to a path of 108 bytes, which [`SocketAddr`] cannot hold). What does not fit `buf`
+    /// is lost. Several tasks may wait at once.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Cancel safety
+    /// A call that has not returned has taken nothing.
+    pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing)).await
+    }
+
+    /// As [`recv_from`](Self::recv_from), without taking the datagram.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Cancel safety
+    /// It takes nothing.
+    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Message)).await
+    }
+
+    /// As [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
+    /// [`recv_with_fds`](Self::recv_with_fds).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn recv_from_with_fds(
+        &self,
+        buf: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.io
+            .shared(Direction::Read, |fd| {
+                let message = passing::receive(fd, Kind::Messages, buf, fds)?;
+                Ok((message.count, message.sender()))
+            })
+            .await
+    }
+
+    /// As [`recv_from`](Self::recv_from), and does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is nothing now. As there.
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing))
+    }
+
+    /// As [`peek_from`](Self::peek_from), and does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is nothing now. As there.
+    pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Message))
+    }
+
+    /// As [`recv_from`](Self::recv_from), for a future written by hand. One task at a time, beside
+    /// any number of those that `recv_from`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let receive = |fd: &OwnedFd| receive_from(fd, buf, Leave::Nothing);
+        self.io.poll_alone(Direction::Read, cx, receive)
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    super::addr::socket(AddressFamily::UNIX, SocketType::DGRAM)
+}
+
+fn receive_from(fd: &OwnedFd, buf: &mut [u8], leave: Leave) -> Result<(usize, SocketAddr), Errno> {
+    let message = unix_message::receive(fd.as_fd(), buf, None, leave)?;
+    Ok((message.count, message.sender()))
+}
+
+/// Has the socket's own buffer room, and the queue of the one that it is connected to?
+fn is_writable(socket: &UnixDatagram) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+    let asked = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    asked.is_ok() && fds[0].revents().contains(PollFlags::OUT)
+}

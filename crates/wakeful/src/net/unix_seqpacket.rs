@@ -1,0 +1,269 @@
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use socket2::SockRef;
+
+use super::message_io::{self, MessageIo, message_methods};
+use super::ready_methods::ready_methods;
+use super::unix::{kernel_addr, unix_addr};
+use super::unix_socket;
+use crate::driver::interest::{Interest, Ready};
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::priority::Priority;
+use crate::readiness::Wait;
+use crate::sys::limits::explain_call_error;
+use crate::sys::unix_message::unnamed;
+use crate::task::{consume_budget, coop};
+
+/// A connection of packets over a Unix socket (`SOCK_SEQPACKET`): each `send` is one `recv` of the
+/// other end, in order, and the end is seen, as on a stream. It belongs to its loop. Several tasks
+/// may wait on it at once, each way.
+///
+/// A `recv` of 0 is the end, or a packet without a byte: the kernel makes no difference. What does
+/// not fit the buffer of a `recv` is lost.
+///
+/// Descriptors that a peer attaches to a packet are closed, unless
+/// [`recv_with_fds`](Self::recv_with_fds) receives it.
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
+///
+/// # Examples
+/// ```
+/// use wakeful::net::UnixSeqpacket;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let (ours, theirs) = UnixSeqpacket::pair()?;
+///     ours.send(b"one").await?;
+///     ours.send(b"three").await?;
+///     drop(ours);
+///     let mut buf = [0; 64];
+///     assert_eq!(theirs.recv(&mut buf).await?, 3);
+///     assert_eq!(theirs.recv(&mut buf).await?, 5);
+///     assert_eq!(theirs.recv(&mut buf).await?, 0);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct UnixSeqpacket {
+    io: MessageIo,
+}
+
+message_methods!(UnixSeqpacket, "packet");
+ready_methods!(UnixSeqpacket);
+
+impl UnixSeqpacket {
+    /// Connects to the socket file `path`. While the listener's backlog is full it tries again,
+    /// after 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    ///
+    /// # Errors
+    /// The kernel's: `EPROTOTYPE` for a socket of another kind; no loop runs here; no descriptors
+    /// left.
+    ///
+    /// # Cancel safety
+    /// Dropped, it closes the attempt.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::connect_to(&SocketAddrUnix::new(path.as_ref())?).await
+    }
+
+    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As for `connect`.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::connect_to(&kernel_addr(addr)?).await
+    }
+
+    async fn connect_to(addr: &SocketAddrUnix) -> io::Result<Self> {
+        Self::on_loop(unix_socket::connect(SocketType::SEQPACKET, addr).await?)
+    }
+
+    /// Makes two sockets that are connected to each other.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = unix_socket::pair(SocketType::SEQPACKET)?;
+        Ok((Self::on_loop(one)?, Self::on_loop(other)?))
+    }
+
+    fn on_loop(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { io: MessageIo::new(fd)? })
+    }
+
+    /// Puts a connection from elsewhere on this loop: the standard library has no type for it. It
+    /// becomes non-blocking.
+    ///
+    /// # Errors
+    /// `InvalidInput`: it is no Unix socket of packets. No loop runs here; no descriptors left.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Self::on_loop(of_packets(fd)?)
+    }
+
+    /// Takes the connection off its loop. It stays non-blocking.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.io.into_fd()
+    }
+}
+
+/// Listens for connections of packets over a Unix socket. It belongs to its loop. The file of a
+/// path stays when it closes: remove it.
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
+///
+/// # Examples
+/// ```
+/// use wakeful::net::{UnixSeqpacket, UnixSeqpacketListener};
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let listener = UnixSeqpacketListener::autobind()?;
+///     let client = UnixSeqpacket::connect_addr(&listener.local_addr()?).await?;
+///     let (server, from) = listener.accept().await?;
+///     assert!(from.is_unnamed());
+///     client.send(b"hello").await?;
+///     assert_eq!(server.recv(&mut [0; 64]).await?, 5);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct UnixSeqpacketListener {
+    io: MessageIo,
+}
+
+impl UnixSeqpacketListener {
+    /// Makes the socket file `path` and listens on it.
+    ///
+    /// # Errors
+    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
+    /// descriptors left.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::listen(&SocketAddrUnix::new(path.as_ref())?)
+    }
+
+    /// Listens on `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
+    /// file (unix(7)).
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As for `bind`.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::listen(&kernel_addr(addr)?)
+    }
+
+    /// Listens on an abstract name that the kernel chooses: [`local_addr`](Self::local_addr) says
+    /// which.
+    ///
+    /// # Errors
+    /// No loop runs here; no descriptors left.
+    pub fn autobind() -> io::Result<Self> {
+        Self::listen(&SocketAddrUnix::new_unnamed())
+    }
+
+    fn listen(addr: &SocketAddrUnix) -> io::Result<Self> {
+        let fd = unix_socket::listen(SocketType::SEQPACKET, addr)?;
+        Ok(Self { io: MessageIo::new(fd)? })
+    }
+
+    /// Puts a listener from elsewhere on this loop. It becomes non-blocking.
+    ///
+    /// # Errors
+    /// `InvalidInput`: it is no Unix socket of packets. No loop runs here; no descriptors left.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { io: MessageIo::new(of_packets(fd)?)? })
+    }
+
+    /// Takes the listener off its loop. It stays non-blocking.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.io.into_fd()
+    }
+
+    /// Takes the next connection, with the address of its other end: unnamed, unless the client has
+    /// bound its socket. Several tasks may wait at once.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::accept`](super::TcpListener::accept).
+    ///
+    /// # Cancel safety
+    /// A call that has not returned has taken no connection.
+    pub async fn accept(&self) -> io::Result<(UnixSeqpacket, SocketAddr)> {
+        self.accepted(self.io.shared(Direction::Read, accept).await)
+    }
+
+    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
+    /// number of those that `accept`: only the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(UnixSeqpacket, SocketAddr)>> {
+        let accepted = ready!(self.io.poll_alone(Direction::Read, cx, accept));
+        Poll::Ready(self.accepted(accepted))
+    }
+
+    fn accepted(&self, fd: io::Result<OwnedFd>) -> io::Result<(UnixSeqpacket, SocketAddr)> {
+        let packets = UnixSeqpacket::on_loop(fd.map_err(explain_call_error("accept4"))?)?;
+        packets.set_priority(self.io.socket().priority())?;
+        // A path of 108 bytes is none that the standard library knows.
+        let peer = packets.peer_addr().unwrap_or_else(|_| unnamed());
+        Ok((packets, peer))
+    }
+
+    /// What comes to a high listener is seen in the next turn, before anything else, and the
+    /// connections that it accepts from now on are high too. See
+    /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.io.socket().set_priority(priority)
+    }
+
+    /// Returns the address that it listens on: a path or an abstract name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        unix_addr(SockRef::from(self).local_addr())
+    }
+}
+
+fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// A non-blocking one.
+fn of_packets(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if socket_domain(&fd)? != AddressFamily::UNIX || socket_type(&fd)? != SocketType::SEQPACKET {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the descriptor is no Unix socket of packets (SOCK_SEQPACKET)",
+        ));
+    }
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(fd)
+}
+
+impl AsFd for UnixSeqpacketListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.socket().io().as_fd()
+    }
+}

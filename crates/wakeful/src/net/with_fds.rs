@@ -1,0 +1,162 @@
+//! The methods by which Unix sockets of every kind pass descriptors.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use super::byte_stream::ByteStream;
+use super::passing::{Kind, check, receive, send};
+use super::unix::UnixStream;
+use super::unix_datagram::UnixDatagram;
+use super::unix_seqpacket::UnixSeqpacket;
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+
+trait Passes {
+    const KIND: Kind;
+
+    fn registered(&self) -> &Registered<OwnedFd>;
+}
+
+impl Passes for UnixStream {
+    const KIND: Kind = Kind::Bytes;
+
+    fn registered(&self) -> &Registered<OwnedFd> {
+        ByteStream::io(self).socket()
+    }
+}
+
+impl Passes for UnixDatagram {
+    const KIND: Kind = Kind::Messages;
+
+    fn registered(&self) -> &Registered<OwnedFd> {
+        self.io().socket()
+    }
+}
+
+impl Passes for UnixSeqpacket {
+    const KIND: Kind = Kind::Messages;
+
+    fn registered(&self) -> &Registered<OwnedFd> {
+        self.io().socket()
+    }
+}
+
+macro_rules! passing_methods {
+    ($($type:ident),*) => { $(
+        impl $type {
+            /// Sends `buf` and, with its first byte, descriptors: the receiver gets duplicates of
+            /// them (`SCM_RIGHTS`, unix(7)). At most 253 go with one call. A stream may take a part
+            /// of `buf`, and has taken all descriptors then: write the rest without them.
+            ///
+            /// Several tasks may wait at once.
+            ///
+            /// # Errors
+            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte. The kernel's:
+            /// `EMSGSIZE` for a message that is too long, `ETOOMANYREFS` if more descriptors of
+            /// this user are on their way than `RLIMIT_NOFILE`. Then nothing was sent.
+            ///
+            /// # Cancel safety
+            /// A call that has not returned has sent nothing. The descriptors are the caller's
+            /// before and after; of what was sent and nobody receives, the kernel closes the
+            /// duplicates with the receiver's socket.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::io::{Read, Write};
+            /// use std::os::fd::AsFd;
+            ///
+            /// use wakeful::net::UnixStream;
+            ///
+            /// # fn main() -> std::io::Result<()> {
+            /// # wakeful::block_on(async {
+            /// let (ours, theirs) = UnixStream::pair()?;
+            /// let (mut reader, writer) = std::io::pipe()?;
+            /// ours.send_with_fds(b"a pipe", &[writer.as_fd()]).await?;
+            /// drop(writer);
+            ///
+            /// let (mut buf, mut fds) = ([0; 64], Vec::new());
+            /// assert_eq!(theirs.recv_with_fds(&mut buf, &mut fds).await?, 6);
+            /// let received = fds.pop().expect("one was sent");
+            /// std::fs::File::from(received).write_all(b"hello")?;
+            /// let mut text = String::new();
+            /// reader.read_to_string(&mut text)?;
+            /// assert_eq!(text, "hello");
+            /// # Ok(())
+            /// # })
+            /// # }
+            /// ```
+            pub async fn send_with_fds(
+                &self,
+                buf: &[u8],
+                fds: &[BorrowedFd<'_>],
+            ) -> io::Result<usize> {
+                check(Self::KIND, buf, fds)?;
+                let socket = self.registered();
+                super::shared(socket, Direction::Write, |fd| send(fd, buf, fds, None)).await
+            }
+
+            /// As [`send_with_fds`](Self::send_with_fds), and does not wait.
+            ///
+            /// # Errors
+            /// `WouldBlock`: there is no room now. As there.
+            pub fn try_send_with_fds(
+                &self,
+                buf: &[u8],
+                fds: &[BorrowedFd<'_>],
+            ) -> io::Result<usize> {
+                check(Self::KIND, buf, fds)?;
+                self.registered().attempt(Direction::Write, |fd| send(fd, buf, fds, None))
+            }
+
+            /// Receives into `buf`, and adds to `fds` the descriptors that came with it, 253 at
+            /// most. They close with an exec. From a stream a call receives the bytes of one
+            /// message with descriptors at most, 0 at the end; of a message, what does not fit
+            /// `buf` is lost, but no descriptor.
+            ///
+            /// Other ways to receive close what comes with the bytes. This one makes two system
+            /// calls, one to look and one to take, so the socket has to have this reader alone: not
+            /// a duplicate in another process, too. Several tasks of the loop may wait at once.
+            ///
+            /// # Errors
+            /// The kernel's: `EMFILE` or `ENFILE` if this process cannot open all of the
+            /// descriptors (`EACCES`: a security module refuses it). Then none is open here, and
+            /// the message is still in the socket: close some and call again, or receive it without
+            /// descriptors.
+            ///
+            /// # Cancel safety
+            /// A call that has not returned has taken nothing, and `fds` is as it was.
+            pub async fn recv_with_fds(
+                &self,
+                buf: &mut [u8],
+                fds: &mut Vec<OwnedFd>,
+            ) -> io::Result<usize> {
+                if Self::KIND == Kind::Bytes && buf.is_empty() {
+                    return Ok(0);
+                }
+                super::shared(self.registered(), Direction::Read, |fd| {
+                    receive(fd, Self::KIND, buf, fds).map(|message| message.count)
+                })
+                .await
+            }
+
+            /// As [`recv_with_fds`](Self::recv_with_fds), and does not wait.
+            ///
+            /// # Errors
+            /// `WouldBlock`: there is nothing now. As there.
+            pub fn try_recv_with_fds(
+                &self,
+                buf: &mut [u8],
+                fds: &mut Vec<OwnedFd>,
+            ) -> io::Result<usize> {
+                if Self::KIND == Kind::Bytes && buf.is_empty() {
+                    return Ok(0);
+                }
+                self.registered().attempt(Direction::Read, |fd| {
+                    receive(fd, Self::KIND, buf, fds).map(|message| message.count)
+                })
+            }
+        }
+    )* };
+}
+
+passing_methods!(UnixStream, UnixDatagram, UnixSeqpacket);
