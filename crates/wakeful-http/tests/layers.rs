@@ -114,6 +114,26 @@ fn a_handler_that_is_late_is_dropped_and_answered_503_or_as_asked() {
 }
 
 #[test]
+fn a_late_handler_that_panics_in_its_drop_is_answered_503() {
+    struct PanicsInItsDrop;
+
+    impl Drop for PanicsInItsDrop {
+        fn drop(&mut self) {
+            panic!("of a late handler's drop, on purpose");
+        }
+    }
+
+    let late = || async {
+        let _panics = PanicsInItsDrop;
+        std::future::pending::<&str>().await
+    };
+    let in_time = TimeoutLayer::new(Duration::from_millis(20));
+    let running = server().start(Router::new().route("/", get(late).layer(in_time))).unwrap();
+    let answer = ask(&running, "/");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+}
+
+#[test]
 fn on_all_loops_together_no_more_are_in_their_handlers_than_the_limit() {
     let inside = Present::default();
     let app = Router::new().route(

@@ -486,6 +486,66 @@ fn what_panics_and_then_in_its_drop_ends_a_connection_and_not_the_process() {
     until("none is in flight", || running.http_counts().in_flight() == 0);
 }
 
+struct SaysHello {
+    has_said: bool,
+    _panics: PanicsInItsDrop,
+}
+
+impl hyper::body::Body for SaysHello {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let is_first = !std::mem::replace(&mut self.has_said, true);
+        Poll::Ready(is_first.then(|| Ok(Frame::data(Bytes::from_static(b"hello")))))
+    }
+}
+
+struct AnswersHello(PanicsInItsDrop);
+
+impl Future for AnswersHello {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let _ = &self.0;
+        Poll::Ready(Ok(http::Response::new(Body::from("hello"))))
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_what_has_answered_costs_neither_the_answer_nor_the_connection() {
+    let service = |request: http::Request<wakeful_http::RequestBody>| {
+        if request.uri() == "/future" {
+            let future = AnswersHello(PanicsInItsDrop);
+            return Box::pin(future) as Pin<Box<dyn Future<Output = _>>>;
+        }
+        let body = Body::new(SaysHello { has_said: false, _panics: PanicsInItsDrop });
+        Box::pin(async { Ok(http::Response::new(body)) })
+    };
+    let running = server().start_with(move || wakeful_http::service_fn(service)).unwrap();
+    let (mut stream, mut client) = (raw(&running), Client::new(&running));
+    for (number, path) in ["/future", "/body"].repeat(2).into_iter().enumerate() {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("hello") && !answer.ends_with("hello\r\n0\r\n\r\n") {
+            let mut piece = [0; 512];
+            let count = stream.read(&mut piece).unwrap();
+            assert_ne!(count, 0, "{path}: {answer}");
+            answer.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+        }
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+        client.get(1 + 2 * u32::try_from(number).unwrap(), path);
+        assert_eq!(client.wait_for(HEADERS).status(), "200", "{path}");
+        assert_eq!(client.wait_for(DATA).payload, b"hello", "{path}");
+    }
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+    assert_eq!(running.counts().accepted(), 2);
+}
+
 /// What hyper drops together would panic twice.
 #[test]
 fn data_that_panics_in_its_drop_costs_neither_its_connection_nor_the_process() {

@@ -7,7 +7,7 @@ use quote::quote;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, Ident, ItemFn, Meta, Result, Token};
+use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 
 /// Runs an `async fn main` on an event loop of its own.
 ///
@@ -156,11 +156,15 @@ fn expand(
         }
         let attribute = attribute_for(&function)?;
         let ItemFn { attrs, vis, sig, block, .. } = &function;
+        // Those at the top of its body (`#![allow(…)]`) are allowed only there.
+        let (outer, inner): (Vec<_>, Vec<_>) =
+            attrs.iter().partition(|attribute| matches!(attribute.style, AttrStyle::Outer));
         let body = arguments.run(&quote!(async move #block));
         Ok(quote! {
-            #(#attrs)*
+            #(#outer)*
             #attribute
             #vis #sig {
+                #(#inner)*
                 #body
             }
         })

@@ -22,6 +22,10 @@ const CHILDREN: usize = 4;
 pub(crate) struct TimerTime(u64);
 
 impl TimerTime {
+    /// The last moment, 584 years after the first one. What is due behind it is due then.
+    #[cfg(feature = "test-util")]
+    pub(crate) const LAST: Self = Self(u64::MAX);
+
     pub(crate) const fn from_nanos(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }

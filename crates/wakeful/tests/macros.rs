@@ -51,6 +51,14 @@ async fn test_keeps_other_attributes() {
     panic!("kept");
 }
 
+#[wakeful::test]
+async fn test_keeps_attributes_at_the_top_of_its_body() {
+    #![deny(unused_variables)]
+    #![allow(unreachable_code)]
+    return;
+    unreachable!();
+}
+
 #[cfg(feature = "test-util")]
 #[wakeful::test(start_paused)]
 async fn test_takes_start_paused_as_an_argument() -> Result<(), wakeful::JoinError> {

@@ -14,6 +14,7 @@ use fastrand::Rng;
 use futures_lite::future::{or, poll_once};
 use wakeful::accept::is_shortage;
 use wakeful::net::{Attached, DetachedStream, OwnedReadHalf, OwnedWriteHalf, Stream};
+use wakeful::readiness::Interest;
 use wakeful::{JoinHandle, Priority};
 
 use crate::bytes::{self, HEADER};
@@ -96,7 +97,8 @@ impl End {
                     wakeful::task::yield_now().await;
                     Ok(())
                 }
-                24..28 => {
+                24..40 => self.attempt(&stream).await,
+                40..44 => {
                     let pause = Duration::from_micros(self.random.u64(..300));
                     wakeful::time::sleep(pause).await;
                     Ok(())
@@ -223,6 +225,46 @@ impl End {
                 self.mine().sent.fetch_add(count? as u64, SeqCst);
                 Ok(())
             }
+        }
+    }
+
+    /// As [`transfer`](Self::transfer), by one attempt at what is ready: it may find that it is
+    /// over.
+    async fn attempt(&mut self, stream: &Stream) -> io::Result<()> {
+        self.world.ledger.totals.attempts.fetch_add(1, Relaxed);
+        let room = 1 + self.random.usize(..LONGEST);
+        let piece = self.next_piece();
+        let interest = match (self.mine().ended.load(Relaxed), piece) {
+            (true, _) => Interest::WRITABLE,
+            (false, 0) => Interest::READABLE,
+            (false, _) => Interest::READABLE | Interest::WRITABLE,
+        };
+        let ready = match self.random.u8(..) {
+            0..64 if interest == Interest::READABLE => {
+                stream.readable().await?;
+                Interest::READABLE
+            }
+            0..64 if interest == Interest::WRITABLE => {
+                stream.writable().await?;
+                Interest::WRITABLE
+            }
+            _ => {
+                let ready = stream.ready(interest).await?;
+                let reads_first = self.random.bool() || !ready.is_writable();
+                let reads = ready.is_readable() && reads_first;
+                if reads { Interest::READABLE } else { Interest::WRITABLE }
+            }
+        };
+        let moved = if ready.is_readable() {
+            let count = stream.try_read(&mut self.incoming[..room]);
+            count.and_then(|count| self.received(count))
+        } else {
+            let count = stream.try_write(&self.outgoing[..piece]);
+            count.map(|count| _ = self.mine().sent.fetch_add(count as u64, SeqCst))
+        };
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result,
         }
     }
 

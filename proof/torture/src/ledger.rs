@@ -132,6 +132,8 @@ pub(crate) struct Totals {
     pub(crate) shutdowns: AtomicU64,
     pub(crate) aborts: AtomicU64,
     pub(crate) peeks: AtomicU64,
+    /// Single reads and writes of a stream that was waited for.
+    pub(crate) attempts: AtomicU64,
     pub(crate) priorities: AtomicU64,
     pub(crate) visits: AtomicU64,
     pub(crate) panics: AtomicU64,

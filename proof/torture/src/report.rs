@@ -105,7 +105,7 @@ impl fmt::Display for Summary<'_> {
         )?;
         writeln!(
             f,
-            "done to them {} moves ({} by way of a thread), {} times in halves, {} half closes, {} resets, {} shutdowns, {} aborts, {} peeks, {} changes of priority",
+            "done to them {} moves ({} by way of a thread), {} times in halves, {} half closes, {} resets, {} shutdowns, {} aborts, {} peeks, {} single attempts, {} changes of priority",
             count(&did.moves),
             count(&did.detached_on_a_thread),
             count(&did.halves),
@@ -114,6 +114,7 @@ impl fmt::Display for Summary<'_> {
             count(&did.shutdowns),
             count(&did.aborts),
             count(&did.peeks),
+            count(&did.attempts),
             count(&did.priorities)
         )?;
         writeln!(

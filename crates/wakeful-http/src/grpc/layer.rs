@@ -167,10 +167,11 @@ where
         let granted = asked.into_iter().chain(max_deadline).min();
         // What is beyond the clock is never.
         let deadline = granted.and_then(|granted| now().checked_add(granted));
-        let inner = self.inner.call(request.map(|body| CallRequestBody::new(body, linger)));
-        let phase = match deadline {
-            Some(deadline) => Phase::Timed { inner: timeout_at(deadline, inner) },
-            None => Phase::Free { inner },
+        let request = request.map(|body| CallRequestBody::new(body, linger));
+        let phase = match (caught(is_call, || self.inner.call(request)), deadline) {
+            (Some(inner), Some(deadline)) => Phase::Timed { inner: timeout_at(deadline, inner) },
+            (Some(inner), None) => Phase::Free { inner },
+            (None, _) => Phase::Refused { status: Some(panicked()) },
         };
         CallFuture { phase, deadline, linger, is_call }
     }
@@ -227,7 +228,7 @@ where
         let answered = polled.unwrap_or_else(|| {
             // The handler's future may panic in its drop, too.
             contain(|| this.phase.set(Phase::Refused { status: None }));
-            Poll::Ready(Err(Status::internal("the handler panicked")))
+            Poll::Ready(Err(panicked()))
         });
         answered.map(|answered| match answered {
             Ok(response) => response
@@ -237,12 +238,16 @@ where
     }
 }
 
-/// Calls `poll`. `None`: it panicked for a call. For another request, the server answers that.
-fn caught<T>(is_call: bool, poll: impl FnOnce() -> T) -> Option<T> {
+/// Calls `f`. `None`: it panicked for a call. For another request, the server answers that.
+fn caught<T>(is_call: bool, f: impl FnOnce() -> T) -> Option<T> {
     if !is_call {
-        return Some(poll());
+        return Some(f());
     }
-    catch_unwind(AssertUnwindSafe(poll)).map_err(contain_payload).ok()
+    catch_unwind(AssertUnwindSafe(f)).map_err(contain_payload).ok()
+}
+
+fn panicked() -> Status {
+    Status::internal("the handler panicked")
 }
 
 pub(super) fn deadline_exceeded() -> Status {

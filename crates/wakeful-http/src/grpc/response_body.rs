@@ -17,6 +17,7 @@ use wakeful::time::{Deadline, seen_until};
 use super::layer::deadline_exceeded;
 use super::request_body::FRAMES_OF_A_UNARY;
 use super::shutdown::Shutdown;
+use crate::foreign_code::contain;
 
 pin_project! {
     /// What a client reads, under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they
@@ -67,7 +68,8 @@ impl<B: Body> Body for CallResponseBody<B> {
             cut = poll_cut(this.deadline, this.shutdown, cx);
         }
         let status = ready!(cut);
-        this.inner.set(None);
+        // It may panic in its drop. The client hears why it ends all the same.
+        contain(|| this.inner.set(None));
         Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
     }
 

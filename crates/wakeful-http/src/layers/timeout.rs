@@ -10,6 +10,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::foreign_code::contain;
+
 /// Gives a handler up that has not answered in time, and answers in its place, with an empty body.
 ///
 /// The answer is 503, as of [`Limits::request_timeout`](crate::Limits::request_timeout): it is the
@@ -112,8 +114,8 @@ where
         let mut this = self.project();
         let answer = this.answer.as_mut().as_pin_mut().expect("polled after its end");
         let in_time = ready!(answer.poll(cx));
-        // With all that the handler holds.
-        this.answer.set(None);
+        // With all that the handler holds. A panic in its drop does not cost the answer.
+        contain(|| this.answer.set(None));
         Poll::Ready(in_time.unwrap_or_else(|_| {
             let mut late = Response::new(B::default());
             *late.status_mut() = *this.status;

@@ -85,6 +85,16 @@ pin_project! {
         in_flight: Option<InFlight>,
         observed: Option<Box<ObservedRequest>>,
     }
+
+    impl<B> PinnedDrop for ResponseBody<B> {
+        // hyper drops a body before it has sent what came of it.
+        fn drop(this: Pin<&mut Self>) {
+            if std::mem::needs_drop::<B>() {
+                let mut inner = this.project().inner;
+                foreign_code::contain(|| inner.set(None));
+            }
+        }
+    }
 }
 
 impl<B> ResponseBody<B> {

@@ -232,6 +232,8 @@ where
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        // The service's future may panic in its drop, which does not cost the answer.
+        contain(|| this.state.set(State::Refused { head: None }));
         let mut response = answered?;
         in_flight.responds();
         if let Some(offered) = this.offered.as_mut() {

@@ -181,10 +181,13 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
     fn feed(&mut self, cx: &mut Context<'_>, records: &[u8]) -> io::Result<usize> {
         let mut rest = records;
         while !rest.is_empty() {
-            // It refuses when as much as a record is decrypted and not read: then there is enough
-            // for now.
-            if self.session.read_tls(&mut rest).is_err() {
-                break;
+            match self.session.read_tls(&mut rest) {
+                // Behind the peer's `close_notify` it takes nothing, and what comes there is
+                // ignored (RFC 8446, 6.1).
+                Ok(0) => return Ok(records.len()),
+                Ok(_) => {}
+                // As much as a record is decrypted and not read: that is enough for now.
+                Err(_) => break,
             }
             if let Err(error) = self.session.process_new_packets() {
                 // The alert that tells the peer why, if the socket takes it at once. A writer that

@@ -105,6 +105,27 @@ fn hyper_s_http2_client_runs_100_streams_and_large_bodies() {
     running.shutdown(GUARD).unwrap();
 }
 
+/// They come in one read with the end, and are more than rustls takes at once.
+#[test]
+fn bytes_after_the_end_of_what_a_client_says_hold_up_no_other_connection() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    for before in [&b""[..], GET] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        shake(&mut client).unwrap();
+        client.conn.writer().write_all(before).unwrap();
+        client.conn.send_close_notify();
+        let mut records = Vec::new();
+        client.conn.write_tls(&mut records).unwrap();
+        records.resize(records.len() + 10_000, 0);
+        client.sock.write_all(&records).unwrap();
+        ask(&mut connect(addr(&running), config(&site.ca())));
+        let answer = rest(&mut client).unwrap();
+        assert_eq!(answer.contains("hello"), !before.is_empty(), "{answer}");
+    }
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
 /// The socket is empty while most of them wait decrypted.
 #[test]
 fn requests_that_came_in_one_record_are_all_answered() {

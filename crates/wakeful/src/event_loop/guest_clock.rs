@@ -33,7 +33,7 @@ impl Inner {
             ::tokio::task::spawn_blocking(move || hold_until_none(&in_flight, &holds));
         }
         let mut next = told.next.borrow_mut();
-        let Some(deadline) = self.next_deadline().map(|next| self.clock.instant(next)) else {
+        let Some(deadline) = self.next_moment().map(|next| self.clock.instant(next)) else {
             *next = None;
             return Poll::Pending;
         };

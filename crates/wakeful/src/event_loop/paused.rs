@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::clock::Refusal;
 use super::inner::Inner;
 use crate::driver::epoll::Timeout;
+use crate::timers::TimerTime;
 
 impl Inner {
     /// See [`time::pause`](crate::time::pause).
@@ -33,6 +34,13 @@ impl Inner {
 
     /// See [`time::advance`](crate::time::advance). `false`: it is Tokio's to move.
     pub(crate) fn advance_clock(&self, duration: Duration) -> Result<bool, Refusal> {
+        // At its last moment all timers would be due, and sleeps behind it would find that they are
+        // not over, again and again.
+        let later = self.clock.now().checked_add(duration);
+        let fits = later.is_some_and(|later| self.clock.timer_time(later) < TimerTime::LAST);
+        if !fits && self.clock.is_paused() {
+            return Err("the loop's clock cannot be advanced so far");
+        }
         let moved = self.clock.source().advance(duration)?;
         self.clock_changed();
         Ok(moved)
@@ -75,9 +83,14 @@ impl Inner {
 
     /// Moves the clock to the next timer, if there is one.
     fn jump(&self) -> bool {
-        let Some(next) = self.next_deadline() else { return false };
+        let Some(next) = self.next_moment() else { return false };
         self.clock.jump_to(next);
         self.turn_time.set(None);
         true
+    }
+
+    /// Where the clock jumps to: the next deadline, if it can come.
+    pub(super) fn next_moment(&self) -> Option<TimerTime> {
+        self.next_deadline().filter(|next| *next < TimerTime::LAST)
     }
 }

@@ -13,6 +13,7 @@ use super::Destination;
 use super::background::{Background, Counts, Inline, Message};
 use super::output::line_feeds;
 use crate::sys::arenas;
+use crate::sys::fork_check::Process;
 use crate::sys::thread::{start_thread, without_signals};
 use crate::time::deadline_after;
 
@@ -53,19 +54,47 @@ impl Default for Queue {
 /// `main`.
 ///
 /// # Threads
-/// `Send` and `Sync`. A forked child has no writer's thread: it needs a writer of its own.
+/// `Send` and `Sync`.
+///
+/// # Forks
+/// A forked child has no writer's thread: it needs a writer of its own. What it writes to its copy
+/// of the parent's is dropped and counted, and it waits for nothing there.
 #[derive(Clone)]
 pub struct LossyWriter {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    messages: SyncSender<Message>,
+    /// `None` only while it is dropped.
+    messages: Option<SyncSender<Message>>,
+    /// `None`: forks cannot be watched for.
+    process: Option<Process>,
     /// In bytes.
     room: usize,
     counts: Arc<Counts>,
     /// Present if there is no thread.
     inline: Option<Arc<Mutex<dyn Inline>>>,
+}
+
+impl Shared {
+    /// The thread of the writer is the parent's, and one of the parent's threads may have held a
+    /// lock of the queue at the fork.
+    fn is_forked(&self) -> bool {
+        self.process.is_some_and(|process| process.is_forked())
+    }
+
+    fn messages(&self) -> Option<&SyncSender<Message>> {
+        self.messages.as_ref().filter(|_| !self.is_forked())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // It would lock the queue to say that nobody sends any more.
+            std::mem::forget(self.messages.take());
+        }
+    }
 }
 
 impl LossyWriter {
@@ -109,18 +138,21 @@ impl LossyWriter {
             }
         }));
         let inline = started.is_err().then_some(background as Arc<Mutex<dyn Inline>>);
-        (Self { shared: Arc::new(Shared { messages, room: queue.bytes, counts, inline }) }, started)
+        let (messages, process) = (Some(messages), Process::current().ok());
+        let shared = Shared { messages, process, room: queue.bytes, counts, inline };
+        (Self { shared: Arc::new(shared) }, started)
     }
 
     /// Hands over `bytes`, which are `lines` lines, without waiting. Drops them if the queue is
     /// full.
     pub fn write_lines(&self, bytes: Vec<u8>, lines: u64) {
-        if self.reserve(bytes.len()) {
-            if let Err(unsent) = self.shared.messages.try_send(Message::Lines { bytes, lines }) {
-                self.drop_unsent(unsent);
+        match self.shared.messages() {
+            Some(messages) if self.reserve(bytes.len()) => {
+                if let Err(unsent) = messages.try_send(Message::Lines { bytes, lines }) {
+                    self.drop_unsent(unsent);
+                }
             }
-        } else {
-            self.shared.counts.drop_lines(lines);
+            _ => self.shared.counts.drop_lines(lines),
         }
         self.write_inline();
     }
@@ -130,6 +162,9 @@ impl LossyWriter {
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
         let deadline = deadline_after(Instant::now(), timeout);
         let length = bytes.len();
+        if self.shared.is_forked() {
+            return self.shared.counts.drop_lines(lines);
+        }
         while !self.reserve(length) {
             if Instant::now() >= deadline {
                 return self.shared.counts.drop_lines(lines);
@@ -149,6 +184,9 @@ impl LossyWriter {
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {
+        if self.shared.is_forked() {
+            return false;
+        }
         let deadline = deadline_after(Instant::now(), timeout);
         let left = || deadline.saturating_duration_since(Instant::now());
         if let Some(inline) = &self.shared.inline {
@@ -176,7 +214,7 @@ impl LossyWriter {
     /// the next line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
-        let _ = self.shared.messages.try_send(Message::LookAround);
+        let _ = self.shared.messages().map(|messages| messages.try_send(Message::LookAround));
         self.write_inline();
     }
 
@@ -198,7 +236,10 @@ impl LossyWriter {
     fn send(&self, message: Message, deadline: Instant) -> Result<(), TrySendError<Message>> {
         let mut message = message;
         loop {
-            match self.shared.messages.try_send(message) {
+            let Some(messages) = self.shared.messages() else {
+                return Err(TrySendError::Disconnected(message));
+            };
+            match messages.try_send(message) {
                 Err(TrySendError::Full(back)) if Instant::now() < deadline => message = back,
                 result => return result,
             }
@@ -227,6 +268,9 @@ impl LossyWriter {
     /// Another thread that is writing takes this thread's lines along, or leaves them to the next.
     fn write_inline(&self) {
         let Some(inline) = &self.shared.inline else { return };
+        if self.shared.is_forked() {
+            return;
+        }
         if let Ok(mut inline) = inline.try_lock() {
             inline.write_what_fits();
         }

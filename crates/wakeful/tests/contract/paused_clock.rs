@@ -20,7 +20,7 @@ use wakeful::{EventLoop, LoopHandle, spawn};
 
 use crate::backend::Backend;
 use crate::backend::driven::{BY_HAND, skip_on_guests};
-use crate::background::{LONG, wait_until};
+use crate::background::{LONG, until_asleep, wait_until};
 use crate::support::tcp_pair;
 
 on_every_backend! {
@@ -34,6 +34,7 @@ on_every_backend! {
     advance_moves_the_clock_at_once_and_runs_what_is_due,
     advance_in_the_middle_of_work_jumps_over_no_message,
     a_resumed_clock_goes_on_from_where_it_stood,
+    a_sleep_of_a_thousand_years_keeps_its_loop_neither_awake_nor_from_jumping,
     what_is_refused_says_why,
     each_loop_has_a_clock_of_its_own,
     metrics_and_the_wait_of_a_turn_keep_the_machine_s_clock,
@@ -44,6 +45,7 @@ on_every_backend! {
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn paused<B: Backend>() -> EventLoop {
     B::builder().start_paused(true).build().expect("a loop can be built here")
@@ -320,6 +322,25 @@ fn begin(future: impl Future) {
     assert!(polled.is_none());
 }
 
+fn a_sleep_of_a_thousand_years_keeps_its_loop_neither_awake_nor_from_jumping<B: Backend>() {
+    on_a_paused_loop::<B, _>(async {
+        let start = now();
+        let longest = spawn(sleep(1000 * YEAR));
+        sleep(HOUR).await;
+        assert_eq!(now() - start, HOUR);
+        let (send, receive) = async_channel::bounded(1);
+        let handle = LoopHandle::current();
+        let thread = std::thread::spawn(move || {
+            until_asleep(&handle);
+            send.try_send(()).unwrap();
+        });
+        receive.recv().await.unwrap();
+        thread.join().unwrap();
+        assert!(!longest.is_finished());
+        assert_eq!(now() - start, HOUR);
+    });
+}
+
 fn what_is_refused_says_why<B: Backend>() {
     skip_on_guests("the words are Tokio's");
     let not_on_a_loop = "no event loop runs on this thread";
@@ -332,7 +353,9 @@ fn what_is_refused_says_why<B: Backend>() {
         assert!(message(|| begin(advance(SECOND))).contains(not_paused));
         pause();
         assert!(message(pause).contains("paused already"));
-        assert!(message(|| begin(advance(Duration::MAX))).contains("so far"));
+        for too_long in [Duration::MAX, 600 * YEAR] {
+            assert!(message(|| begin(advance(too_long))).contains("so far"));
+        }
         let start = now();
         sleep(HOUR).await;
         assert_eq!(now() - start, HOUR, "what was refused has changed nothing");

@@ -28,6 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::accept::{ConnectionServer, SharedListener};
+use wakeful::log::LossyWriter;
 use wakeful::net::UnixStream;
 use wakeful::readiness::AsyncFd;
 use wakeful::{
@@ -59,6 +60,7 @@ on_every_backend! {
     a_signal_to_the_child_is_not_the_parent_s,
     the_blocking_pool_of_the_child_is_its_own,
     a_child_that_returns_from_blocking_work_ends,
+    a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody,
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
     a_group_in_the_child_is_refused_and_its_drop_does_nothing,
@@ -606,6 +608,33 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     assert_eq!(status, 0, "it ended by itself");
     // The parent's pool goes on.
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
+}
+
+fn a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody<B: Backend>() {
+    let _one = one_at_a_time();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let of_child = writer.try_clone().unwrap();
+    let mut log = LossyWriter::new(writer);
+    log.write_all(b"of the parent\n").unwrap();
+    assert!(log.flush_within(LONG));
+    in_child_with(&mut log, |mut log| {
+        log.write_all(b"lost\n").unwrap();
+        log.write_lines_within(b"lost\n".to_vec(), 1, Duration::MAX);
+        log.wake();
+        assert!(!log.flush_within(Duration::MAX));
+        assert_eq!((log.written(), log.dropped()), (1, 2));
+        drop(log);
+        let mut own = LossyWriter::new(of_child);
+        own.write_all(b"of the child\n").unwrap();
+        assert!(own.flush_within(LONG));
+    });
+    log.write_all(b"of the parent\n").unwrap();
+    assert!(log.flush_within(LONG));
+    assert_eq!((log.written(), log.dropped()), (2, 0));
+    drop(log);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "of the parent\nof the child\nof the parent\n");
 }
 
 fn fork_and_exec_leaks_no_descriptor<B: Backend>() {
