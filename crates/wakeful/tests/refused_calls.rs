@@ -59,6 +59,9 @@ fn a_loop_names_the_call_that_it_cannot_do_without() {
     named(libc::SYS_epoll_create1, "epoll_create1", another_loop);
     named(libc::SYS_eventfd2, "eventfd2", another_loop);
     named(libc::SYS_epoll_ctl, "epoll_ctl", another_loop);
+    named(libc::SYS_sched_getaffinity, "sched_getaffinity", |_| {
+        EventLoop::builder().idle(wakeful::IdlePolicy::KeepWarm).build().unwrap_err()
+    });
     named(libc::SYS_eventfd2, "eventfd2", |mut event_loop| {
         event_loop.block_on(async { Signals::new(&[SIGUSR1]).unwrap_err() }).unwrap()
     });
