@@ -485,3 +485,31 @@ fn a_limit_of_descriptors_that_is_lowered_keeps_no_cpu_held() {
     assert_eq!(keeper.child.wait().unwrap().code(), Some(1));
     assert_eq!(FirstCpu::says(), "0");
 }
+
+#[test]
+fn with_a_limit_of_descriptors_below_its_clients_it_serves_the_oldest_of_them() {
+    let Some(_cpu) = FirstCpu::of_this_machine() else { return };
+    let directory = directory();
+    let mut keeper = Keeper::start(directory.path(), &["--cpus", "0"]);
+    let socket = directory.path().join("sock");
+    let first = KeeperClient::connect(&socket).unwrap();
+    let waiting: Vec<_> = (0..40).map(|_| KeeperClient::connect(&socket).unwrap()).collect();
+    let last = holding(&socket);
+    assert_eq!(FirstCpu::says(), "n/a");
+    let limit = Rlimit { current: Some(24), maximum: Some(24) };
+    prlimit(Some(Pid::from_child(&keeper.child)), Resource::Nofile, limit).unwrap();
+    // It waits anew.
+    let hold = || first.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
+    assert_eq!(hold(), Answer::Held(vec![0]));
+    assert!(keeper.line_with("sent away").contains("RLIMIT_NOFILE"));
+    first.release().unwrap();
+    let start = Instant::now();
+    while FirstCpu::says() != "0" {
+        assert!(start.elapsed() < GUARD, "the last client's hold outlives its connection");
+        std::thread::yield_now();
+    }
+    assert_eq!(hold(), Answer::Held(vec![0]));
+    drop((waiting, last));
+    assert_eq!(keeper.end(Signal::TERM).0, Some(0));
+    assert_eq!(FirstCpu::says(), "0");
+}

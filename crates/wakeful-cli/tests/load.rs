@@ -234,6 +234,17 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
 }
 
 #[test]
+fn more_connections_than_descriptors_are_an_error_that_names_the_limit() {
+    let mut limited = Command::new("prlimit");
+    limited.args(["--nofile=64", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &echo()]);
+    limited.args(["--protocol", "frames", "--connections", "100"]).args(SHORT);
+    let output = limited.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
+}
+
+#[test]
 fn wrong_usage_is_exit_code_2() {
     for flags in [
         &[][..],

@@ -67,6 +67,7 @@
 mod affinity;
 mod bench;
 mod compare;
+mod descriptors;
 mod find_max;
 mod floor;
 mod format;

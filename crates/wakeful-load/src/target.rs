@@ -13,6 +13,8 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
+use crate::descriptors;
+
 /// The address of a server: `HOST:PORT`, `unix:PATH` or `unix:@NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -76,6 +78,10 @@ impl Target {
 
     /// Opens a connection and waits until it is established. It does not block from then on.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
+        self.connected().map_err(descriptors::explain)
+    }
+
+    fn connected(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(addr) => {
                 let stream = TcpStream::connect_timeout(addr, CONNECT_LIMIT)?;
@@ -100,6 +106,10 @@ impl Target {
     /// Begins to open a connection. The socket turns writable once it is established, or has
     /// failed.
     pub(crate) fn begin_connect(&self) -> io::Result<OwnedFd> {
+        self.connecting().map_err(descriptors::explain)
+    }
+
+    fn connecting(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let (fd, outcome) = match self {

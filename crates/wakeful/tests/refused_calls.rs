@@ -59,6 +59,9 @@ fn a_loop_names_the_call_that_it_cannot_do_without() {
     named(libc::SYS_epoll_create1, "epoll_create1", another_loop);
     named(libc::SYS_eventfd2, "eventfd2", another_loop);
     named(libc::SYS_epoll_ctl, "epoll_ctl", another_loop);
+    named(libc::SYS_sched_getaffinity, "sched_getaffinity", |_| {
+        EventLoop::builder().idle(wakeful::IdlePolicy::KeepWarm).build().unwrap_err()
+    });
     named(libc::SYS_eventfd2, "eventfd2", |mut event_loop| {
         event_loop.block_on(async { Signals::new(&[SIGUSR1]).unwrap_err() }).unwrap()
     });
@@ -97,6 +100,7 @@ fn a_listener_names_the_call_that_it_cannot_do_without() {
         (libc::SYS_setsockopt, "setsockopt"),
         (libc::SYS_bind, "bind"),
         (libc::SYS_listen, "listen"),
+        (libc::SYS_getsockname, "getsockname"),
     ] {
         named(call, name, listen);
     }
@@ -110,6 +114,21 @@ fn a_listener_names_the_call_that_it_cannot_do_without() {
             })
             .unwrap()
     });
+}
+
+#[test]
+fn a_passed_listener_names_the_call_that_it_cannot_do_without() {
+    let take = |_: EventLoop| {
+        let passed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        SharedListener::from_socket(passed.into()).unwrap_err()
+    };
+    for (call, name) in [
+        (libc::SYS_getsockopt, "getsockopt"),
+        (libc::SYS_getsockname, "getsockname"),
+        (libc::SYS_fcntl, "fcntl"),
+    ] {
+        named(call, name, take);
+    }
 }
 
 /// As in a chroot without /dev and /proc: no file can be opened.

@@ -69,6 +69,11 @@ impl Holders {
         &self.limits
     }
 
+    /// From now on; clients that are there stay.
+    pub(super) fn let_in_at_most(&mut self, clients: usize) {
+        self.limits.most_clients = self.limits.most_clients.min(clients);
+    }
+
     /// # Errors
     /// There are too many clients.
     pub(super) fn enter(&mut self, client: ClientId) -> Result<(), Refusal> {

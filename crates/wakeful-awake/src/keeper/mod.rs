@@ -158,9 +158,14 @@ impl Keeper {
     ///
     /// # Errors
     /// The kernel refuses to wait: the hard limit of descriptors was lowered below what is waited
-    /// for. Everything is restored then too, as far as there are descriptors for it.
+    /// for, even with a single client. Everything is restored then too, as far as there are
+    /// descriptors for it.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let served = self.serve(stop);
+        if served.is_err() {
+            // Their descriptors are free for the CPUs' files.
+            self.clients.clear();
+        }
         self.cpus.restore_all(&mut self.lines);
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
         for client in clients {
@@ -208,8 +213,14 @@ impl Keeper {
         match poll(&mut fds, pause.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
-            Err(Errno::INVAL) if descriptors::raise() => return Ok(Ready::default()),
-            Err(error) => return Err(descriptors::explain_poll(error, fds.len())),
+            Err(error) => {
+                let count = fds.len();
+                drop(fds);
+                if error == Errno::INVAL && (descriptors::raise() || self.send_away()) {
+                    return Ok(Ready::default());
+                }
+                return Err(descriptors::explain_poll(error, count));
+            }
         }
         let flags = fds[2..].iter().map(PollFd::revents);
         let clients = self.clients.keys().copied().zip(flags);
@@ -338,6 +349,32 @@ impl Keeper {
         self.shortage = None;
         let before = self.holders.leave(id);
         self.bring_back(&before);
+    }
+
+    /// The hard limit of descriptors was lowered: the newest clients go, so that the others are
+    /// waited for, and the CPUs' files can be opened. `false`: that is no help.
+    fn send_away(&mut self) -> bool {
+        let Some((room, limit)) = descriptors::for_clients() else { return false };
+        let newest: Vec<ClientId> = self.clients.keys().copied().skip(room).collect();
+        if newest.is_empty() {
+            return false;
+        }
+        self.lines.trouble(format_args!(
+            "{} clients are sent away, and at most {room} are let in from now on, since the limit of descriptors was lowered to \
+             {limit} (RLIMIT_NOFILE)",
+            newest.len()
+        ));
+        self.holders.let_in_at_most(room);
+        // All descriptors first: each file needs one.
+        for client in &newest {
+            self.clients.remove(client);
+        }
+        let held = newest.into_iter().flat_map(|client| self.holders.leave(client));
+        let mut cpus: Vec<usize> = held.collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        self.bring_back(&cpus);
+        true
     }
 
     fn end_overdue(&mut self) {

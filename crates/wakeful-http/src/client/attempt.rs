@@ -60,6 +60,16 @@ impl<B: OutgoingBody> Lease<B> {
         }
     }
 
+    /// The request that comes next cannot be sent again: a server that has closed meanwhile must
+    /// not get it. hyper reads before it writes.
+    pub(super) fn look_first(&self) {
+        if let Self::Http1(lease) = self
+            && lease.connection.was_used()
+        {
+            lease.connection.observed().look_first();
+        }
+    }
+
     /// Sends the request once.
     pub(super) async fn send(
         self,

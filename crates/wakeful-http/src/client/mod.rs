@@ -38,6 +38,10 @@
 //! A connection of HTTP/2 that ends before it got to a request, which many may share, costs none of
 //! the retries up to eight times (unless there are to be none).
 //!
+//! A request that could not be repeated (another method, or a body that is not kept) looks whether
+//! a kept connection has ended before it is written to it. That is one system call for each such
+//! request, over HTTP/1.1. If the server closes the connection after that look, the request fails.
+//!
 //! And only if there is a body to send again: one that is empty from the start, one that was not
 //! looked at, or one that can be cloned ([`Host::send_replayable`]).
 

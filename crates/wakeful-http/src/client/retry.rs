@@ -123,6 +123,9 @@ impl<B: OutgoingBody> Host<B> {
             let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
                 .flatten();
+            if again.is_none() || !is_idempotent {
+                lease.look_first();
+            }
             let failure = match lease.send(request).await {
                 Ok(answered) => return Ok(answered),
                 Err(failure) => failure,

@@ -24,6 +24,8 @@ pub(super) enum Transport {
 pub(super) struct Observed {
     written: Cell<bool>,
     reads: Cell<u64>,
+    /// The next read asks the kernel.
+    asks: Cell<bool>,
     /// Woken once, by the first read.
     first_read: Cell<Option<Waker>>,
 }
@@ -42,6 +44,12 @@ impl Observed {
     /// Wakes `waker` once, by the next read.
     pub(super) fn wake_by_read(&self, waker: Waker) {
         self.first_read.set(Some(waker));
+    }
+
+    /// Looks whether the server has closed, before anything else is written: by one system call,
+    /// which sees what came during this turn of the loop.
+    pub(super) fn look_first(&self) {
+        self.asks.set(true);
     }
 
     /// Begins anew: another request has the connection.
@@ -63,6 +71,13 @@ impl ObservedTransport {
         (Self { transport, observed: observed.clone() }, observed)
     }
 
+    fn stream(&self) -> &Stream {
+        match &self.transport {
+            Transport::Plain(stream) => stream,
+            Transport::Tls(stream) => stream.get_ref(),
+        }
+    }
+
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.observed.written.set(true);
@@ -77,6 +92,9 @@ impl Read for ObservedTransport {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.observed.asks.take() {
+            self.stream().ask_anew();
+        }
         let read = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),

@@ -1,6 +1,8 @@
 //! What is sent again, and what is not. The first connection of each server answers one request,
 //! and does with the second one what the test says.
 
+use std::io::{Read, Write};
+
 use super::*;
 
 async fn stale(second: &'static [u8]) -> (SocketAddr, Rc<Cell<usize>>) {
@@ -131,4 +133,54 @@ fn a_connection_that_was_closed_while_it_was_idle_costs_no_request() {
             assert_eq!(client.counts().opened(), number);
         }
     });
+}
+
+/// The server closes while the client's loop is busy with something else, and the loop has not seen
+/// the end when the request is sent.
+#[test]
+fn a_request_that_may_go_once_only_meets_no_connection_that_was_closed_during_its_turn() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (close, closes) = std::sync::mpsc::channel();
+    let (closed, has_closed) = std::sync::mpsc::channel();
+    let has_closed = Rc::new(has_closed);
+    let server = std::thread::spawn(move || {
+        let answer_one = || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") {
+                assert_eq!(stream.read(&mut byte).unwrap(), 1, "no request");
+                head.push(byte[0]);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer).unwrap();
+            stream
+        };
+        for _ in 0..2 {
+            let kept = answer_one();
+            closes.recv().unwrap();
+            drop(kept);
+            closed.send(()).unwrap();
+        }
+        drop(answer_one());
+    });
+    on_a_loop(async move {
+        let (client, host) = http1(Client::builder(), addr);
+        host.send(get("/")).await.unwrap();
+        for connections in 2..=3 {
+            until(|| format!("{host:?}").contains("idle: 1")).await;
+            // Another task's long poll, in the turn that sends the request: the loop has looked for
+            // events before it.
+            let (close, has_closed) = (close.clone(), has_closed.clone());
+            wakeful::spawn(async move {
+                close.send(()).unwrap();
+                has_closed.recv().unwrap();
+            })
+            .detach();
+            let response = host.send(request("POST", "/", "")).await.unwrap();
+            assert!(response.status().is_success());
+            assert_eq!(client.counts().opened(), connections);
+        }
+    });
+    server.join().unwrap();
 }

@@ -11,6 +11,7 @@ use super::socket_file::{self, SocketFile};
 use crate::driver::listener_members::ListenerMembers;
 use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
 use crate::sys::fork_check::Process;
+use crate::sys::limits::explain_call_error;
 
 /// One listening socket for several loops.
 ///
@@ -48,7 +49,8 @@ impl SharedListener {
             ListenAddr::Tcp(addr) => {
                 let fd = crate::net::listen_tcp(*addr)?;
                 // With the port that the kernel chose.
-                let local = SockRef::from(&fd).local_addr()?;
+                let local = SockRef::from(&fd).local_addr();
+                let local = local.map_err(explain_call_error("getsockname"))?;
                 (fd, None, local.as_socket().unwrap_or(*addr).into())
             }
             ListenAddr::Unix(path) => {
@@ -80,21 +82,21 @@ impl SharedListener {
         holders.lend();
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let known = SockRef::from(&socket);
-        if !known.is_listener()? {
+        if !known.is_listener().map_err(explain_call_error("getsockopt"))? {
             return Err(invalid("the socket does not listen"));
         }
         if known.r#type()? != socket2::Type::STREAM {
             return Err(invalid("the socket is none of streams"));
         }
-        let addr = known.local_addr()?;
+        let addr = known.local_addr().map_err(explain_call_error("getsockname"))?;
         let addr = match (addr.as_socket(), addr.as_pathname(), addr.as_abstract_namespace()) {
             (Some(addr), ..) => ListenAddr::Tcp(addr),
             (None, Some(path), _) => ListenAddr::Unix(path.to_owned()),
             (None, None, Some(name)) => ListenAddr::Abstract(name.into()),
             (None, None, None) => return Err(invalid("the socket is neither TCP nor Unix")),
         };
-        known.set_nonblocking(true)?;
-        known.set_cloexec(true)?;
+        let set = known.set_nonblocking(true).and_then(|()| known.set_cloexec(true));
+        set.map_err(explain_call_error("fcntl"))?;
         let (fd, memberships) = (Arc::new(socket), Arc::new(memberships));
         Ok(Self { file: None, fd, addr, memberships, holders })
     }

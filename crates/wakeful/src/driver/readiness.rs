@@ -52,6 +52,13 @@ impl Readiness {
         self.0.set(TOLD);
     }
 
+    /// An event may have come that this loop has not seen yet: the next operation is tried.
+    pub(super) fn assume(&self) {
+        if !self.get() {
+            self.0.set(ASSUMED);
+        }
+    }
+
     /// An operation has found that it is not ready.
     #[inline]
     pub(super) fn clear(&self) {

@@ -271,6 +271,11 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
+    /// The next operation asks the kernel, whatever is known.
+    pub(crate) fn assume_ready(&self, direction: Direction) {
+        self.registration.source.ready(direction).assume();
+    }
+
     /// The operation said EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
         self.registration.source.to_take.set(0);

@@ -29,9 +29,10 @@ pub enum IdlePolicy {
     /// it back. On the project's virtual machine this takes a parked median from about 50 µs to 27.
     /// It costs all the time that these CPUs would have been idle: their power, their turbo, what a
     /// hypervisor may bill, and in a cgroup with a quota that quota. Without cgroups or others on
-    /// the CPU, ordinary work is not slower for it. Those threads are SCHED_IDLE also when the
-    /// loop's own thread has a real-time policy. A thread under SCHED_DEADLINE may not start others
-    /// (sched(7)): build the loop before.
+    /// the CPU, ordinary work is not slower for it. A process ends with its last thread, and such a
+    /// thread needs its CPU to end: where others use all CPUs, that takes seconds. Those threads
+    /// are SCHED_IDLE also when the loop's own thread has a real-time policy. A thread under
+    /// SCHED_DEADLINE may not start others (sched(7)): build the loop before.
     KeepWarm,
     /// Sleep, while the kernel keeps the machine's CPUs from halting: they poll in its own idle
     /// loop, and yield at once to any thread that wants to run. A spin's latency at a parked loop's

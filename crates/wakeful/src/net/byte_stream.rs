@@ -227,6 +227,10 @@ impl StreamIo {
         self.socket.into_inner()
     }
 
+    pub(super) fn ask_anew(&self) {
+        self.socket.assume_ready(Direction::Read);
+    }
+
     pub(super) fn is_broken(&self) -> bool {
         self.socket.is_broken()
     }

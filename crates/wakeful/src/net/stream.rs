@@ -36,6 +36,14 @@ impl Stream {
         self.io().is_broken()
     }
 
+    /// The next read asks the kernel, also where nothing was reported since the last one. What came
+    /// during this turn of the loop is seen by no other read. For clients that are about to send
+    /// what must not be lost.
+    #[doc(hidden)]
+    pub fn ask_anew(&self) {
+        self.io().ask_anew();
+    }
+
     /// How many bytes were written and have not come to the other end. A close with something
     /// unread would reset the connection, and the kernel forget them. One system call. For servers
     /// that end a connection.

@@ -170,7 +170,7 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
 /// As [`listen`], where others that allow it (`SO_REUSEPORT`) may listen already.
 pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
-    rustix::net::sockopt::set_socket_reuseport(&fd, true)?;
+    rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
     start_to_listen(fd, addr)
 }
 

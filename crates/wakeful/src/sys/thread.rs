@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::limits::explain_call;
+
 /// The CPUs of this thread's affinity mask.
 pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
+    let set = sched_getaffinity(None).map_err(explain_call("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
