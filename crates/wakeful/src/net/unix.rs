@@ -19,6 +19,7 @@ use super::unix_socket;
 use crate::driver::registered::Registered;
 use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
+use crate::sys::unix_message::unnamed;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
 ///
@@ -112,7 +113,7 @@ impl UnixListener {
             Peer::Unnamed => None,
             Peer::Internet(_) | Peer::Unsaid => stream.peer_addr().ok(),
         };
-        Ok((stream, named.map_or_else(unnamed, Ok)?))
+        Ok((stream, named.unwrap_or_else(unnamed)))
     }
 
     /// The address that it listens on: a path or an abstract name.
@@ -141,12 +142,7 @@ pub(super) fn unix_addr(addr: io::Result<SockAddr>) -> io::Result<SocketAddr> {
     if let Some(name) = addr.as_abstract_namespace() {
         return SocketAddr::from_abstract_name(name);
     }
-    addr.as_pathname().map_or_else(unnamed, SocketAddr::from_pathname)
-}
-
-fn unnamed() -> io::Result<SocketAddr> {
-    // To the standard library, the empty path is the unnamed address.
-    SocketAddr::from_pathname("")
+    addr.as_pathname().map_or_else(|| Ok(unnamed()), SocketAddr::from_pathname)
 }
 
 pub(super) fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {

@@ -193,7 +193,7 @@ fn blocking_work_says_whether_it_is_over<B: Backend>() {
         while !panics.is_finished() {
             yield_now().await;
         }
-        let mut aborted = spawn_blocking(|| ());
+        let aborted = spawn_blocking(|| ());
         aborted.abort();
         assert!(aborted.is_finished());
     });

@@ -37,7 +37,7 @@ pub(super) trait Join<T>: Send + Sync {
     /// Nobody waits for the outcome any more.
     fn forget_waiter(&self);
 
-    /// Has it run to its end?
+    /// Has it run to its end, or does nobody want that any more?
     fn is_over(&self) -> bool;
 }
 
@@ -152,7 +152,7 @@ where
     }
 
     fn is_over(&self) -> bool {
-        matches!(*self.stage(), Stage::Done(_) | Stage::Taken)
+        matches!(*self.stage(), Stage::Done(_) | Stage::Taken | Stage::Aborted)
     }
 }
 
