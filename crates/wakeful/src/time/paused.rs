@@ -115,8 +115,8 @@ pub fn resume() {
 /// The clock moves in the first poll. Dropping the future behind that does not move it back.
 ///
 /// # Panics
-/// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is more
-/// than 584 years after the loop was built.
+/// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is
+/// more than 584 years after the loop was built.
 pub async fn advance(duration: Duration) {
     match this_loop().advance_clock(duration) {
         Ok(true) => {}
