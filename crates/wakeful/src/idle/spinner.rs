@@ -18,9 +18,9 @@ use crate::sys::panics;
 use crate::sys::thread::{RunQueue, Taken, is_real_time};
 
 /// Between two polls of a spin lie a system call or two. So long a gap means that the thread did
-/// not run, in nanoseconds. Whoever ran for less counts for as much: a database that runs for 12 µs
-/// at a time needs this CPU as well, and the kernel may leave the next one waiting for a tick of
-/// the scheduler, whatever the spin yields.
+/// not run, in nanoseconds. A shorter run of somebody else counts for as much: a database that
+/// runs for 12 µs at a time needs this CPU as well, and the kernel may leave others waiting for a
+/// tick of the scheduler, however often the spin yields.
 const GAP: u64 = 50_000;
 
 /// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is

@@ -15,7 +15,7 @@ use crate::driver::source::Direction;
 use crate::driver::waiters::Place;
 use crate::sys::failures;
 use crate::sys::limits::{explain_call, explain_call_error};
-use crate::task::{coop, ready_here};
+use crate::task::ready_here;
 
 /// Of connections that are gone, [`try_next`] passes over so many.
 const MOST_GONE: usize = 64;
@@ -98,8 +98,7 @@ pub(super) fn poll_next_alone(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<(OwnedFd, Peer)>> {
     loop {
-        ready!(coop::poll_proceed(cx));
-        let accepted = ready!(listener.poll_io(Direction::Read, cx, |socket| {
+        let accepted = ready!(super::poll_alone(listener, Direction::Read, cx, |socket| {
             match accept(socket, listener.is_lent()) {
                 Err(Errno::AGAIN) => {
                     listener.would_block(Direction::Read);
@@ -110,7 +109,6 @@ pub(super) fn poll_next_alone(
                 accepted => accepted.map(Some),
             }
         }));
-        coop::made_progress();
         if let Some(accepted) = accepted.transpose() {
             return Poll::Ready(taken(listener, accepted));
         }

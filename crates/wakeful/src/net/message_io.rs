@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
-use crate::task::coop;
 
 /// A Unix socket of messages on its loop.
 #[derive(Debug)]
@@ -46,10 +45,7 @@ impl MessageIo {
         cx: &mut Context<'_>,
         operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
     ) -> Poll<io::Result<R>> {
-        ready!(coop::poll_proceed(cx));
-        let done = ready!(self.socket.poll_io(direction, cx, operation));
-        coop::made_progress();
-        Poll::Ready(done)
+        super::poll_alone(&self.socket, direction, cx, operation)
     }
 
     pub(super) fn attempt<R>(

@@ -183,6 +183,20 @@ impl<T: AsFd, O> Drop for Shared<'_, T, O> {
     }
 }
 
+/// Tries an operation as soon as the socket may be ready for it, for one task at a time in each
+/// direction: only the one that asked last is woken.
+fn poll_alone<T: AsFd, R>(
+    socket: &Registered<T>,
+    direction: Direction,
+    cx: &mut Context<'_>,
+    operation: impl FnMut(&T) -> Result<R, Errno>,
+) -> Poll<io::Result<R>> {
+    ready!(coop::poll_proceed(cx));
+    let done = ready!(socket.poll_io(direction, cx, operation));
+    coop::made_progress();
+    Poll::Ready(done)
+}
+
 /// Tries an operation as soon as the socket may be ready for it. One that waits is one of possibly
 /// many; it gives its `place` back with [`Registered::stop_waiting`].
 fn poll_shared<T: AsFd, R>(

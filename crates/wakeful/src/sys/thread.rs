@@ -109,7 +109,7 @@ pub(crate) struct RunQueue {
 /// See [`RunQueue::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// For how many nanoseconds it waited, also behind a sleep. `None`: nobody knows.
+    /// For how many nanoseconds it waited for a CPU, also after a sleep. `None`: nobody knows.
     pub(crate) waited: Option<u64>,
     /// How often it lost its CPU without a sleep: to a thread that preempted it, or by a
     /// `sched_yield` that let another one run.

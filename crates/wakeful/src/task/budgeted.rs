@@ -29,7 +29,7 @@ use super::coop;
 ///         }
 ///         sum
 ///     });
-///     // It runs behind the first 128 messages. Without `budgeted`, behind all thousand.
+///     // It runs after the first 128 messages. Without `budgeted`, after all thousand.
 ///     let other = wakeful::spawn(async move { (sum.is_finished(), sum) });
 ///     let (was_finished, sum) = other.await.expect("no panic");
 ///     assert!(!was_finished);
@@ -79,7 +79,7 @@ impl<F: Future> Future for Budgeted<F> {
 /// wakeful::block_on(async {
 ///     let numbers = budgeted_stream(futures_util::stream::iter(0..1_000));
 ///     let sum = wakeful::spawn(numbers.fold(0, |sum, number| async move { sum + number }));
-///     // It runs behind the first 128 numbers.
+///     // It runs after the first 128 numbers.
 ///     let other = wakeful::spawn(async move { (sum.is_finished(), sum) });
 ///     let (was_finished, sum) = other.await.expect("no panic");
 ///     assert!(!was_finished);

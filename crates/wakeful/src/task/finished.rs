@@ -11,7 +11,7 @@
 //! it.
 //!
 //! **Memory order.** Additions release and the taking acquires. Each addition is a
-//! read-modify-write of the same word, so the taking is behind all of them: it finds their tasks
+//! read-modify-write of the same word, so the taking comes after all of them: it finds their tasks
 //! complete.
 
 use std::ptr::{self, NonNull};

@@ -83,7 +83,7 @@ impl<T> fmt::Debug for TaskLocalSlot<T> {
 /// A task-local value, as [`task_local!`](crate::task_local) declares it.
 ///
 /// Scopes of one key may be nested. The inner value is the one that is seen, and the outer one is
-/// seen again behind it, also when the inner scope panics.
+/// seen again after it, also when the inner scope panics.
 ///
 /// # Threads
 /// The value need not be `Sync`. A scope whose value and future are `Send` is `Send`, and may be

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Datagram, UdpSocket, from, receive};
 use crate::driver::source::Direction;
-use crate::task::coop;
+use crate::net;
 
 impl UdpSocket {
     /// As [`send`](Self::send), for a future written by hand. One task sends so at a time: only the
@@ -118,9 +118,6 @@ impl UdpSocket {
         cx: &mut Context<'_>,
         operation: impl FnMut(&OwnedFd) -> Result<R, Errno>,
     ) -> Poll<io::Result<R>> {
-        ready!(coop::poll_proceed(cx));
-        let done = ready!(self.socket.poll_io(direction, cx, operation));
-        coop::made_progress();
-        Poll::Ready(done)
+        net::poll_alone(&self.socket, direction, cx, operation)
     }
 }
