@@ -11,6 +11,11 @@ mod background;
 #[allow(dead_code, reason = "the runtime's suite needs more of it")]
 mod support;
 
+#[path = "../../examples/hickory/dns_server.rs"]
+mod dns_server;
+mod hickory;
+#[path = "../../examples/hickory/runtime.rs"]
+mod hickory_runtime;
 mod quic;
 #[path = "../../examples/quinn/runtime.rs"]
 mod quinn_runtime;
