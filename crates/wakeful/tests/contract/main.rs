@@ -53,11 +53,6 @@ mod passing;
 mod paused_clock;
 mod per_loop;
 mod priority;
-#[cfg(feature = "quinn-udp")]
-mod quic;
-#[cfg(feature = "quinn-udp")]
-#[path = "../../examples/quinn/runtime.rs"]
-mod quinn_runtime;
 mod readiness;
 mod ready_sockets;
 mod shutdown;

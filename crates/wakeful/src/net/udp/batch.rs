@@ -28,7 +28,7 @@ use crate::task::{consume_budget, coop};
 ///   long each is.
 ///
 /// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
-/// `examples/quinn` in wakeful's repository runs `quinn` on this socket.
+/// `ports/adapters/examples/quinn` in wakeful's repository runs `quinn` on this socket.
 ///
 /// All operations are *cancel-safe*: one that has not returned has sent or taken nothing.
 ///
