@@ -43,7 +43,8 @@ pub(crate) struct Arguments {
     pub(super) parts: Option<Vec<String>>,
 
     /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In
-    /// sleepy-median, quota, silence, chain, and the peers that no claim names have half as many.
+    /// sleepy-median, quota, silence, chain, proxy, and the peers that no claim names have half
+    /// as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 

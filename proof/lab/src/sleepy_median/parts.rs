@@ -59,7 +59,7 @@ impl Extent {
         }
     }
 
-    /// Of peers that no claim names, and of the quota, the silence and the chain.
+    /// Of peers that no claim names, and of the quota, the silence, the chain and the proxy.
     pub(super) fn field_rounds(&self) -> usize {
         (self.rounds / 2).max(1)
     }
