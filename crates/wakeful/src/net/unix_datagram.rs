@@ -1,3 +1,6 @@
+mod poll_send;
+
+use std::cell::RefCell;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
 use socket2::SockRef;
 
+use self::poll_send::Pausing;
 use super::message_io::{self, MessageIo, message_methods};
 use super::passing::{self, Kind};
 use super::ready_methods::ready_methods;
@@ -61,6 +65,8 @@ use crate::time::{sleep, timeout};
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: MessageIo,
+    /// Of a hand-written send that waits for room.
+    pausing: RefCell<Option<Box<Pausing>>>,
 }
 
 message_methods!(UnixDatagram, "datagram");
@@ -119,7 +125,7 @@ impl UnixDatagram {
     }
 
     fn on_loop(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { io: MessageIo::new(fd)? })
+        Ok(Self { io: MessageIo::new(fd)?, pausing: RefCell::default() })
     }
 
     /// Puts a socket from elsewhere on this loop.
