@@ -49,6 +49,7 @@ mod spawn;
 mod state;
 #[allow(unsafe_code)]
 mod task_local;
+mod unconstrained;
 #[allow(unsafe_code)]
 mod waker;
 mod yield_now;
@@ -67,6 +68,7 @@ pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
 pub use self::task_local::{AccessError, LocalKey, TaskLocalFuture, TaskLocalSlot};
+pub use self::unconstrained::{Unconstrained, unconstrained};
 pub use self::yield_now::{YieldNow, yield_now};
 
 #[cfg(feature = "test-util")]
