@@ -60,6 +60,7 @@ mod quic;
 mod quinn_runtime;
 mod readiness;
 mod ready_sockets;
+mod scope;
 mod shutdown;
 mod shutdown_of_a_loop;
 mod sockets;
