@@ -12,9 +12,9 @@
 //! | timers are late | [`timer_lateness`](LoopMetrics::timer_lateness) |
 //!
 //! A task is named by the line that spawned it, and by a name of its own if it was given one
-//! ([`task::Builder`](crate::task::Builder)). A server's connection is named by the line that started
-//! the server. The streams of an HTTP/2 connection are tasks of `wakeful-http`, named by a line
-//! there. The report of a slow turn says more: the request's method and path, or what
+//! ([`task::Builder`](crate::task::Builder)). A server's connection is named by the line that
+//! started the server. The streams of an HTTP/2 connection are tasks of `wakeful-http`, named by a
+//! line there. The report of a slow turn says more: the request's method and path, or what
 //! [`name_slow_work`] was told. `longest_poll` is of the loop's whole life.
 //!
 //! Times come from the CPU's time stamp counter where it runs at a steady rate (nearly everywhere),

@@ -82,10 +82,10 @@ macro_rules! sending_methods {
             /// Several tasks may wait at once.
             ///
             /// # Errors
-            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte; or this is a half of a
-            /// TCP stream. The kernel's:
-            /// `EMSGSIZE` for a message that is too long, `ETOOMANYREFS` if more descriptors of
-            /// this user are on their way than `RLIMIT_NOFILE`. Then nothing was sent.
+            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte; or this is a
+            /// half of a TCP stream. The kernel's: `EMSGSIZE` for a message that is too long,
+            /// `ETOOMANYREFS` if more descriptors of this user are on their way than
+            /// `RLIMIT_NOFILE`. Then nothing was sent.
             ///
             /// # Cancel safety
             /// A call that has not returned has sent nothing. The descriptors are the caller's
@@ -156,10 +156,10 @@ macro_rules! receiving_methods {
             /// a duplicate in another process, too. Several tasks of the loop may wait at once.
             ///
             /// # Errors
-            /// `InvalidInput`: this is a half of a TCP stream. The kernel's: `EMFILE` or `ENFILE` if this process cannot open all of the
-            /// descriptors (`EACCES`: a security module refuses it). Then none is open here, and
-            /// the message is still in the socket: close some and call again, or receive it without
-            /// descriptors.
+            /// `InvalidInput`: this is a half of a TCP stream. The kernel's: `EMFILE` or `ENFILE`
+            /// if this process cannot open all of the descriptors (`EACCES`: a security module
+            /// refuses it). Then none is open here, and the message is still in the socket: close
+            /// some and call again, or receive it without descriptors.
             ///
             /// # Cancel safety
             /// A call that has not returned has taken nothing, and `fds` is as it was.

@@ -48,8 +48,8 @@ pub(crate) use self::pool::keep_a_thread;
 /// The threads block the signals of the process, so that a program may read those by sigwait(3).
 ///
 /// No loop runs on these threads. What awaits there runs a loop of its own, by
-/// [`block_on`](crate::block_on), which ends with it: its tasks and sockets are not those of the loop
-/// that spawned the work. What needs that one asks it by a [`LoopHandle`](crate::LoopHandle):
+/// [`block_on`](crate::block_on), which ends with it: its tasks and sockets are not those of the
+/// loop that spawned the work. What needs that one asks it by a [`LoopHandle`](crate::LoopHandle):
 ///
 /// ```
 /// use std::time::Duration;
@@ -163,8 +163,8 @@ impl<T> RefUnwindSafe for BlockingHandle<T> {}
 impl<T> BlockingHandle<T> {
     /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What
     /// has begun cannot be stopped, and its result is dropped. Either way, the handle gives an
-    /// error that [is cancelled](JoinError::is_cancelled), at once. Work that has finished keeps its
-    /// output, or its panic, for the handle, as a task does
+    /// error that [is cancelled](JoinError::is_cancelled), at once. Work that has finished keeps
+    /// its output, or its panic, for the handle, as a task does
     /// ([`JoinHandle::abort`](super::JoinHandle::abort)).
     ///
     /// *Threads*: may be called on any thread, also while another one does.

@@ -5,10 +5,10 @@ use crate::priority::Priority;
 /// Spawns a task that has a name, a [`Priority`], or both.
 ///
 /// The name says what the task is for. It stands beside the line that spawned it, where a loop says
-/// which task held it up: in the report of a [slow turn](crate::EventLoopBuilder::slow_turn), and in
-/// [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll). So tasks that one line spawns,
-/// in a library say, can be told apart. For what changes from task to task or from poll to poll, as
-/// a request, there is [`name_slow_work`](crate::metrics::name_slow_work).
+/// which task held it up: in the report of a [slow turn](crate::EventLoopBuilder::slow_turn), and
+/// in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll). So tasks that one line
+/// spawns, in a library say, can be told apart. For what changes from task to task or from poll to
+/// poll, as a request, there is [`name_slow_work`](crate::metrics::name_slow_work).
 ///
 /// A task without a name pays nothing for this, and one with a name nothing in its polls. Its spawn
 /// looks through the names that the process has, and allocates at the first spawn of this name in

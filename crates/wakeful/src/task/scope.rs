@@ -34,9 +34,9 @@ use crate::sys::panics;
 ///   whether the scope is awaited or not.
 /// * A panic in one of them ends that one alone, and goes to its handle.
 /// * A scope whose await is given up (a timeout, the other branch of a `select!`) is dropped if it
-///   was moved there, and its tasks are cancelled: their futures are dropped in the loop's next turn
-///   without being polled again. Await `&mut scope` to keep it. [`shutdown`](Self::shutdown) waits
-///   until they are dropped.
+///   was moved there, and its tasks are cancelled: their futures are dropped in the loop's next
+///   turn without being polled again. Await `&mut scope` to keep it. [`shutdown`](Self::shutdown)
+///   waits until they are dropped.
 /// * A future that is spawned in a scope is `'static`, as every task's, and may not borrow from the
 ///   one that owns the scope: share by [`Rc`].
 ///
@@ -45,8 +45,8 @@ use crate::sys::panics;
 ///
 /// # Cancel safety
 /// Awaiting `&mut scope` may be given up and taken up again. An empty scope is ready at once, each
-/// time: in a loop around a `select!`, guard its branch by [`is_empty`](Self::is_empty), or the loop
-/// spins.
+/// time: in a loop around a `select!`, guard its branch by [`is_empty`](Self::is_empty), or the
+/// loop spins.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: a scope, its spawners and its tasks belong to the loop of its thread.
@@ -182,8 +182,8 @@ impl Scope {
         self.members().abort_all();
     }
 
-    /// Cancels all tasks, and waits until their futures are dropped. From its first poll on the scope
-    /// takes no more tasks: what is spawned in it is cancelled before its first poll.
+    /// Cancels all tasks, and waits until their futures are dropped. From its first poll on the
+    /// scope takes no more tasks: what is spawned in it is cancelled before its first poll.
     ///
     /// # Cancel safety
     /// If dropped, the tasks are cancelled all the same, and the scope stays closed.

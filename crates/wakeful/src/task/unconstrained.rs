@@ -15,13 +15,13 @@ use super::coop;
 /// # Fairness
 /// A loop bounds its turns by the number of polls and by their time, and looks at the clock between
 /// polls. Within a poll, the budget is the only bound. So while `future` finds everything ready
-/// (its socket always has data, its channel is never empty), nothing else of the loop runs: no other
-/// task, no timer, no timeout around it, no new connection. Such a poll is the loop's
+/// (its socket always has data, its channel is never empty), nothing else of the loop runs: no
+/// other task, no timer, no timeout around it, no new connection. Such a poll is the loop's
 /// [`longest_poll`](crate::LoopMetrics::longest_poll), and its turn is reported as a slow one.
 /// Never wrap what a client can keep ready.
 ///
-/// What the same task polls outside of `future` has the budget that was left before. With Tokio as a
-/// guest, Tokio's own types spend Tokio's own budget: there, `tokio::task::unconstrained` is what
+/// What the same task polls outside of `future` has the budget that was left before. With Tokio as
+/// a guest, Tokio's own types spend Tokio's own budget: there, `tokio::task::unconstrained` is what
 /// lifts it.
 ///
 /// # Cancel safety

@@ -34,9 +34,9 @@ impl Pausing {
 }
 
 impl UnixDatagram {
-    /// As [`send_to`](Self::send_to), for a future written by hand. One task sends so at a time: only
-    /// the one that asked last is woken. (Any number may wait in [`send_to`](Self::send_to) beside
-    /// it.)
+    /// As [`send_to`](Self::send_to), for a future written by hand. One task sends so at a time:
+    /// only the one that asked last is woken. (Any number may wait in [`send_to`](Self::send_to)
+    /// beside it.)
     ///
     /// While the other socket's queue is full, the task is woken to try again, after 50 µs at first
     /// and 10 ms at most. A task that gives the send up may be woken once more for it.
@@ -114,8 +114,8 @@ impl UnixDatagram {
                     return Poll::Ready(result.map_err(explain));
                 }
             }
-            // This socket's own buffer is full, or the queue of a third one that it is connected to:
-            // an event may come before the pause is over.
+            // This socket's own buffer is full, or the queue of a third one that it is connected
+            // to: an event may come before the pause is over.
             if !is_writable(self) {
                 match self.socket().poll_seen_alone(Interest::WRITABLE, cx) {
                     Poll::Ready(Ok(_)) => continue,
