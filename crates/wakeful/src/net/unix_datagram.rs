@@ -13,12 +13,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
 use socket2::SockRef;
 
-use self::poll_send::Pausing;
 use super::message_io::{self, MessageIo, message_methods};
 use super::passing::{self, Kind};
 use super::ready_methods::ready_methods;
 use super::unix::{kernel_addr, unix_addr};
-use super::unix_socket::{self, Pause};
+use super::unix_socket::{self, Pause, Pausing};
 use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;

@@ -4,7 +4,6 @@
 use std::io;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
@@ -13,25 +12,8 @@ use rustix::net::SocketAddrUnix;
 use super::{UnixDatagram, is_writable};
 use crate::driver::interest::Interest;
 use crate::net::unix::kernel_addr;
-use crate::net::unix_socket::Pause;
 use crate::sys::limits::explain;
 use crate::task::coop;
-use crate::time::{Sleep, sleep};
-
-/// A send waits for room, and tries again by itself.
-#[derive(Debug)]
-pub(super) struct Pausing {
-    next: Pause,
-    sleep: Sleep,
-}
-
-impl Pausing {
-    fn new() -> Box<Self> {
-        let mut next = Pause::new();
-        let sleep = sleep(next.next());
-        Box::new(Self { next, sleep })
-    }
-}
 
 impl UnixDatagram {
     /// As [`send_to`](Self::send_to), for a future written by hand. One task sends so at a time:
@@ -123,12 +105,11 @@ impl UnixDatagram {
                     Poll::Pending => {}
                 }
             }
-            let wait = pausing.get_or_insert_with(Pausing::new);
-            if Pin::new(&mut wait.sleep).poll(cx).is_pending() {
+            let pause = pausing.get_or_insert_with(Box::default);
+            if pause.poll(cx).is_pending() {
                 drop(self.pausing.replace(pausing));
                 return Poll::Pending;
             }
-            wait.sleep = sleep(wait.next.next());
         }
     }
 }
