@@ -41,11 +41,11 @@ impl Drop for Dropped {
 }
 
 async fn holds_for_ever(_held: Dropped) {
-    pending().await
+    pending::<()>().await;
 }
 
 fn a_scope_ends_with_the_last_of_its_tasks_and_of_those_that_they_spawn<B: Backend>() {
-    fn tree(scope: &Spawner, depth: u32, leaves: Rc<Cell<u32>>) {
+    fn tree(scope: &Spawner, depth: u32, leaves: &Rc<Cell<u32>>) {
         for _ in 0..2 {
             let (spawner, leaves) = (scope.clone(), leaves.clone());
             let branch = async move {
@@ -53,7 +53,7 @@ fn a_scope_ends_with_the_last_of_its_tasks_and_of_those_that_they_spawn<B: Backe
                     sleep(Duration::from_micros(100)).await;
                     leaves.set(leaves.get() + 1);
                 } else {
-                    tree(&spawner, depth - 1, leaves);
+                    tree(&spawner, depth - 1, &leaves);
                 }
             };
             scope.spawn(branch).detach();
@@ -63,14 +63,14 @@ fn a_scope_ends_with_the_last_of_its_tasks_and_of_those_that_they_spawn<B: Backe
         let leaves = Rc::new(Cell::new(0));
         let mut scope = Scope::new();
         soon(&mut scope).await;
-        tree(scope.spawner(), 6, leaves.clone());
+        tree(scope.spawner(), 6, &leaves);
         // Outputs of any type, each by its handle.
         let (text, number) = (scope.spawn(async { "text" }), scope.spawn(async { 7 }));
         soon(&mut scope).await;
         assert_eq!((leaves.get(), scope.len()), (128, 0));
         assert_eq!((text.await.unwrap(), number.await.unwrap()), ("text", 7));
         // It is as good as new, and may be awaited by value, in another task.
-        tree(scope.spawner(), 2, leaves.clone());
+        tree(scope.spawner(), 2, &leaves);
         soon(spawn(scope)).await.unwrap();
         assert_eq!(leaves.get(), 136);
     });
@@ -267,15 +267,15 @@ fn a_task_of_a_scope_is_aborted_from_another_thread<B: Backend>() {
 fn a_scope_does_not_outlive_its_loop_s_tasks<B: Backend>() {
     let dropped = Rc::new(Cell::new(0));
     let mut event_loop: EventLoop = B::event_loop();
-    let kept = event_loop
+    let kept = Scope::new();
+    event_loop
         .block_on(async {
-            let (owned, kept) = (Scope::new(), Scope::new());
+            let owned = Scope::new();
             for scope in [&owned, &kept] {
                 scope.spawn(holds_for_ever(Dropped(dropped.clone()))).detach();
             }
             spawn(owned).detach();
             yield_now().await;
-            kept
         })
         .unwrap();
     drop(event_loop);
