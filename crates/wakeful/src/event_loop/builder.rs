@@ -230,8 +230,9 @@ impl EventLoopBuilder {
     /// event of level WARN, one in a second at most. The event says how long the turn took
     /// (`turn`), how many `polls` it had, how many slow turns were not reported since the last one
     /// was (`unreported`), and of the longest poll, if that took an eighth of the setting or more,
-    /// how long it took (`longest_poll`) and where its task was spawned (`spawned_at`). For a
-    /// server's connection that is where the server was started.
+    /// how long it took (`longest_poll`), where its task was spawned (`spawned_at`), and the task's
+    /// name if it [has one](crate::task::Builder::name) (`task`). For a server's connection that is
+    /// where the server was started.
     ///
     /// If a part of that poll took an eighth of the setting or more, and has a name, the event
     /// names the slowest one (`slowest`) and says how long it took (`slowest_took`). `wakeful-http`

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
@@ -168,10 +169,26 @@ impl LoopHandle {
         F: Future + 'static,
         F::Output: Send,
     {
+        self.spawn_at(Location::caller(), priority, make)
+    }
+
+    /// As [`spawn_with`](Self::spawn_with), for a task that metrics and logs name by `spawned_at`.
+    pub(super) fn spawn_at<M, F>(
+        &self,
+        spawned_at: &'static Location<'static>,
+        priority: Priority,
+        make: M,
+    ) -> Result<JoinHandle<F::Output>, SendError<M>>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send,
+    {
         if self.0.process.is_forked() {
             return Err(SendError::WrongProcess(make));
         }
-        task::spawn_remote(&self.0.queue, priority, make).map_err(SendError::LoopEnded)
+        let spawned = task::spawn_remote(&self.0.queue, spawned_at, priority, make);
+        spawned.map_err(SendError::LoopEnded)
     }
 
     /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its

@@ -6,8 +6,8 @@
 //! predicate that lets a loop sleep, [`clock`] the time that its timers go by, [`callbacks`] the
 //! work without a task, [`current`] the loop of this thread, [`loop_values`] what each
 //! [`PerLoop`](crate::PerLoop) has there, [`functions`] what code asks of that one, [`join_set`]
-//! how a set of tasks spawns there, [`shutdown`] the end within a grace period, [`end`] what
-//! happens when it is dropped.
+//! how a set of tasks spawns there, [`task_builder`] how a named task and a scope do, [`shutdown`]
+//! the end within a grace period, [`end`] what happens when it is dropped.
 
 mod arrivals;
 #[cfg(feature = "tokio")]
@@ -34,6 +34,7 @@ mod root;
 mod settings;
 mod shutdown;
 mod sleep_observer;
+mod task_builder;
 mod turn;
 mod value;
 mod wait;

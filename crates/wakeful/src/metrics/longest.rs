@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
+use super::task_names::name_of;
 use crate::sys::clock::Clock;
 
 /// The longest poll of a loop's life, in
@@ -26,6 +27,8 @@ pub struct LongestPoll {
     /// Where the task was spawned, or the closure sent; for `block_on`'s future, where that was
     /// called.
     pub spawned_at: &'static Location<'static>,
+    /// The task's name, if it was spawned by a [`task::Builder`](crate::task::Builder) with one.
+    pub name: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +66,8 @@ impl LongestSoFar {
             let spawned_at = self.spawned_at.load();
             if before.is_multiple_of(2) && self.number.load(Relaxed) == before {
                 let duration = Clock::get().duration(ticks);
-                return spawned_at.map(|spawned_at| LongestPoll { duration, spawned_at });
+                let name = spawned_at.and_then(name_of);
+                return spawned_at.map(|spawned_at| LongestPoll { duration, spawned_at, name });
             }
             hint::spin_loop();
         }

@@ -11,9 +11,10 @@
 //! | what other threads send is late | [`remote_latency`](LoopMetrics::remote_latency) |
 //! | timers are late | [`timer_lateness`](LoopMetrics::timer_lateness) |
 //!
-//! A task is named by the line that spawned it, and a server's connection by the line that started
-//! the server. The streams of an HTTP/2 connection are tasks of `wakeful-http`, named by a line
-//! there. The report of a slow turn says more: the request's method and path, or what
+//! A task is named by the line that spawned it, and by a name of its own if it was given one
+//! ([`task::Builder`](crate::task::Builder)). A server's connection is named by the line that
+//! started the server. The streams of an HTTP/2 connection are tasks of `wakeful-http`, named by a
+//! line there. The report of a slow turn says more: the request's method and path, or what
 //! [`name_slow_work`] was told. `longest_poll` is of the loop's whole life.
 //!
 //! Times come from the CPU's time stamp counter where it runs at a steady rate (nearly everywhere),
@@ -25,6 +26,7 @@ mod histogram;
 mod hold_state;
 mod longest;
 mod stopwatch;
+mod task_names;
 
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub use histogram::Histogram;
 pub use hold_state::HoldState;
 pub use longest::LongestPoll;
 pub(crate) use stopwatch::{Polls, SlowWork, Stopwatch};
+pub(crate) use task_names::named;
 
 /// What a loop has done since it was built. Read it from any thread with
 /// [`LoopHandle::metrics`](crate::LoopHandle::metrics); the fields are read one after the other
@@ -143,8 +146,8 @@ pub struct LoopMetrics {
     /// [`yield_now`](crate::task::yield_now), or give it to
     /// [`spawn_blocking`](crate::task::spawn_blocking).
     pub poll_time: Histogram,
-    /// The longest of them, the polls of `block_on`'s future included, and where its task was
-    /// spawned.
+    /// The longest of them, the polls of `block_on`'s future included, where its task was spawned,
+    /// and the task's name if it has one.
     ///
     /// *Misleads*: it is of the loop's whole life: often the first poll, which met cold caches, or
     /// one in which the thread was off its CPU. And a task that is spawned by a library is named by

@@ -10,6 +10,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::task_names::name_of;
 use super::{Counter, Counters};
 use crate::sys::clock::{Clock, SHORT, between};
 use crate::sys::panics;
@@ -289,6 +290,7 @@ impl Stopwatch {
                     slowest = name.as_str(),
                     slowest_took = ?self.clock.duration(work.took),
                     %spawned_at,
+                    task = name_of(spawned_at),
                     unreported,
                     "slow turn: most of it was one poll, and `slowest` what took longest there. The rest may be a neighbour that had the CPU"
                 );
@@ -299,6 +301,7 @@ impl Stopwatch {
                 polls,
                 longest_poll = ?self.clock.duration(took),
                 %spawned_at,
+                task = name_of(spawned_at),
                 unreported,
                 "slow turn: see where the task with its longest poll was spawned. Move what blocks or computes to `task::spawn_blocking`; wrap what is \
                  awaited again and again and is always ready, as a channel, in `task::budgeted`"

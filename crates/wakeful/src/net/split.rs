@@ -58,6 +58,10 @@ macro_rules! split_methods {
 split_methods!(TcpStream, UnixStream, Stream);
 
 impl OwnedReadHalf {
+    pub(super) fn stream(&self) -> &Stream {
+        &self.0
+    }
+
     /// Puts the two halves of one stream together again.
     ///
     /// # Errors
@@ -77,6 +81,10 @@ impl OwnedReadHalf {
 }
 
 impl OwnedWriteHalf {
+    pub(super) fn stream(&self) -> &Stream {
+        self.stream.as_ref().expect("present until it is reunited")
+    }
+
     /// Tells the peer that no more comes.
     ///
     /// # Errors
@@ -120,6 +128,6 @@ impl ByteStream for OwnedReadHalf {
 
 impl ByteStream for OwnedWriteHalf {
     fn io(&self) -> &StreamIo {
-        self.stream.as_ref().expect("present until it is reunited").io()
+        self.stream().io()
     }
 }

@@ -1,3 +1,6 @@
+mod poll_send;
+
+use std::cell::RefCell;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +17,7 @@ use super::message_io::{self, MessageIo, message_methods};
 use super::passing::{self, Kind};
 use super::ready_methods::ready_methods;
 use super::unix::{kernel_addr, unix_addr};
-use super::unix_socket::{self, Pause};
+use super::unix_socket::{self, Pause, Pausing};
 use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
@@ -61,6 +64,8 @@ use crate::time::{sleep, timeout};
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: MessageIo,
+    /// Of a hand-written send that waits for room.
+    pausing: RefCell<Option<Box<Pausing>>>,
 }
 
 message_methods!(UnixDatagram, "datagram");
@@ -119,7 +124,7 @@ impl UnixDatagram {
     }
 
     fn on_loop(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { io: MessageIo::new(fd)? })
+        Ok(Self { io: MessageIo::new(fd)?, pausing: RefCell::default() })
     }
 
     /// Puts a socket from elsewhere on this loop.

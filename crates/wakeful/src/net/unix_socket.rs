@@ -1,13 +1,17 @@
 //! Making Unix sockets of every kind: that listen, are connected, or are a pair.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sys::limits::explain_call;
+use crate::time::{Sleep, sleep};
 
 /// For what the kernel gives no event, the pause before the next attempt: 50 µs at first, and 10 ms
 /// at most.
@@ -23,6 +27,32 @@ impl Pause {
     pub(super) fn next(&mut self) -> Duration {
         let next = (self.0 * 2).min(Duration::from_millis(10));
         std::mem::replace(&mut self.0, next)
+    }
+}
+
+/// One pause after the other, for who is polled by hand.
+#[derive(Debug)]
+pub(super) struct Pausing {
+    next: Pause,
+    sleep: Sleep,
+}
+
+impl Pausing {
+    /// Ready when a pause is over; then the next one begins.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let over = Pin::new(&mut self.sleep).poll(cx);
+        if over.is_ready() {
+            self.sleep = sleep(self.next.next());
+        }
+        over
+    }
+}
+
+impl Default for Pausing {
+    fn default() -> Self {
+        let mut next = Pause::new();
+        let sleep = sleep(next.next());
+        Self { next, sleep }
     }
 }
 
@@ -43,7 +73,7 @@ pub(super) async fn connect(kind: SocketType, addr: &SocketAddrUnix) -> io::Resu
     loop {
         match rustix::net::connect(&fd, addr) {
             Ok(()) => return Ok(fd),
-            Err(Errno::AGAIN) => crate::time::sleep(pause.next()).await,
+            Err(Errno::AGAIN) => sleep(pause.next()).await,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -5,6 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::byte_stream::ByteStream;
 use super::passing::{Kind, check, receive, send};
+use super::split::{OwnedReadHalf, OwnedWriteHalf};
+use super::stream::Stream;
 use super::unix::UnixStream;
 use super::unix_datagram::UnixDatagram;
 use super::unix_seqpacket::UnixSeqpacket;
@@ -14,34 +16,63 @@ use crate::driver::source::Direction;
 trait Passes {
     const KIND: Kind;
 
-    fn registered(&self) -> &Registered<OwnedFd>;
+    /// # Errors
+    /// It is no Unix socket.
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>>;
 }
 
 impl Passes for UnixStream {
     const KIND: Kind = Kind::Bytes;
 
-    fn registered(&self) -> &Registered<OwnedFd> {
-        ByteStream::io(self).socket()
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>> {
+        Ok(ByteStream::io(self).socket())
+    }
+}
+
+impl Passes for OwnedReadHalf {
+    const KIND: Kind = Kind::Bytes;
+
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>> {
+        of_unix(self.stream())
+    }
+}
+
+impl Passes for OwnedWriteHalf {
+    const KIND: Kind = Kind::Bytes;
+
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>> {
+        of_unix(self.stream())
+    }
+}
+
+/// The kernel would send the bytes over TCP, and forget the descriptors.
+fn of_unix(stream: &Stream) -> io::Result<&Registered<OwnedFd>> {
+    match stream {
+        Stream::Unix(stream) => stream.registered(),
+        Stream::Tcp(_) => {
+            let why = "descriptors pass over Unix sockets only, and this is a half of a TCP stream";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
     }
 }
 
 impl Passes for UnixDatagram {
     const KIND: Kind = Kind::Messages;
 
-    fn registered(&self) -> &Registered<OwnedFd> {
-        self.io().socket()
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>> {
+        Ok(self.io().socket())
     }
 }
 
 impl Passes for UnixSeqpacket {
     const KIND: Kind = Kind::Messages;
 
-    fn registered(&self) -> &Registered<OwnedFd> {
-        self.io().socket()
+    fn registered(&self) -> io::Result<&Registered<OwnedFd>> {
+        Ok(self.io().socket())
     }
 }
 
-macro_rules! passing_methods {
+macro_rules! sending_methods {
     ($($type:ident),*) => { $(
         impl $type {
             /// Sends `buf` and, with its first byte, descriptors: the receiver gets duplicates of
@@ -51,9 +82,10 @@ macro_rules! passing_methods {
             /// Several tasks may wait at once.
             ///
             /// # Errors
-            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte. The kernel's:
-            /// `EMSGSIZE` for a message that is too long, `ETOOMANYREFS` if more descriptors of
-            /// this user are on their way than `RLIMIT_NOFILE`. Then nothing was sent.
+            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte; or this is a
+            /// half of a TCP stream. The kernel's: `EMSGSIZE` for a message that is too long,
+            /// `ETOOMANYREFS` if more descriptors of this user are on their way than
+            /// `RLIMIT_NOFILE`. Then nothing was sent.
             ///
             /// # Cancel safety
             /// A call that has not returned has sent nothing. The descriptors are the caller's
@@ -91,7 +123,7 @@ macro_rules! passing_methods {
                 fds: &[BorrowedFd<'_>],
             ) -> io::Result<usize> {
                 check(Self::KIND, buf, fds)?;
-                let socket = self.registered();
+                let socket = self.registered()?;
                 super::shared(socket, Direction::Write, |fd| send(fd, buf, fds, None)).await
             }
 
@@ -105,9 +137,15 @@ macro_rules! passing_methods {
                 fds: &[BorrowedFd<'_>],
             ) -> io::Result<usize> {
                 check(Self::KIND, buf, fds)?;
-                self.registered().attempt(Direction::Write, |fd| send(fd, buf, fds, None))
+                self.registered()?.attempt(Direction::Write, |fd| send(fd, buf, fds, None))
             }
+        }
+    )* };
+}
 
+macro_rules! receiving_methods {
+    ($($type:ident),*) => { $(
+        impl $type {
             /// Receives into `buf`, and adds to `fds` the descriptors that came with it, 253 at
             /// most. They close with an exec. From a stream a call receives the bytes of one
             /// message with descriptors at most, 0 at the end; of a message, what does not fit
@@ -118,10 +156,10 @@ macro_rules! passing_methods {
             /// a duplicate in another process, too. Several tasks of the loop may wait at once.
             ///
             /// # Errors
-            /// The kernel's: `EMFILE` or `ENFILE` if this process cannot open all of the
-            /// descriptors (`EACCES`: a security module refuses it). Then none is open here, and
-            /// the message is still in the socket: close some and call again, or receive it without
-            /// descriptors.
+            /// `InvalidInput`: this is a half of a TCP stream. The kernel's: `EMFILE` or `ENFILE`
+            /// if this process cannot open all of the descriptors (`EACCES`: a security module
+            /// refuses it). Then none is open here, and the message is still in the socket: close
+            /// some and call again, or receive it without descriptors.
             ///
             /// # Cancel safety
             /// A call that has not returned has taken nothing, and `fds` is as it was.
@@ -133,7 +171,7 @@ macro_rules! passing_methods {
                 if Self::KIND == Kind::Bytes && buf.is_empty() {
                     return Ok(0);
                 }
-                super::shared(self.registered(), Direction::Read, |fd| {
+                super::shared(self.registered()?, Direction::Read, |fd| {
                     receive(fd, Self::KIND, buf, fds).map(|message| message.count)
                 })
                 .await
@@ -151,7 +189,7 @@ macro_rules! passing_methods {
                 if Self::KIND == Kind::Bytes && buf.is_empty() {
                     return Ok(0);
                 }
-                self.registered().attempt(Direction::Read, |fd| {
+                self.registered()?.attempt(Direction::Read, |fd| {
                     receive(fd, Self::KIND, buf, fds).map(|message| message.count)
                 })
             }
@@ -159,4 +197,5 @@ macro_rules! passing_methods {
     )* };
 }
 
-passing_methods!(UnixStream, UnixDatagram, UnixSeqpacket);
+sending_methods!(UnixStream, OwnedWriteHalf, UnixDatagram, UnixSeqpacket);
+receiving_methods!(UnixStream, OwnedReadHalf, UnixDatagram, UnixSeqpacket);

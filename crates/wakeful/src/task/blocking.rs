@@ -47,6 +47,29 @@ pub(crate) use self::pool::keep_a_thread;
 ///
 /// The threads block the signals of the process, so that a program may read those by sigwait(3).
 ///
+/// No loop runs on these threads. What awaits there runs a loop of its own, by
+/// [`block_on`](crate::block_on), which ends with it: its tasks and sockets are not those of the
+/// loop that spawned the work. What needs that one asks it by a [`LoopHandle`](crate::LoopHandle):
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use wakeful::LoopHandle;
+/// use wakeful::task::spawn_blocking;
+///
+/// wakeful::block_on(async {
+///     let outer = LoopHandle::current();
+///     let work = spawn_blocking(move || {
+///         let own = wakeful::block_on(async {
+///             wakeful::time::sleep(Duration::from_millis(1)).await;
+///             40
+///         });
+///         own + outer.post_and_wait(|| 2).expect("the outer loop runs")
+///     });
+///     assert_eq!(work.await.expect("no panic"), 42);
+/// });
+/// ```
+///
 /// ```
 /// wakeful::block_on(async {
 ///     let text = wakeful::task::spawn_blocking(|| std::fs::read_to_string("/proc/self/comm"));
@@ -140,7 +163,9 @@ impl<T> RefUnwindSafe for BlockingHandle<T> {}
 impl<T> BlockingHandle<T> {
     /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What
     /// has begun cannot be stopped, and its result is dropped. Either way, the handle gives an
-    /// error that [is cancelled](JoinError::is_cancelled), at once.
+    /// error that [is cancelled](JoinError::is_cancelled), at once. Work that has finished keeps
+    /// its output, or its panic, for the handle, as a task does
+    /// ([`JoinHandle::abort`](super::JoinHandle::abort)).
     ///
     /// *Threads*: may be called on any thread, also while another one does.
     ///
@@ -148,9 +173,11 @@ impl<T> BlockingHandle<T> {
     /// use wakeful::task::spawn_blocking;
     ///
     /// wakeful::block_on(async {
-    ///     let lines = spawn_blocking(|| std::io::stdin().lines().count());
-    ///     lines.abort();
-    ///     assert!(lines.await.unwrap_err().is_cancelled());
+    ///     let (send, lines) = std::sync::mpsc::channel::<String>();
+    ///     let count = spawn_blocking(move || lines.iter().count()); // until `send` is dropped
+    ///     count.abort();
+    ///     assert!(count.await.unwrap_err().is_cancelled());
+    ///     drop(send);
     /// });
     /// ```
     pub fn abort(&self) {

@@ -57,6 +57,22 @@ impl Drop for Ration {
     }
 }
 
+/// Nothing is rationed until the guard goes; then what was left before.
+pub(super) fn unrationed() -> Unrationed {
+    Unrationed { left: LEFT.replace(NOT_RATIONED) }
+}
+
+/// See [`unrationed`].
+pub(super) struct Unrationed {
+    left: u64,
+}
+
+impl Drop for Unrationed {
+    fn drop(&mut self) {
+        LEFT.set(self.left);
+    }
+}
+
 /// Is nothing of the budget left?
 pub(crate) fn is_spent() -> bool {
     LEFT.get() as u32 == 0

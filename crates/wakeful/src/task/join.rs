@@ -31,6 +31,21 @@ use crate::sys::panics;
 ///     assert_eq!(handle.await.expect("no panic, no abort"), 42);
 /// });
 /// ```
+///
+/// In a `select!`, by reference, so that the task can be told to end:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// wakeful::block_on(async {
+///     let mut handle = wakeful::spawn(std::future::pending::<()>());
+///     tokio::select! {
+///         _ = &mut handle => unreachable!("it is pending for ever"),
+///         () = wakeful::time::sleep(Duration::from_millis(1)) => handle.abort(),
+///     }
+///     assert!(handle.await.unwrap_err().is_cancelled());
+/// });
+/// ```
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     header: NonNull<Header>,

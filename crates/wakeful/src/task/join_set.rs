@@ -23,7 +23,8 @@ use crate::sys::panics;
 /// Tasks that belong together: awaited as they finish, and aborted when the set is dropped.
 ///
 /// All of them have outputs of one type. A server has one for its connections, a request for what
-/// it asks several backends.
+/// it asks several backends. For tasks whose end counts and not their output, or that spawn further
+/// ones, there is [`Scope`](super::Scope).
 ///
 /// ```
 /// use wakeful::task::JoinSet;
@@ -149,7 +150,30 @@ impl<T> JoinSet<T> {
     /// Tasks of one loop are returned in the order in which they finished.
     ///
     /// An empty set is ready at once, each time. In a loop around a `select!`, guard its branch by
-    /// [`is_empty`](Self::is_empty), or the loop spins.
+    /// [`is_empty`](Self::is_empty), or the loop spins:
+    ///
+    /// ```
+    /// use wakeful::task::JoinSet;
+    ///
+    /// wakeful::block_on(async {
+    ///     let (send, jobs) = async_channel::unbounded();
+    ///     (1..=3).for_each(|job| send.try_send(job).expect("there is room"));
+    ///     drop(send);
+    ///     let (mut set, mut sum, mut more) = (JoinSet::new(), 0, true);
+    ///     while more || !set.is_empty() {
+    ///         tokio::select! {
+    ///             job = jobs.recv(), if more => match job {
+    ///                 Ok(job) => drop(set.spawn(async move { job * job })),
+    ///                 Err(_) => more = false,
+    ///             },
+    ///             Some(square) = set.join_next(), if !set.is_empty() => {
+    ///                 sum += square.expect("no panic, no abort");
+    ///             }
+    ///         }
+    ///     }
+    ///     assert_eq!(sum, 14);
+    /// });
+    /// ```
     ///
     /// # Errors
     /// The task panicked, or was aborted, or its loop has ended.

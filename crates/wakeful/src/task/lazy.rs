@@ -45,9 +45,9 @@ impl<M: FnOnce() -> F, F: Future> Future for Lazy<M, F> {
 ///
 /// # Errors
 /// The closure comes back when the loop has ended.
-#[track_caller]
 pub(crate) fn spawn_remote<M, F>(
     queue: &Arc<Queue>,
+    spawned_at: &'static Location<'static>,
     priority: Priority,
     make: M,
 ) -> Result<JoinHandle<F::Output>, M>
@@ -57,7 +57,7 @@ where
     F::Output: Send,
 {
     // Until its first poll the task holds nothing but `make`, which may be sent.
-    let header = raw::allocate(priority, Lazy::Make { make }, queue.clone(), Location::caller());
+    let header = raw::allocate(priority, Lazy::Make { make }, queue.clone(), spawned_at);
     let node: NonNull<Node> = header.cast();
     // SAFETY: a fresh task, scheduled and in no queue, with a reference for the loop.
     match unsafe { local::schedule_in_order(queue, node) } {

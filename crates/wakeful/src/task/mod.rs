@@ -12,6 +12,7 @@
 mod abort_handle;
 mod blocking;
 mod budgeted;
+mod builder;
 #[allow(unsafe_code)]
 mod closure;
 pub(crate) mod coop;
@@ -42,6 +43,7 @@ mod ready;
 mod registration;
 mod running;
 mod safe_waker;
+mod scope;
 #[cfg(debug_assertions)]
 mod shuffle;
 #[allow(unsafe_code)]
@@ -49,6 +51,7 @@ mod spawn;
 mod state;
 #[allow(unsafe_code)]
 mod task_local;
+mod unconstrained;
 #[allow(unsafe_code)]
 mod waker;
 mod yield_now;
@@ -56,6 +59,7 @@ mod yield_now;
 pub use self::abort_handle::AbortHandle;
 pub use self::blocking::{BlockingHandle, spawn_blocking};
 pub use self::budgeted::{Budgeted, BudgetedStream, budgeted, budgeted_stream};
+pub use self::builder::Builder;
 pub use self::coop::{consume_budget, has_budget_remaining};
 #[doc(hidden)]
 pub use self::held_back::{Locking, hold_back_wakers};
@@ -66,7 +70,9 @@ pub use self::join_set::JoinSet;
 pub use self::running::{id, try_id};
 #[doc(hidden)]
 pub use self::safe_waker::SafeWaker;
+pub use self::scope::{Scope, Spawner};
 pub use self::task_local::{AccessError, LocalKey, TaskLocalFuture, TaskLocalSlot};
+pub use self::unconstrained::{Unconstrained, unconstrained};
 pub use self::yield_now::{YieldNow, yield_now};
 
 #[cfg(feature = "test-util")]
@@ -76,6 +82,7 @@ pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
 pub(crate) use self::local::ready_here;
 pub(crate) use self::ready::Share;
+pub(crate) use self::scope::InScope;
 
 /// The ready queue as a running loop has it.
 pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::LoopBell>;

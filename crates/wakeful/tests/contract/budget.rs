@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt};
 use wakeful::net::UnixStream;
 use wakeful::spawn;
-use wakeful::task::{budgeted, budgeted_stream, consume_budget, yield_now};
+use wakeful::task::{
+    budgeted, budgeted_stream, consume_budget, has_budget_remaining, unconstrained, yield_now,
+};
 use wakeful::time::{Deadline, sleep, timeout};
 
 use crate::backend::Backend;
@@ -31,6 +33,8 @@ on_every_backend! {
     another_library_s_block_on_inside_a_task_comes_to_its_end,
     a_channel_and_a_stream_that_are_always_ready_give_way_when_they_are_budgeted,
     a_timeout_gives_up_a_budgeted_future_that_is_always_ready,
+    what_is_unconstrained_spends_no_budget_and_is_never_put_off,
+    around_what_is_unconstrained_the_budget_is_as_it_was,
 }
 
 /// Reads a socket that is never empty. Its poll would not end without a budget.
@@ -224,4 +228,70 @@ fn a_timeout_gives_up_a_budgeted_future_that_is_always_ready<B: Backend>() {
         };
         assert!(timeout(Duration::from_millis(1), always_ready).await.is_err());
     });
+}
+
+fn what_is_unconstrained_spends_no_budget_and_is_never_put_off<B: Backend>() {
+    const STEPS: u32 = 1_000;
+    let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
+    let handle = event_loop.handle();
+    event_loop
+        .block_on(async {
+            let (write, read) = StdUnixStream::pair().unwrap();
+            let seen = Rc::new(Cell::new(0));
+            let count = seen.clone();
+            let task = spawn(unconstrained(async move {
+                let mut read = UnixStream::from_std(read).unwrap();
+                for _ in 0..STEPS {
+                    (&write).write_all(b"x").unwrap();
+                    read.read(&mut [0; 1]).await.unwrap();
+                    sleep(Duration::ZERO).await;
+                    budgeted(async {}).await;
+                    consume_budget().await;
+                    assert!(has_budget_remaining());
+                    count.set(count.get() + 1);
+                }
+            }));
+            // One poll of it has done all, and what is spawned behind it waited.
+            assert_eq!(spawn(async move { seen.get() }).await.unwrap(), STEPS);
+            task.await.unwrap();
+        })
+        .unwrap();
+    assert_eq!(handle.metrics().forced_yields, 0);
+}
+
+/// Also behind a panic, and for what is polled within it and brings a budget of its own.
+fn around_what_is_unconstrained_the_budget_is_as_it_was<B: Backend>() {
+    let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
+    let steps = async {
+        let mut steps = 0;
+        while has_budget_remaining() {
+            steps += 1;
+            consume_budget().await;
+        }
+        steps
+    };
+    let left = event_loop.block_on(async {
+        spawn(async {
+            for _ in 0..3 {
+                consume_budget().await;
+            }
+            let step = || async { (0..100).map(|_| consume_budget()) };
+            for step in unconstrained(step()).await {
+                unconstrained(unconstrained(step)).await;
+            }
+            let panics = unconstrained(async { panic!("on purpose") });
+            let mut panics = pin!(panics);
+            let poll = std::panic::AssertUnwindSafe(|| {
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                let _: std::task::Poll<()> = panics.as_mut().poll(&mut cx);
+            });
+            assert!(std::panic::catch_unwind(poll).is_err());
+            steps.await
+        })
+        .await
+        .unwrap()
+    });
+    assert_eq!(left.unwrap(), 7);
+    // On a thread without a loop there is no budget to lift.
+    assert_eq!(futures_lite::future::block_on(unconstrained(async { 7 })), 7);
 }

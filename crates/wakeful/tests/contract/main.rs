@@ -55,6 +55,7 @@ mod per_loop;
 mod priority;
 mod readiness;
 mod ready_sockets;
+mod scope;
 mod shutdown;
 mod shutdown_of_a_loop;
 mod sockets;

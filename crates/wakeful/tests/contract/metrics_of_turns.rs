@@ -13,8 +13,8 @@ use tracing::field::{Field, Visit};
 use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::metrics::name_slow_work;
 use wakeful::net::{ListenAddr, UnixStream};
-use wakeful::task::consume_budget;
-use wakeful::{EventLoop, LoopMetrics};
+use wakeful::task::{Builder, Scope, consume_budget, yield_now};
+use wakeful::{EventLoop, LoopHandle, LoopMetrics, Priority, spawn};
 
 use crate::backend::driven::Driven;
 use crate::backend::{Backend, localhost};
@@ -29,6 +29,7 @@ on_every_backend! {
     the_longest_poll_names_where_its_task_was_spawned,
     a_closure_and_block_on_s_future_are_named_too,
     a_slow_turn_is_counted_and_reported_with_the_task_s_name,
+    a_task_s_name_stands_beside_the_line_that_spawned_it,
     a_slow_turn_names_the_slowest_work_of_its_longest_poll,
     a_slow_turn_says_what_to_do_about_a_task_that_is_never_pending,
     a_connection_is_named_by_the_place_that_started_its_server,
@@ -258,6 +259,59 @@ fn a_slow_turn_is_counted_and_reported_with_the_task_s_name<B: Backend>() {
         let report = reports.take().expect("one report");
         assert!(report.contains("polls=0 ") && !report.contains("spawned_at="), "{report}");
     });
+}
+
+/// However it is spawned. A task without one has none.
+fn a_task_s_name_stands_beside_the_line_that_spawned_it<B: Backend>() {
+    type Block = Box<dyn FnOnce() + Send>;
+    fn here(builder: Builder, block: Block) -> u32 {
+        builder.spawn(async { block() }).detach();
+        line!() - 1
+    }
+    fn in_a_scope(builder: Builder, block: Block) -> u32 {
+        let scope = Scope::new();
+        builder.spawn_in(scope.spawner(), async { block() }).detach();
+        spawn(scope).detach();
+        line!() - 2
+    }
+    fn from_elsewhere(builder: Builder, block: Block) -> u32 {
+        let handle = LoopHandle::current();
+        let elsewhere = thread::spawn(move || {
+            builder.spawn_on(&handle, || async { block() }).unwrap().detach();
+        });
+        elsewhere.join().unwrap();
+        line!() - 3
+    }
+    let builders = [
+        (Builder::new().name("reader"), Some("reader")),
+        (Builder::new().name("writer").priority(Priority::High), Some("writer")),
+        (Builder::new(), None),
+    ];
+    for way in [here, in_a_scope, from_elsewhere] {
+        for (builder, name) in builders {
+            let reports = Reports::default();
+            let slow = Duration::from_millis(100);
+            let mut event_loop = B::builder().slow_turn(slow).build().unwrap();
+            let mut line = 0;
+            reports.of(|| {
+                let spawns = async {
+                    line = way(builder, Box::new(move || thread::sleep(slow * 2)));
+                    while LoopHandle::current().metrics().slow_turns == 0 {
+                        yield_now().await;
+                    }
+                };
+                event_loop.block_on(spawns).unwrap();
+            });
+            let longest = event_loop.handle().metrics().longest_poll.unwrap();
+            assert_eq!((longest.spawned_at.line(), longest.name), (line, name));
+            assert_eq!(longest.spawned_at.file(), file!());
+            let report = reports.take().expect("one report");
+            assert!(report.contains(&format!("spawned_at={}:{line}:", file!())), "{report}");
+            let said = name.map(|name| format!(" task=\"{name}\" "));
+            assert_eq!(report.contains(" task="), said.is_some(), "{report}");
+            assert!(said.is_none_or(|said| report.contains(&said)), "{report}");
+        }
+    }
 }
 
 fn a_slow_turn_names_the_slowest_work_of_its_longest_poll<B: Backend>() {

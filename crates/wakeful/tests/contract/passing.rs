@@ -15,10 +15,11 @@ use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
 use crate::backend::Backend;
-use crate::support::{is_pending, soon};
+use crate::support::{is_pending, soon, tcp_pair};
 
 on_every_backend! {
     descriptors_arrive_with_their_bytes_and_close_with_an_exec,
+    descriptors_pass_between_halves_of_unix_streams_and_of_no_others,
     as_many_as_the_kernel_takes_arrive_and_more_are_refused,
     descriptors_of_a_stream_arrive_with_their_message,
     other_ways_to_receive_close_them,
@@ -100,6 +101,43 @@ fn descriptors_arrive_with_their_bytes_and_close_with_an_exec<B: Backend>() {
         is_the_last_of(reader, fds.pop().unwrap());
         assert_eq!(soon(theirs.recv_with_fds(&mut [0; 8], &mut fds)).await.unwrap(), 0);
         assert!(fds.is_empty());
+    });
+}
+
+fn descriptors_pass_between_halves_of_unix_streams_and_of_no_others<B: Backend>() {
+    B::block_on(async {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (_our_read, our_write) = ours.into_split();
+        let (their_read, _their_write) = theirs.into_split();
+        let (mut buf, mut fds) = ([0; 16], Vec::new());
+        assert!(would_block(their_read.try_recv_with_fds(&mut buf, &mut fds)));
+        let waiting = async { soon(their_read.recv_with_fds(&mut buf, &mut fds)).await.unwrap() };
+        let (reader, writer) = pipe().unwrap();
+        let sending = async {
+            yield_now().await;
+            our_write.send_with_fds(b"a pipe", &[writer.as_fd()]).await.unwrap()
+        };
+        assert_eq!(futures_util::future::join(waiting, sending).await, (6, 6));
+        drop(writer);
+        is_the_last_of(reader, fds.pop().unwrap());
+        let (reader, writer) = pipe().unwrap();
+        assert_eq!(our_write.try_send_with_fds(b"x", &[writer.as_fd()]).unwrap(), 1);
+        drop(writer);
+        assert_eq!(their_read.try_recv_with_fds(&mut buf, &mut fds).unwrap(), 1);
+        is_the_last_of(reader, fds.pop().unwrap());
+        drop(our_write);
+        assert_eq!(soon(their_read.recv_with_fds(&mut buf, &mut fds)).await.unwrap(), 0);
+
+        // Over TCP the kernel would send the bytes, and say nothing of the descriptors.
+        let (ours, theirs) = tcp_pair().await;
+        let (_our_read, our_write) = ours.into_split();
+        let (their_read, _their_write) = theirs.into_split();
+        let (_reader, writer) = pipe().unwrap();
+        let sent = our_write.send_with_fds(b"a pipe", &[writer.as_fd()]).await;
+        assert_eq!(sent.unwrap_err().kind(), ErrorKind::InvalidInput);
+        let received = their_read.try_recv_with_fds(&mut buf, &mut fds).unwrap_err();
+        assert_eq!(received.kind(), ErrorKind::InvalidInput);
+        assert!(would_block(their_read.try_read(&mut buf)), "nothing was sent");
     });
 }
 

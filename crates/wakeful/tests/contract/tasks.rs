@@ -14,9 +14,11 @@ use std::time::Duration;
 use wakeful::net::UnixStream;
 use wakeful::spawn;
 use wakeful::task::{BlockingHandle, consume_budget, spawn_blocking, yield_now};
+use wakeful::time::sleep;
 
 use crate::backend::Backend;
 use crate::backend::driven::Driven;
+use crate::background::LONG;
 use crate::support::soon;
 
 on_every_backend! {
@@ -32,6 +34,8 @@ on_every_backend! {
     one_waker_shared_by_10_000_tasks_does_not_hold_the_loop,
     blocking_work_returns_panics_and_is_aborted,
     blocking_work_is_aborted_by_reference_and_who_waits_is_told,
+    an_abort_behind_the_end_leaves_the_outcome_of_tasks_and_of_blocking_work,
+    blocking_work_may_run_a_loop_of_its_own_and_ask_the_one_outside,
     spawning_without_a_loop_is_a_clear_error,
     futures_of_other_crates_run_here,
     block_on_borrows_and_may_be_called_again,
@@ -285,9 +289,11 @@ fn blocking_work_returns_panics_and_is_aborted<B: Backend>() {
         assert_eq!(spawn_blocking(|| 6 * 7).await.unwrap(), 42);
         let error = spawn_blocking(|| panic!("blocked")).await.unwrap_err();
         assert_eq!(error.to_string(), "the task panicked: blocked");
-        let task = spawn_blocking(|| 1);
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let task = spawn_blocking(move || held.recv().is_err());
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
+        drop(hold);
         let ran = Arc::new(AtomicUsize::new(0));
         let (counted, (done, is_done)) = (ran.clone(), async_channel::bounded(1));
         spawn_blocking(move || {
@@ -321,10 +327,69 @@ fn blocking_work_is_aborted_by_reference_and_who_waits_is_told<B: Backend>() {
         // It runs still.
         assert!(soon(waiting).await.unwrap().unwrap_err().is_cancelled());
         drop(hold);
-        let done = spawn_blocking(|| 1);
-        done.abort();
-        done.abort();
-        assert!(soon(done).await.unwrap_err().is_cancelled());
+    });
+}
+
+fn an_abort_behind_the_end_leaves_the_outcome_of_tasks_and_of_blocking_work<B: Backend>() {
+    B::block_on(async {
+        let (returns, panics) = (spawn(async { 7 }), spawn(async { panic!("a task") }));
+        let (work, broken) = (spawn_blocking(|| 7), spawn_blocking(|| panic!("blocking work")));
+        let is_over = || {
+            returns.is_finished()
+                && panics.is_finished()
+                && work.is_finished()
+                && broken.is_finished()
+        };
+        let start = std::time::Instant::now();
+        while !is_over() {
+            assert!(start.elapsed() < LONG, "it never ends");
+            yield_now().await;
+        }
+        returns.abort();
+        panics.abort();
+        abort_on_two_threads(&work);
+        abort_on_two_threads(&broken);
+        assert_eq!((returns.await.unwrap(), soon(work).await.unwrap()), (7, 7));
+        for (error, said) in [
+            (panics.await.unwrap_err(), "the task panicked: a task"),
+            (soon(broken).await.unwrap_err(), "the task panicked: blocking work"),
+        ] {
+            assert!(error.is_panic() && !error.is_cancelled());
+            assert_eq!(error.to_string(), said);
+        }
+    });
+}
+
+fn blocking_work_may_run_a_loop_of_its_own_and_ask_the_one_outside<B: Backend>() {
+    B::block_on(async {
+        let outer = wakeful::LoopHandle::current();
+        let here = thread::current().id();
+        let work = spawn_blocking(move || {
+            assert!(wakeful::LoopHandle::try_current().is_err(), "none runs there by itself");
+            // One after the other, on the same thread.
+            let mut sum = 0;
+            for number in 0..3 {
+                sum += B::block_on(async move {
+                    let task = spawn(async move {
+                        sleep(Duration::from_micros(100)).await;
+                        number
+                    });
+                    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+                    ours.write_all(b"x").await.unwrap();
+                    theirs.read(&mut [0; 1]).await.unwrap();
+                    // A loop inside may have blocking work, too.
+                    task.await.unwrap() + spawn_blocking(|| 1).await.unwrap()
+                });
+            }
+            let there = outer.post_and_wait(|| thread::current().id()).unwrap();
+            assert_eq!(there, here);
+            assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "its loop has ended");
+            sum
+        });
+        assert_eq!(soon(work).await.unwrap(), 6);
+        // A panic inside is the work's.
+        let work = spawn_blocking(|| B::block_on(async { panic!("inside") }));
+        assert_eq!(soon(work).await.unwrap_err().to_string(), "the task panicked: inside");
     });
 }
 

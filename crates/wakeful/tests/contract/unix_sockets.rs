@@ -1,6 +1,7 @@
 //! Unix sockets that keep the ends of messages, addresses of every kind, and who the peer is.
 
-use std::future::poll_fn;
+use std::cell::Cell;
+use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -25,6 +26,7 @@ use crate::support::{is_pending, soon};
 on_every_backend! {
     datagrams_go_by_paths_abstract_names_and_in_pairs,
     a_sender_waits_for_room_in_a_queue_that_others_have_filled,
+    a_hand_written_send_waits_for_room_as_any_other,
     a_connected_sender_is_told_of_room,
     a_send_that_is_given_up_has_sent_nothing,
     several_receive_datagrams_and_single_attempts_say_would_block,
@@ -155,6 +157,68 @@ fn a_sender_waits_for_room_in_a_queue_that_others_have_filled<B: Backend>() {
         }
         assert_eq!(soon(receiver.recv(&mut buf)).await.unwrap(), 4);
         assert_eq!(soon(sending).await.unwrap().unwrap(), 4);
+    });
+}
+
+/// Room in a queue that others have filled, in the sender's own buffer, and in the queue of a third
+/// socket that it is connected to.
+fn a_hand_written_send_waits_for_room_as_any_other<B: Backend>() {
+    let directory = Directory::new::<B>("hand-written");
+    B::block_on(async {
+        let receiver = UnixDatagram::bind(directory.file("receiver")).unwrap();
+        let addr = receiver.local_addr().unwrap();
+        let (_filler, sent) = full(&addr);
+        let sender = Rc::new(UnixDatagram::unbound().unwrap());
+        // A poll that was given up has sent nothing.
+        assert!(is_pending(poll_fn(|cx| sender.poll_send_to_addr(cx, b"lost", &addr))).await);
+        let sending = spawn({
+            let (sender, path) = (sender.clone(), directory.file("receiver"));
+            async move { poll_fn(|cx| sender.poll_send_to(cx, b"late", &path)).await }
+        });
+        assert!(is_pending(pending::<()>()).await && !sending.is_finished());
+        let mut buf = [0; 16];
+        for _ in 0..sent {
+            assert_eq!(soon(receiver.recv(&mut buf)).await.unwrap(), 6);
+        }
+        assert_eq!(soon(poll_fn(|cx| receiver.poll_recv(cx, &mut buf))).await.unwrap(), 4);
+        assert_eq!(&buf[..4], b"late");
+        assert_eq!(soon(sending).await.unwrap().unwrap(), 4);
+        assert!(would_block(receiver.try_recv(&mut buf)), "it came once");
+
+        // Connected to a third one whose queue is full.
+        let third = UnixDatagram::autobind().unwrap();
+        let _filler = full(&third.local_addr().unwrap());
+        sender.connect_addr(&third.local_addr().unwrap()).unwrap();
+        let by_hand = poll_fn(|cx| sender.poll_send_to_addr(cx, b"beside", &addr));
+        assert_eq!(soon(by_hand).await.unwrap(), 6);
+        let _filler = full(&addr);
+        let by_hand = spawn({
+            let (sender, addr) = (sender.clone(), addr.clone());
+            async move { poll_fn(|cx| sender.poll_send_to_addr(cx, b"both", &addr)).await }
+        });
+        assert!(is_pending(pending::<()>()).await && !by_hand.is_finished());
+        while receiver.try_recv(&mut buf).is_ok() {}
+        assert_eq!(soon(by_hand).await.unwrap().unwrap(), 4);
+        let missing = poll_fn(|cx| sender.poll_send_to(cx, b"", directory.file("missing"))).await;
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+        let unnamed = UnixDatagram::unbound().unwrap().local_addr().unwrap();
+        let unnamed = poll_fn(|cx| sender.poll_send_to_addr(cx, b"", &unnamed)).await;
+        assert_eq!(unnamed.unwrap_err().kind(), ErrorKind::InvalidInput);
+
+        // What is always ready gives way.
+        let stop = Rc::new(Cell::new(false));
+        let drained = StdUnixDatagram::bind(directory.file("drained")).unwrap();
+        let greedy = spawn({
+            let (stop, path) = (stop.clone(), directory.file("drained"));
+            async move {
+                while !stop.get() {
+                    poll_fn(|cx| sender.poll_send_to(cx, b"x", &path)).await.unwrap();
+                    drained.recv(&mut [0; 16]).unwrap();
+                }
+            }
+        });
+        spawn(async move { stop.set(true) }).await.unwrap();
+        soon(greedy).await.unwrap();
     });
 }
 

@@ -30,8 +30,8 @@ pub(super) trait Join<T>: Send + Sync {
     /// `None`: it was aborted.
     fn poll(&self, waker: &Waker) -> Poll<Option<Outcome<T>>>;
 
-    /// Drops the closure, if it does not run yet, or the outcome, and tells who waits. What runs
-    /// goes on, and its outcome is dropped where it ends.
+    /// Drops the closure, if it does not run yet, and tells who waits. What runs goes on, and its
+    /// outcome is dropped where it ends. What has run keeps its outcome.
     fn abort(&self);
 
     /// Nobody waits for the outcome any more.
@@ -74,6 +74,13 @@ impl<F, T> Job<F, T> {
                 None
             }
         }
+    }
+
+    /// From now on it is aborted. `None`: it is over already.
+    fn take_unfinished(&self) -> Option<Stage<F, T>> {
+        let mut stage = self.stage();
+        let unfinished = matches!(*stage, Stage::Waiting(_) | Stage::Running);
+        unfinished.then(|| std::mem::replace(&mut *stage, Stage::Aborted))
     }
 
     fn take_outcome(&self) -> Poll<Option<Outcome<T>>> {
@@ -139,7 +146,7 @@ where
     }
 
     fn abort(&self) {
-        let left = std::mem::replace(&mut *self.stage(), Stage::Aborted);
+        let Some(left) = self.take_unfinished() else { return };
         panics::discard(left);
         if let Some(waiter) = self.waiter.take() {
             panics::wake(waiter);
@@ -232,6 +239,16 @@ mod tests {
         job.run(&|| false);
         assert!(matches!(job.poll(Waker::noop()), Poll::Ready(None)));
         assert_eq!(Arc::strong_count(&owned), 1, "what had begun has ended, and is dropped");
+    }
+
+    #[test]
+    fn an_abort_of_what_has_run_leaves_its_outcome() {
+        let job = Job::new(|| 42);
+        job.run(&|| false);
+        job.abort();
+        assert!(matches!(job.poll(Waker::noop()), Poll::Ready(Some(Ok(42)))));
+        job.abort();
+        assert!(job.poll(Waker::noop()).is_pending(), "taken, and not aborted");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +168,7 @@ fn a_task_is_spawned_and_awaited_by_another_thread() {
     let queue = tasks.queue.clone();
     let other = thread::spawn(move || {
         let make = || async { Rc::new(String::from("made on the loop")).to_string() };
-        let Ok(handle) = spawn_remote(&queue, Priority::Normal, make) else {
+        let Ok(handle) = spawn_remote(&queue, Location::caller(), Priority::Normal, make) else {
             panic!("the queue is open");
         };
         futures_lite::future::block_on(handle)
@@ -271,7 +272,7 @@ fn a_task_that_no_loop_has_met_is_cancelled_by_the_end() {
     drop(tasks);
     assert_eq!(dropped.get(), 1);
     assert!(output(handle).unwrap_err().is_cancelled());
-    let late = spawn_remote(&queue, Priority::Normal, || async {});
+    let late = spawn_remote(&queue, Location::caller(), Priority::Normal, || async {});
     assert!(late.is_err(), "the closure comes back");
 }
 

@@ -1,0 +1,115 @@
+//! Sends for futures written by hand. What `send_to` has in its future, the pause before the next
+//! attempt, is with the socket here.
+
+use std::io;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use super::{UnixDatagram, is_writable};
+use crate::driver::interest::Interest;
+use crate::net::unix::kernel_addr;
+use crate::sys::limits::explain;
+use crate::task::coop;
+
+impl UnixDatagram {
+    /// As [`send_to`](Self::send_to), for a future written by hand. One task sends so at a time:
+    /// only the one that asked last is woken. (Any number may wait in [`send_to`](Self::send_to)
+    /// beside it.)
+    ///
+    /// While the other socket's queue is full, the task is woken to try again, after 50 µs at first
+    /// and 10 ms at most. A task that gives the send up may be woken once more for it.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has sent nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// use wakeful::net::UnixDatagram;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let (sender, receiver) = (UnixDatagram::unbound()?, UnixDatagram::autobind()?);
+    ///     let to = receiver.local_addr()?;
+    ///     let length = poll_fn(|cx| sender.poll_send_to_addr(cx, b"ping", &to)).await?;
+    ///     assert_eq!(length, 4);
+    ///     let mut buf = [0; 16];
+    ///     let (length, _) = poll_fn(|cx| receiver.poll_recv_from(cx, &mut buf)).await?;
+    ///     assert_eq!(&buf[..length], b"ping");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+        path: impl AsRef<Path>,
+    ) -> Poll<io::Result<usize>> {
+        match SocketAddrUnix::new(path.as_ref()) {
+            Ok(addr) => self.poll_send_addressed(cx, buf, &addr),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    /// As [`poll_send_to`](Self::poll_send_to), to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is unnamed. As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub fn poll_send_to_addr(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+        addr: &SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        match kernel_addr(addr) {
+            Ok(addr) => self.poll_send_addressed(cx, buf, &addr),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn poll_send_addressed(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+        to: &SocketAddrUnix,
+    ) -> Poll<io::Result<usize>> {
+        // What it owns is polled and dropped outside of the cell: wakers may be anybody's code.
+        let mut pausing = self.pausing.take();
+        loop {
+            ready!(coop::poll_proceed(cx));
+            match self.try_send_addressed(buf, &[], to) {
+                Err(Errno::AGAIN) => {}
+                result => {
+                    coop::made_progress();
+                    return Poll::Ready(result.map_err(explain));
+                }
+            }
+            // This socket's own buffer is full, or the queue of a third one that it is connected
+            // to: an event may come before the pause is over.
+            if !is_writable(self) {
+                match self.socket().poll_seen_alone(Interest::WRITABLE, cx) {
+                    Poll::Ready(Ok(_)) => continue,
+                    Poll::Ready(Err(ended)) => return Poll::Ready(Err(ended)),
+                    Poll::Pending => {}
+                }
+            }
+            let pause = pausing.get_or_insert_with(Box::default);
+            if pause.poll(cx).is_pending() {
+                drop(self.pausing.replace(pausing));
+                return Poll::Pending;
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How a task is to be spawned.
+
+use crate::priority::Priority;
+
+/// Spawns a task that has a name, a [`Priority`], or both.
+///
+/// The name says what the task is for. It stands beside the line that spawned it, where a loop says
+/// which task held it up: in the report of a [slow turn](crate::EventLoopBuilder::slow_turn), and
+/// in [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll). So tasks that one line
+/// spawns, in a library say, can be told apart. For what changes from task to task or from poll to
+/// poll, as a request, there is [`name_slow_work`](crate::metrics::name_slow_work).
+///
+/// A task without a name pays nothing for this, and one with a name nothing in its polls. Its spawn
+/// looks through the names that the process has, and allocates at the first spawn of this name in
+/// this line. That allocation is never freed, so names are few, and known when the program is
+/// built.
+///
+/// How such a task is spawned is in its methods, which are those of every way to spawn:
+/// [`spawn`](Self::spawn) on this thread's loop, [`spawn_on`](Self::spawn_on) on any loop,
+/// [`spawn_in`](Self::spawn_in) in a [`Scope`](super::Scope). A
+/// [`JoinSet`](super::JoinSet::insert) takes the handle.
+///
+/// # Threads
+/// A copy: `Send` and `Sync`.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use wakeful::{LoopHandle, task};
+///
+/// wakeful::block_on(async {
+///     let blocks = async { std::thread::sleep(Duration::from_millis(20)) };
+///     let task = task::Builder::new().name("thumbnails").spawn(blocks);
+///     task.await.expect("no panic");
+///     let longest = LoopHandle::current().metrics().longest_poll.expect("there was a poll");
+///     assert_eq!(longest.name, Some("thumbnails"));
+/// });
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use = "a builder does nothing until it spawns"]
+pub struct Builder {
+    pub(crate) name: Option<&'static str>,
+    pub(crate) priority: Priority,
+}
+
+impl Builder {
+    /// Makes a builder of tasks without a name, of normal priority.
+    pub const fn new() -> Self {
+        Self { name: None, priority: Priority::Normal }
+    }
+
+    /// Gives the task a name.
+    pub const fn name(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Sets the task's [`Priority`].
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+}
