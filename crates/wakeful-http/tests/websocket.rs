@@ -5,7 +5,9 @@ mod common;
 
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
@@ -350,6 +352,89 @@ fn flooding() -> (Running, Receiver<()>) {
     let (ended, ends) = async_channel::unbounded();
     let open = async move |ws: WebSocketUpgrade| ws.on_upgrade(|socket| flood(socket, ended));
     (server().start(Router::new().route("/flood", any(open))).unwrap(), ends)
+}
+
+struct PanicsInItsDrop;
+
+impl Drop for PanicsInItsDrop {
+    fn drop(&mut self) {
+        panic!("of a drop, on purpose")
+    }
+}
+
+/// What uses a socket, and panics as it is polled and dropped.
+struct PanicsTwice(PanicsInItsDrop);
+
+impl Future for PanicsTwice {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let _ = &self.0;
+        panic!("of a handler, on purpose")
+    }
+}
+
+#[test]
+fn what_is_to_use_a_socket_may_panic_as_do_its_drops() {
+    let open = async |ws: WebSocketUpgrade| {
+        let (used, unused) = (PanicsInItsDrop, PanicsInItsDrop);
+        let failed = move |_| {
+            let _unused = unused;
+        };
+        let callback = move |_| {
+            // Not in the drop of what is called.
+            std::mem::forget(used);
+            PanicsTwice(PanicsInItsDrop)
+        };
+        ws.on_upgrade_or(callback, failed)
+    };
+    let running = server().start(app().route("/panics", any(open))).unwrap();
+    wakeful::block_on(async {
+        let mut client = connect(addr(&running), "/panics").await;
+        let end = client.next().await;
+        assert!(!matches!(end, Some(Ok(_))), "{end:?}");
+        let mut client = connect(addr(&running), "/ws").await;
+        client.send(Message::text("x")).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::text("x"));
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+/// Pongs that nobody reads wait in memory, so a server that read all pings would grow with them.
+#[test]
+fn a_client_that_pings_and_reads_no_pongs_is_read_no_further() {
+    const MOST: usize = 64 << 20;
+    let running = server().start(app()).unwrap();
+    wakeful::block_on(async {
+        let mut client = connect(addr(&running), "/ws").await;
+        client.send(Message::Ping(vec![7; 100].into())).await.unwrap();
+        client.next().await.unwrap().unwrap();
+        let stream = client.get_mut();
+        let pings = [&[0x89, 0x80 | 100, 0, 0, 0, 0][..], &[7; 100]].concat().repeat(1000);
+        let (mut taken, pause) = (0, Duration::from_millis(500));
+        while taken < MOST
+            && let Ok(written) =
+                wakeful::time::timeout(pause, stream.write(&pings[taken % pings.len()..])).await
+        {
+            taken += written.unwrap();
+        }
+        assert!(taken < MOST, "{taken} bytes of pings were read");
+        // A client that reads again is served again.
+        let mut rest = pings[taken % pings.len()..].to_vec();
+        rest.extend([0x81, 0x80 | 3, 0, 0, 0, 0, b'e', b'n', b'd']);
+        let (mut pongs, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+        while !pongs.ends_with(b"\x81\x03end") {
+            if !rest.is_empty()
+                && let Ok(written) =
+                    wakeful::time::timeout(Duration::ZERO, stream.write(&rest)).await
+            {
+                rest.drain(..written.unwrap());
+            }
+            let read = wakeful::time::timeout(GUARD, stream.read(&mut piece)).await;
+            pongs.extend_from_slice(&piece[..read.unwrap().unwrap()]);
+        }
+    });
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 
 /// The socket's buffers are full, or what was sent has come.

@@ -122,21 +122,18 @@ impl<B: Body> Body for ResponseBody<B> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let polled = foreign_code::poll_frame_with_data(cx, |cx| {
-            let polled = match this.observed {
-                None => inner.as_mut().poll_frame(cx),
-                Some(observed) => {
-                    let entered = observed.enter();
-                    let polled = inner.as_mut().poll_frame(cx);
-                    drop(entered);
-                    if let Poll::Ready(frame) = &polled
-                        && observed.saw(frame, inner.is_end_stream())
-                    {
-                        *this.observed = None;
-                    }
-                    polled
-                }
-            };
-            polled.map_ok(|frame| frame.map_data(Contained::new))
+            let entered = this.observed.as_deref().map(ObservedRequest::enter);
+            let polled = inner.as_mut().poll_frame(cx);
+            drop(entered);
+            // First of all: what is asked of the frame may panic, and then its drop.
+            let polled = polled.map_ok(|frame| frame.map_data(Contained::new));
+            if let Some(observed) = this.observed
+                && let Poll::Ready(frame) = &polled
+                && observed.saw(frame, is_at_end(&*inner))
+            {
+                *this.observed = None;
+            }
+            polled
         });
         if let Some(in_flight) = this.in_flight {
             in_flight.worked();
@@ -146,10 +143,24 @@ impl<B: Body> Body for ResponseBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.inner.as_ref().is_none_or(is_at_end)
     }
 
+    /// Of any size, if the question panics.
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let mut hint = SizeHint::default();
+        foreign_code::contain(|| {
+            hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        });
+        hint
     }
+}
+
+/// Not, if the question panics. hyper asks with the response's head or a frame in its hands, whose
+/// drop may panic, too: its extensions are the program's.
+#[inline]
+fn is_at_end<B: Body>(body: &B) -> bool {
+    let mut is_at_end = false;
+    foreign_code::contain(|| is_at_end = body.is_end_stream());
+    is_at_end
 }

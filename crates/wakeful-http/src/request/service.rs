@@ -15,6 +15,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
+use wakeful::log::OncePerSecond;
 
 use super::admission;
 use super::body::{RequestBody, ResponseBody};
@@ -24,7 +25,8 @@ use super::kept_panic;
 use super::refused::{self, Refused};
 use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
-use crate::foreign_code::{Contained, contain};
+use crate::error::BoxError;
+use crate::foreign_code::{self, Contained, contain};
 use crate::observe::{ObservedRequest, Observer};
 use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
@@ -91,10 +93,11 @@ impl<S> ConnectionService<S> {
 impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
     B: Body,
 {
     type Response = Response<ResponseBody<B>>;
-    type Error = S::Error;
+    type Error = BoxError;
     type Future = Answer<S::Future>;
 
     #[inline(always)]
@@ -167,9 +170,10 @@ pin_project! {
 impl<F, B, E> Future for Answer<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
+    E: Into<BoxError>,
     B: Body,
 {
-    type Output = Result<Response<ResponseBody<B>>, E>;
+    type Output = Result<Response<ResponseBody<B>>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -234,7 +238,7 @@ where
         }
         // The service's future may panic in its drop, which does not cost the answer.
         contain(|| this.state.set(State::Refused { head: None }));
-        let mut response = answered?;
+        let mut response = answered.map_err(|error| failed(error.into()))?;
         in_flight.responds();
         if let Some(offered) = this.offered.as_mut() {
             offered.correct(&mut response);
@@ -254,6 +258,21 @@ where
         });
         Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))
     }
+}
+
+/// hyper knows no answer to it: it closes the connection, or resets the stream of HTTP/2.
+#[cold]
+fn failed(error: BoxError) -> BoxError {
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    if let Some(count) = LIMIT.pass() {
+        foreign_code::log!(
+            warn,
+            %error,
+            count,
+            "a service answered a request by an error: its connection is closed (HTTP/2: its stream is reset)"
+        );
+    }
+    error
 }
 
 /// hyper panics over a version that HTTP/1 does not have, as a handler may take from a response of

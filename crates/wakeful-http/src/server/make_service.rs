@@ -19,7 +19,7 @@ use super::caller::Caller;
 use super::running::Running;
 use super::settings::Server;
 use crate::error::BoxError;
-use crate::foreign_code;
+use crate::foreign_code::{self, Contained};
 use crate::request::RequestBody;
 
 impl Server {
@@ -160,15 +160,17 @@ impl Server {
 struct Made<S>(Option<TowerToHyperService<S>>);
 
 impl<S> Made<S> {
-    fn by<M>(mut make: M, caller: Caller) -> Self
+    fn by<M>(make: M, caller: Caller) -> Self
     where
         M: Service<SocketAddr, Response = S>,
         M::Error: Into<BoxError>,
     {
         let PeerAddr::Tcp(addr) = caller.peer else { return Self(None) };
+        // Where one of them panics, its drop may, too.
+        let mut make = Contained::new(make);
         let making = async {
             poll_fn(|cx| make.poll_ready(cx)).await?;
-            make.call(addr).await
+            Contained::new(Box::pin(make.call(addr))).as_mut().await
         };
         let failed: BoxError = match making.now_or_never() {
             Some(Ok(service)) => return Self(Some(TowerToHyperService::new(service))),

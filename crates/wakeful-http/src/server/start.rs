@@ -243,7 +243,7 @@ impl Server {
         let running = start(self)?;
         let failed = until(async { signals.recv().await.map(drop) }, &running).await;
         let drained = pin!(running.drained(plan));
-        let second = pin!(signals.recv());
+        let second = pin!(signal::second_signal(&mut signals));
         match select(drained, second).await {
             Either::Left((drained, _)) => failed.and(drained.map(log_aborted)),
             // Nothing is waited for.

@@ -4,11 +4,14 @@
 //! protocol is told why. After a Close of ours nothing is said any more; what the client had sent
 //! before it saw that is read, and delivered or dropped: a connection that is closed with bytes
 //! unread is reset, and a reset may overtake the Close.
+//!
+//! tungstenite keeps every pong until it is sent. A client that reads none is not read either, once
+//! [`MOST_PONGS`] may wait.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use async_tungstenite::WebSocketStream;
@@ -27,6 +30,13 @@ use crate::foreign_code::{self, SafeWaker};
 
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes of pongs that may wait for the client to read them.
+const MOST_PONGS: usize = 64 << 10;
+
+/// What a frame of the server has in front of a payload, in bytes, at most.
+const FRAME_HEAD: usize = 10;
+
 /// At one time when nobody wants what is read.
 const DISCARDED_AT_ONCE: usize = 64;
 
@@ -44,6 +54,8 @@ pub struct WebSocket {
     protocol: Option<HeaderValue>,
     linger: Duration,
     phase: Phase,
+    /// Bytes of pongs since all was sent.
+    pongs: usize,
 }
 
 /// Who waits until something is sent: the half that writes, and the half that reads, for a Close of
@@ -112,7 +124,7 @@ impl WebSocket {
         linger: Duration,
     ) -> Self {
         let (flushers, phase) = (Flushers::new(), Phase::Open(drain_begins()));
-        Self { inner, flushers, protocol, linger, phase }
+        Self { inner, flushers, protocol, linger, phase, pongs: 0 }
     }
 
     /// The subprotocol that was chosen: see [`protocols`](super::WebSocketUpgrade::protocols).
@@ -166,6 +178,17 @@ impl WebSocket {
         let frame = CloseFrame { code, reason: reason.into() };
         // Refused only if one has been sent already.
         let _ = Pin::new(&mut self.inner).start_send(Message::Close(Some(frame)));
+    }
+
+    /// Pending while too many pongs wait. A flush that fails is reported by the read behind it.
+    fn poll_pongs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Behind our Close no ping is answered, and the client's Close is waited for.
+        if self.pongs >= MOST_PONGS && !matches!(self.phase, Phase::Closing(_)) {
+            let mut cx = self.flushers.with_reader(cx);
+            let _ = ready!(Pin::new(&mut self.inner).poll_flush(&mut cx));
+            self.pongs = 0;
+        }
+        Poll::Ready(())
     }
 
     /// Reads, and drops it, until the client closes or its time is up.
@@ -233,7 +256,7 @@ impl Stream for WebSocket {
                     let _ = Pin::new(&mut this.inner).poll_flush(&mut cx);
                 }
                 Phase::Discarding(..) => {
-                    std::task::ready!(this.poll_discard(cx));
+                    ready!(this.poll_discard(cx));
                     let Phase::Discarding(_, error) =
                         std::mem::replace(&mut this.phase, Phase::Ended)
                     else {
@@ -243,7 +266,8 @@ impl Stream for WebSocket {
                 }
                 Phase::Ended => return Poll::Ready(None),
             }
-            return match std::task::ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+            ready!(this.poll_pongs(cx));
+            return match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
                 Some(Err(error)) => match close_code(&error) {
                     Some(code) => {
                         this.begin_to_close(code, "");
@@ -255,7 +279,12 @@ impl Stream for WebSocket {
                         Poll::Ready(Some(Err(error)))
                     }
                 },
-                Some(Ok(message)) => Poll::Ready(Some(Ok(message))),
+                Some(Ok(message)) => {
+                    if let Message::Ping(payload) = &message {
+                        this.pongs += payload.len() + FRAME_HEAD;
+                    }
+                    Poll::Ready(Some(Ok(message)))
+                }
                 None => {
                     this.phase = Phase::Ended;
                     Poll::Ready(None)

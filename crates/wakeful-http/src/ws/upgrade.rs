@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::lengths::Followed;
 use super::{WebSocket, WebSocketRejection};
-use crate::foreign_code;
+use crate::foreign_code::{self, Contained};
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
 
 /// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
@@ -162,17 +162,27 @@ impl WebSocketUpgrade {
     {
         let Self { config, linger, key, selected, upgrade, .. } = self;
         let protocol = selected.clone();
+        // Where one of them panics, its drop may, too, and the other's.
+        let (callback, failed) = (Contained::new(callback), Contained::new(failed));
         wakeful::spawn(async move {
             let upgraded = match upgrade.await {
                 Ok(upgraded) => upgraded,
-                Err(error) => return failed(error),
+                Err(error) => {
+                    if let Some(failed) = failed.into_inner() {
+                        failed(error);
+                    }
+                    return;
+                }
             };
             let inner = WebSocketStream::from_raw_socket(
                 Followed::new(upgraded),
                 Role::Server,
                 Some(config),
             );
-            callback(WebSocket::new(inner.await, protocol, linger)).await;
+            let socket = WebSocket::new(inner.await, protocol, linger);
+            if let Some(callback) = callback.into_inner() {
+                Contained::new(Box::pin(callback(socket))).as_mut().await;
+            }
         })
         .detach();
         let mut response = Response::new(Body::empty());

@@ -110,15 +110,7 @@ where
                 return Ok((failed, Ended::DrainHere(drain_here)));
             }
         };
-        let mut second = pin!(async {
-            let first = Instant::now();
-            loop {
-                let signal = signals.recv().await?;
-                if first.elapsed() >= ONE_SIGNAL {
-                    return Ok::<_, io::Error>(signal);
-                }
-            }
-        });
+        let mut second = pin!(second_signal(&mut signals));
         let ended = poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
             Poll::Ready(result) => Poll::Ready(Ok::<_, io::Error>(Ended::Drained(result))),
             Poll::Pending => second.as_mut().poll(cx).map_ok(|_| Ended::AtOnce),
@@ -151,6 +143,18 @@ enum Ended<T, F> {
     AtOnce,
     /// There is no other thread for it.
     DrainHere(F),
+}
+
+/// Waits for another signal than the one that has just come, also if that comes again at once.
+#[doc(hidden)]
+pub async fn second_signal(signals: &mut Signals) -> io::Result<i32> {
+    let first = Instant::now();
+    loop {
+        let signal = signals.recv().await?;
+        if first.elapsed() >= ONE_SIGNAL {
+            return Ok(signal);
+        }
+    }
 }
 
 /// Waits for a signal.

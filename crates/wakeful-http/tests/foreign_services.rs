@@ -1,0 +1,249 @@
+//! Services that fail, panic or are never ready, and what panics in more than one place: none of it
+//! costs more than its own connection (HTTP/2: its stream), and the log says what failed.
+
+mod common;
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Buf;
+use http::{Request, Response};
+use hyper::body::{Body, Frame, SizeHint};
+use tower::Service;
+use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
+use wakeful_http::observe::Observe;
+use wakeful_http::{BoxError, Limits, RequestBody, Running, service_fn};
+
+use common::frames::{Client, HEADERS, RST_STREAM};
+use common::*;
+
+fn ask(running: &Running, path: &str) -> String {
+    let mut stream = raw(running);
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    read_all(stream)
+}
+
+#[derive(Clone)]
+struct PanicsInItsDrop;
+
+impl Drop for PanicsInItsDrop {
+    fn drop(&mut self) {
+        panic!("of a drop, on purpose")
+    }
+}
+
+/// A tower service that is ready in one way.
+struct Readies {
+    way: &'static str,
+    panics: Option<PanicsInItsDrop>,
+}
+
+impl Clone for Readies {
+    fn clone(&self) -> Self {
+        let panics = (self.way == "panics twice").then(|| PanicsInItsDrop);
+        Self { way: self.way, panics }
+    }
+}
+
+impl Service<Request<RequestBody>> for Readies {
+    type Response = Response<String>;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Response<String>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let _ = &self.panics;
+        match self.way {
+            "never" => Poll::Pending,
+            "fails" => Poll::Ready(Err("not ready, on purpose".into())),
+            "is ready" => Poll::Ready(Ok(())),
+            _ => panic!("of a service, on purpose"),
+        }
+    }
+
+    fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
+        std::future::ready(Err("called, on purpose".into()))
+    }
+}
+
+fn readies(way: &'static str) -> Running {
+    let limits = Limits::new().request_timeout(Duration::from_millis(200));
+    server().limits(limits).start_each(move || Readies { way, panics: None }).unwrap()
+}
+
+fn ends(running: Running) {
+    until("none is in flight", || running.http_counts().in_flight() == 0);
+    until("it is closed", || running.counts().open() == 0);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_service_that_is_never_ready_or_panics_as_it_is_asked_is_answered_for() {
+    for (way, status) in [("never", "503"), ("panics", "500"), ("panics twice", "500")] {
+        let running = readies(way);
+        let answer = ask(&running, "/");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{way}: {answer}");
+        let mut client = Client::new(&running);
+        client.get(1, "/");
+        assert_eq!(client.wait_for(HEADERS).status(), status, "{way}");
+        client.get(3, "/");
+        assert_eq!(client.wait_for(HEADERS).stream, 3, "{way}");
+        drop(client);
+        ends(running);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_service_that_fails_is_named_in_the_log_and_ends_no_other_request_of_http2() {
+    let log = Log::default();
+    let of_subscriber = log.clone();
+    // At the level that production has.
+    tracing_subscriber::fmt().with_writer(move || of_subscriber.clone()).init();
+    for (way, said) in [("fails", "not ready, on purpose"), ("is ready", "called, on purpose")] {
+        let running = readies(way);
+        let mut client = Client::new(&running);
+        until("the log says it", || {
+            assert_eq!(ask(&running, "/"), "");
+            String::from_utf8_lossy(&log.0.lock().unwrap()).contains(said)
+        });
+        for stream in [1, 3] {
+            client.get(stream, "/");
+            assert_eq!(client.wait_for(RST_STREAM).stream, stream);
+        }
+        drop(client);
+        ends(running);
+    }
+}
+
+/// Panics where it is asked for its size.
+struct BadData(PanicsInItsDrop);
+
+impl Buf for BadData {
+    fn remaining(&self) -> usize {
+        let _ = &self.0;
+        panic!("of data, on purpose")
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &[]
+    }
+
+    fn advance(&mut self, _: usize) {}
+}
+
+/// Panics in one of its methods, and in its drop. Otherwise its data does.
+struct BadBody {
+    way: String,
+    _panics: PanicsInItsDrop,
+}
+
+impl Body for BadBody {
+    type Data = BadData;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BadData>, Infallible>>> {
+        assert_ne!(self.way, "/poll", "on purpose");
+        Poll::Ready(Some(Ok(Frame::data(BadData(PanicsInItsDrop)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        assert_ne!(self.way, "/end", "on purpose");
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        assert_ne!(self.way, "/size", "on purpose");
+        SizeHint::default()
+    }
+}
+
+/// hyper has a response's head, or a frame, in its hands where it asks the body: two panics would
+/// be the end of the process.
+#[test]
+fn a_body_that_panics_beside_what_panics_in_its_drop_ends_its_connection_and_not_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Destination::File(dir.path().join("log"));
+    let log = AccessLog::new(Format::Json, log, Query::Omit).unwrap();
+    for observe in [Observe::new(), Observe::new().access_log(log)] {
+        let service = |request: Request<RequestBody>| async move {
+            let way = request.uri().path().to_owned();
+            let mut response = Response::new(BadBody { way, _panics: PanicsInItsDrop });
+            if request.uri().query().is_some() {
+                response.extensions_mut().insert(PanicsInItsDrop);
+            }
+            Ok::<_, Infallible>(response)
+        };
+        let running = server().observe(observe).start_with(move || service_fn(service)).unwrap();
+        for path in ["/poll", "/end", "/size", "/data"] {
+            for path in [path.to_owned(), format!("{path}?extension")] {
+                let _cut = ask(&running, &path);
+                let mut client = Client::new(&running);
+                client.get(1, &path);
+                assert_eq!(client.wait_for(RST_STREAM).stream, 1, "{path}");
+            }
+        }
+        ends(running);
+    }
+}
+
+#[derive(Clone)]
+struct Factory {
+    _panics: Option<PanicsInItsDrop>,
+}
+
+impl Service<SocketAddr> for Factory {
+    type Response = axum::Router;
+    type Error = Infallible;
+    type Future = Making;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self._panics = Some(PanicsInItsDrop);
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: SocketAddr) -> Making {
+        Making(PanicsInItsDrop)
+    }
+}
+
+struct Making(PanicsInItsDrop);
+
+impl Future for Making {
+    type Output = Result<axum::Router, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let _ = &self.0;
+        panic!("of what makes a service, on purpose")
+    }
+}
+
+#[test]
+fn a_maker_of_services_that_panics_as_do_its_drops_costs_a_connection_and_not_the_process() {
+    let running = server().start_make_service(Factory { _panics: None }).unwrap();
+    for _ in 0..3 {
+        assert_eq!(ask(&running, "/"), "");
+    }
+    ends(running);
+}
