@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::span::{Attributes, Id, Record};
@@ -17,6 +18,7 @@ use wakeful::net::{
     ListenAddr, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixSeqpacket,
     UnixSeqpacketListener, UnixStream,
 };
+use wakeful::time::sleep;
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -252,12 +254,20 @@ fn a_loop_with_a_guest_is_an_error_until_there_are_enough<B: Backend>() {
     });
 }
 
+/// Also of a guest, in whose epoll a timer has to be.
+async fn the_first_timer_of_a_loop_takes_no_descriptor() {
+    let taken = take_all();
+    sleep(Duration::from_millis(1)).await;
+    drop(taken);
+}
+
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = tracing::subscriber::set_global_default(&ERRORS);
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
+    B::block_on(the_first_timer_of_a_loop_takes_no_descriptor());
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
     B::block_on(descriptors_that_find_no_room_stay_with_their_message());
     a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
