@@ -7,16 +7,19 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};
-use wakeful::Priority;
 use wakeful::accept::{ConnectionServer, SharedListener, is_shortage};
 use wakeful::net::{
     ListenAddr, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixSeqpacket,
     UnixSeqpacketListener, UnixStream,
 };
+use wakeful::readiness::{AsyncFd, Interest};
+use wakeful::time::{sleep, timeout};
+use wakeful::{LoopHandle, Priority};
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -252,14 +255,53 @@ fn a_loop_with_a_guest_is_an_error_until_there_are_enough<B: Backend>() {
     });
 }
 
+/// With a limit of 0 the kernel refuses each poll(2).
+async fn an_error_that_passes_leaves_no_descriptor_ready_for_ever() {
+    async fn passes(interest: Interest) {
+        let limit = getrlimit(Resource::Nofile);
+        let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(gone).unwrap();
+        let socket = AsyncFd::nonblocking(socket).unwrap();
+        socket.get_ref().send(b"to nobody").unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        let receive = |socket: &std::net::UdpSocket| socket.recv(&mut [0; 16]);
+        let error = socket.async_io(interest, receive).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let waits = || LoopHandle::current().metrics().waits;
+        let before = waits();
+        let nothing = timeout(Duration::from_millis(50), socket.async_io(interest, receive));
+        assert!(nothing.await.is_err());
+        assert!(waits() - before < 20, "{}", waits() - before);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        // What comes then is seen.
+        let peer = std::net::UdpSocket::bind(gone).unwrap();
+        peer.send_to(b"hello", socket.get_ref().local_addr().unwrap()).unwrap();
+        let received = timeout(Duration::from_secs(30), socket.async_io(interest, receive));
+        assert_eq!(received.await.unwrap().unwrap(), 5);
+    }
+    for interest in [Interest::WRITABLE, Interest::PRIORITY] {
+        passes(Interest::READABLE | interest).await;
+    }
+}
+
+/// Also of a guest, in whose epoll a timer has to be.
+async fn the_first_timer_of_a_loop_takes_no_descriptor() {
+    let taken = take_all();
+    sleep(Duration::from_millis(1)).await;
+    drop(taken);
+}
+
 fn no_descriptors_left<B: Backend>() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = tracing::subscriber::set_global_default(&ERRORS);
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(64);
     setrlimit(Resource::Nofile, limit).unwrap();
+    B::block_on(the_first_timer_of_a_loop_takes_no_descriptor());
     B::block_on(a_shortage_is_an_error_that_passes::<B>());
     B::block_on(descriptors_that_find_no_room_stay_with_their_message());
+    B::block_on(an_error_that_passes_leaves_no_descriptor_ready_for_ever());
     a_detached_stream_that_finds_no_descriptor_comes_back::<B>();
     #[cfg(feature = "tokio")]
     a_loop_with_a_guest_is_an_error_until_there_are_enough::<B>();

@@ -55,7 +55,6 @@ impl Epoll {
     }
 
     /// Has the kernel look at a registered descriptor anew: what is ready is an edge again.
-    #[cfg(feature = "faults")]
     pub(super) fn edge_again(
         &self,
         fd: BorrowedFd<'_>,

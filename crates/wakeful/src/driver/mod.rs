@@ -70,7 +70,7 @@ pub(crate) struct Driver {
     /// From the first high socket on.
     high: OnceCell<High>,
     process: Process,
-    /// Armed only for a loop that somebody else's loop drives.
+    /// Only of a loop that somebody else's loop drives, or that has a guest.
     timer: RefCell<Option<Timer>>,
     slots: RefCell<Slab<Slot>>,
     /// Those of the sources that other loops watch too: a handful.
@@ -333,18 +333,25 @@ impl Driver {
     /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop
     /// that somebody else's loop drives.
     pub(crate) fn arm_timer(&self, after: Option<Duration>) -> io::Result<()> {
+        if after.is_none() && self.timer.borrow().is_none() {
+            return Ok(());
+        }
+        self.make_timer()?;
+        self.timer.borrow().as_ref().map_or(Ok(()), |timer| timer.arm(after))
+    }
+
+    /// Makes the timer that [`arm_timer`](Self::arm_timer) arms, so that arming it takes no
+    /// descriptor: later there may be none.
+    pub(crate) fn make_timer(&self) -> io::Result<()> {
         let mut timer = self.timer.borrow_mut();
         if timer.is_none() {
-            if after.is_none() {
-                return Ok(());
-            }
             let new = Timer::new()?;
             self.epoll
                 .add(new.as_fd(), EventFlags::IN | EventFlags::ET, Token::TIMER.0)
                 .map_err(limits::explain_call("epoll_ctl"))?;
             *timer = Some(new);
         }
-        timer.as_ref().map_or(Ok(()), |timer| timer.arm(after))
+        Ok(())
     }
 
     /// Has `alarm` wake this loop, or another one that sleeps and watches it too. It is no event.

@@ -166,7 +166,16 @@ impl<T: AsFd> Registered<T> {
         &self,
         operation: &mut impl FnMut(&T) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        crate::sys::faults::disturb(|| operation(&self.io), || self.registration.edge_again())
+        let edge_again = || {
+            // A listener that several loops share is level-triggered, and may not be changed
+            // (epoll_ctl(2)).
+            if self.source().mode != Mode::Exclusive {
+                self.registration
+                    .edge_again()
+                    .expect("a registered descriptor can be registered anew");
+            }
+        };
+        crate::sys::faults::disturb(|| operation(&self.io), edge_again)
     }
 
     /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
@@ -234,10 +243,8 @@ impl<T: AsFd> Registered<T> {
     #[inline]
     pub(crate) fn ended(&self, direction: Direction) {
         let source = &*self.registration.source;
-        let for_ever = match direction {
-            Direction::Read => source.read_closed.get() || source.urgent.get(),
-            Direction::Write => source.write_closed.get(),
-        };
+        let for_ever =
+            source.closed(direction).get() || (direction == Direction::Read && source.urgent.get());
         if !for_ever {
             source.ready(direction).clear();
         }
@@ -276,6 +283,11 @@ impl<T: AsFd> Registered<T> {
         self.registration.source.ready(direction).assume();
     }
 
+    /// Has the kernel tell anew, by an event, what is ready. `false`: it does not.
+    pub(super) fn is_told_anew(&self) -> bool {
+        !self.registration.driver.process.is_forked() && self.registration.edge_again().is_ok()
+    }
+
     /// The operation said EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
         self.registration.source.to_take.set(0);
@@ -308,17 +320,9 @@ impl Registration {
         }
     }
 
-    /// See [`crate::sys::faults`].
-    #[cfg(feature = "faults")]
-    fn edge_again(&self) {
-        let source = &*self.source;
-        // A listener that several loops share is level-triggered, and may not be changed
-        // (epoll_ctl(2)).
-        if source.mode != Mode::Exclusive {
-            let epoll = self.driver.epoll_of(source);
-            epoll
-                .edge_again(source.fd(), source.mode.flags(), self.token.0)
-                .expect("a registered descriptor can be registered anew");
-        }
+    /// Has the kernel tell anew, by an event, what is ready.
+    fn edge_again(&self) -> rustix::io::Result<()> {
+        let (epoll, source) = (self.driver.epoll_of(&self.source), &*self.source);
+        epoll.edge_again(source.fd(), source.mode.flags(), self.token.0)
     }
 }

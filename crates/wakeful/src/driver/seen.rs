@@ -107,17 +107,17 @@ impl<T: AsFd> Registered<T> {
         let Seen { read, write, priority, .. } = *seen;
         let source = self.source();
         if let Some(sight) = read.filter(|_| interest.is_readable())
-            && !self.now(Direction::Read).stays_ready
+            && !self.stays(Direction::Read, |now| now.is_ready)
         {
             source.read_ready.clear_seen(sight);
         }
         if let Some(sight) = write.filter(|_| interest.is_writable())
-            && !self.now(Direction::Write).stays_ready
+            && !self.stays(Direction::Write, |now| now.is_ready)
         {
             source.write_ready.clear_seen(sight);
         }
         if let Some(sight) = priority.filter(|_| interest.is_priority())
-            && !self.now(Direction::Read).has_ended
+            && !self.stays(Direction::Read, |now| now.has_ended)
         {
             source.priority_ready.clear_seen(sight);
         }
@@ -126,16 +126,17 @@ impl<T: AsFd> Registered<T> {
     /// A direction that an event has called closed, or broken: is it so now? An error may have been
     /// one that passes, and only the kernel knows.
     fn now(&self, direction: Direction) -> Now {
-        let (told, asked) = match direction {
-            Direction::Read => (&self.source().read_closed, PollFlags::IN | PollFlags::RDHUP),
-            Direction::Write => (&self.source().write_closed, PollFlags::OUT),
+        let told = self.source().closed(direction);
+        let asked = match direction {
+            Direction::Read => PollFlags::IN | PollFlags::RDHUP,
+            Direction::Write => PollFlags::OUT,
         };
         if !told.get() {
             return Now::default();
         }
         let mut fds = [PollFd::new(self.io(), asked)];
         if rustix::event::poll(&mut fds, Some(&Timespec::default())).is_err() {
-            return Now { is_closed: true, has_ended: true, stays_ready: true };
+            return Now { is_closed: true, has_ended: true, is_ready: true, is_unknown: true };
         }
         let found = fds[0].revents();
         let has_ended = found.intersects(PollFlags::HUP | PollFlags::RDHUP);
@@ -145,10 +146,22 @@ impl<T: AsFd> Registered<T> {
         // An error alone stays where there is nothing to take it from: a pipe whose reader is gone.
         // A socket's passes. It is also the mark of an error queue that nobody reads, and then
         // operations block all the same.
-        let stays_ready = has_ended
+        let is_ready = has_ended
             || found.intersects(asked)
             || (is_error_alone && socket_type(self.io()).is_err());
-        Now { is_closed, has_ended, stays_ready }
+        Now { is_closed, has_ended, is_ready, is_unknown: false }
+    }
+
+    /// Does a direction stay ready behind an operation that would block, for what `is_so` says of
+    /// it? Where the kernel does not say how it is now (poll(2) is refused, or RLIMIT_NOFILE is 0),
+    /// an event is to say so again: taken for ready, it might be so for ever.
+    fn stays(&self, direction: Direction, is_so: fn(&Now) -> bool) -> bool {
+        let now = self.now(direction);
+        if now.is_unknown && self.is_told_anew() {
+            self.source().closed(direction).set(false);
+            return false;
+        }
+        is_so(&now)
     }
 
     /// As [`attempt`](Self::attempt), for an operation of the user's.
@@ -167,13 +180,13 @@ impl<T: AsFd> Registered<T> {
         }
         let result = operation();
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            if read && !self.now(Direction::Read).stays_ready {
+            if read && !self.stays(Direction::Read, |now| now.is_ready) {
                 source.read_ready.clear();
             }
-            if write && !self.now(Direction::Write).stays_ready {
+            if write && !self.stays(Direction::Write, |now| now.is_ready) {
                 source.write_ready.clear();
             }
-            if interest.is_priority() && !self.now(Direction::Read).has_ended {
+            if interest.is_priority() && !self.stays(Direction::Read, |now| now.has_ended) {
                 source.priority_ready.clear();
             }
         }
@@ -209,7 +222,9 @@ struct Now {
     is_closed: bool,
     has_ended: bool,
     /// An operation would return at once, also one behind another that would block.
-    stays_ready: bool,
+    is_ready: bool,
+    /// The kernel does not say.
+    is_unknown: bool,
 }
 
 impl Seen {

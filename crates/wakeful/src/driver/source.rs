@@ -89,6 +89,15 @@ impl Source {
         }
     }
 
+    /// Was the direction's end, or an error, reported?
+    #[inline]
+    pub(super) fn closed(&self, direction: Direction) -> &Cell<bool> {
+        match direction {
+            Direction::Read => &self.read_closed,
+            Direction::Write => &self.write_closed,
+        }
+    }
+
     pub(super) fn on_event(&self, flags: EventFlags) {
         if self.read_ready.get() && self.step_back_if_idle() {
             // Level-triggered: without the step the loop would be told again in every turn.

@@ -82,6 +82,8 @@ impl EventLoop {
             Some(chosen) => {
                 #[cfg(feature = "test-util")]
                 let chosen = chosen.start_paused(settings.start_paused);
+                // The loop's timers are due by it.
+                driver.make_timer()?;
                 Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?))
             }
             None => None,

@@ -9,8 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::inner::Inner;
 use super::value::EventLoop;
+use crate::driver::epoll;
+use crate::driver::interest::Interest;
+use crate::driver::registered::Registered;
 use crate::sys::patience::Patience;
 use crate::timers::TimerKey;
+
+/// A paused clock jumps over each slice of a grace period, so they are long. The end of one is a
+/// moment that a clock knows.
+const LONGEST_SLICE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl EventLoop {
     /// Runs the loop until no task is left, for up to `grace`, and ends it: what is left then is
@@ -28,6 +35,10 @@ impl EventLoop {
     /// [`LoopGroup::shutdown`](crate::LoopGroup::shutdown) does. Work on other threads
     /// ([`spawn_blocking`](crate::task::spawn_blocking)) is not waited for, and nor are Tokio's
     /// tasks, where Tokio is a guest.
+    ///
+    /// A clock that a test has paused (`wakeful::time::pause`) jumps meanwhile as ever, and takes
+    /// the loop to the end of `grace` at once if nothing else is left. The grace is over, too, when
+    /// so much time has passed by the machine's clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -54,33 +65,48 @@ impl EventLoop {
         let queued = self.inner.handle.queue().is_pending();
         let mut is_idle = grace.is_zero() && !queued && !self.inner.has_tasks();
         while !is_idle && !patience.left().is_zero() {
-            let (slice, began) = (patience.slice(), self.inner.clock.now());
-            is_idle = self.run_until_idle(began + slice)?;
-            patience.took(slice, self.inner.clock.now().saturating_duration_since(began));
+            let clock = &self.inner.clock;
+            let slice = match clock.runs() {
+                true => patience.slice(),
+                false => patience.left().min(LONGEST_SLICE),
+            };
+            let (began, really_began) = (clock.now(), Instant::now());
+            is_idle = self.run_until_idle(began + slice, slice)?;
+            let took = self.inner.clock.now().saturating_duration_since(began);
+            patience.took(slice, took.max(really_began.elapsed()));
         }
         Ok(is_idle)
     }
 
-    /// Runs turns until the loop has no task left (`true`), or until `end`.
-    fn run_until_idle(&mut self, end: Instant) -> io::Result<bool> {
+    /// Runs turns until the loop has no task left (`true`), or until `end`, which is a `slice` from
+    /// now.
+    fn run_until_idle(&mut self, end: Instant, slice: Duration) -> io::Result<bool> {
         let inner = self.inner.clone();
+        let clock_runs = inner.clock.runs();
+        let alarm = if clock_runs { None } else { Some(alarm(&inner, slice)?) };
         let is_idle = Rc::new(Cell::new(false));
         let waiter: Rc<Cell<Option<Waker>>> = Rc::default();
         let hook = self.after_turn({
             let (inner, is_idle, waiter) = (inner.clone(), is_idle.clone(), waiter.clone());
             move || {
                 is_idle.set(!inner.has_tasks());
-                if is_idle.get()
-                    && let Some(waiter) = waiter.take()
-                {
+                // A task has paused the clock: from here on it takes an alarm.
+                let is_over = is_idle.get() || inner.clock.runs() != clock_runs;
+                if is_over && let Some(waiter) = waiter.take() {
                     waiter.wake();
                 }
             }
         });
         let mut timer = Timer { inner: &inner, key: None };
         let idle_or_late = poll_fn(|cx| {
-            if is_idle.get() || inner.clock.now() >= end {
+            let has_changed = inner.clock.runs() != clock_runs;
+            if is_idle.get() || has_changed || inner.clock.now() >= end {
                 return Poll::Ready(is_idle.get());
+            }
+            if let Some(alarm) = &alarm
+                && alarm.poll_seen_alone(Interest::READABLE, cx).is_ready()
+            {
+                return Poll::Ready(false);
             }
             waiter.set(Some(cx.waker().clone()));
             if timer.key.is_none() {
@@ -94,6 +120,14 @@ impl EventLoop {
         drop(hook);
         ran
     }
+}
+
+/// Readable after this much time by the machine's clock. A timer of a clock that stands still may
+/// never be due: the clock does not jump while a task is awake, or blocking work is in flight.
+fn alarm(inner: &Inner, after: Duration) -> io::Result<Registered<epoll::Timer>> {
+    let alarm = epoll::Timer::new()?;
+    alarm.arm(Some(after))?;
+    Registered::watched(&inner.driver, alarm)
 }
 
 /// A timer that goes with its wait.

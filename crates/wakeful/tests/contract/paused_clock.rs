@@ -41,6 +41,8 @@ on_every_backend! {
     a_turn_that_may_not_wait_never_moves_the_clock,
     a_loop_that_another_one_drives_jumps_where_it_would_park,
     blocking_work_in_flight_holds_the_clock_of_a_loop_that_another_one_drives,
+    a_loop_s_shutdown_jumps_over_its_grace,
+    a_loop_s_shutdown_ends_by_the_machine_s_clock_where_its_own_stands_still,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -491,4 +493,53 @@ fn blocking_work_in_flight_holds_the_clock_of_a_loop_that_another_one_drives<B: 
         let _ = event_loop.prepare_to_park().unwrap();
     }
     assert_eq!(event_loop.block_on(async { now() }).unwrap(), start + HOUR);
+}
+
+fn a_loop_s_shutdown_jumps_over_its_grace<B: Backend>() {
+    let event_loop = paused::<B>();
+    let handle = event_loop.handle();
+    event_loop.spawn(sleep(HOUR)).detach();
+    assert!(event_loop.shutdown(YEAR).unwrap());
+    let event_loop = paused::<B>();
+    event_loop.spawn(pending::<()>()).detach();
+    for (grace, event_loop) in [(YEAR, event_loop), (Duration::MAX, paused::<B>())] {
+        assert_eq!(event_loop.shutdown(grace).unwrap(), grace == Duration::MAX);
+    }
+    assert!(handle.metrics().turns < 100, "{:?}", handle.metrics().turns);
+}
+
+fn a_loop_s_shutdown_ends_by_the_machine_s_clock_where_its_own_stands_still<B: Backend>() {
+    let grace = Duration::from_millis(20);
+    let shut_down = |event_loop: EventLoop| {
+        let start = Instant::now();
+        assert!(!event_loop.shutdown(grace).unwrap());
+        assert!(start.elapsed() >= grace);
+    };
+    let awake = paused::<B>();
+    awake
+        .spawn(async {
+            loop {
+                yield_now().await;
+            }
+        })
+        .detach();
+    shut_down(awake);
+    // Blocking work goes on until the end of the test.
+    let (end, ended) = mpsc::channel::<()>();
+    let mut held = paused::<B>();
+    let blocks = async move { spawn_blocking(move || ended.recv().is_err()) };
+    let blocking = held.block_on(blocks).unwrap();
+    held.spawn(pending::<()>()).detach();
+    shut_down(held);
+    // A clock that a task pauses in the shutdown.
+    let late = B::event_loop();
+    let (end_late, ended_late) = mpsc::channel::<()>();
+    late.spawn(async move {
+        pause();
+        spawn_blocking(move || ended_late.recv().is_err()).await.unwrap();
+    })
+    .detach();
+    shut_down(late);
+    drop((end, end_late));
+    assert!(B::block_on(blocking).unwrap());
 }

@@ -25,7 +25,7 @@ use crate::task::{consume_budget, coop};
 ///   cuts into datagrams of one size (GSO, `UDP_SEGMENT`).
 /// * [`recv`](Self::recv) takes several buffers (`recvmmsg`), and fills each with one datagram or
 ///   with several of one sender and of one size (GRO, `UDP_GRO`); [`RecvMeta::stride`] says how
-///   long each is.
+///   long each is. Anybody may send an empty datagram, whose length and stride are 0.
 ///
 /// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
 /// `ports/adapters/examples/quinn` in wakeful's repository runs `quinn` on this socket.
@@ -56,7 +56,8 @@ use crate::task::{consume_budget, coop};
 ///     let filled = other.recv(&mut [IoSliceMut::new(&mut buf)], &mut meta).await?;
 ///     assert_eq!((filled, meta[0].addr), (1, one.local_addr()?));
 ///     assert_eq!(meta[0].ecn, Some(EcnCodepoint::Ect0));
-///     for datagram in buf[..meta[0].len].chunks(meta[0].stride) {
+///     // The stride of an empty datagram is 0.
+///     for datagram in buf[..meta[0].len].chunks(meta[0].stride.max(1)) {
 ///         assert_eq!(datagram, b"hello");
 ///     }
 ///     Ok(())
