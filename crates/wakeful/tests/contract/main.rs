@@ -27,6 +27,7 @@ mod destruction;
 mod detached;
 mod embedding;
 mod event_loop;
+mod files;
 mod foreign_loops;
 mod foreign_wakers;
 mod group;
@@ -52,7 +53,9 @@ mod passing;
 #[cfg(feature = "test-util")]
 mod paused_clock;
 mod per_loop;
+mod pipes;
 mod priority;
+mod process;
 #[cfg(feature = "quinn-udp")]
 mod quic;
 #[cfg(feature = "quinn-udp")]
@@ -64,6 +67,7 @@ mod shutdown;
 mod shutdown_of_a_loop;
 mod sockets;
 mod starvation;
+mod stdin;
 mod streams;
 mod task_handles;
 mod task_locals;
