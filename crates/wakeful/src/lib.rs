@@ -33,12 +33,13 @@
 //!   other threads reach it; [`LoopGroup`] is a loop for each CPU.
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that
 //!   blocks.
+//! * [`fs`]: files. [`process`]: child processes.
 //! * [`readiness`]: any other descriptor, and who makes the system calls themselves.
 //! * [`accept`]: how a server's connections reach its loops.
 //! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
-//! * [`io`]: the traits of futures, tokio and hyper on our sockets.
+//! * [`io`]: the traits of futures, tokio and hyper on our sockets, pipes and files; standard input.
 //! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a
 //!   subscriber that writes to standard error can block a loop, and a failing standard error can
 //!   end the program.
@@ -76,6 +77,7 @@ pub mod accept;
 mod balance;
 mod driver;
 mod event_loop;
+pub mod fs;
 pub mod group;
 #[cfg(feature = "tokio")]
 mod guest;
@@ -89,6 +91,7 @@ mod on_this_loop;
 mod pause;
 mod per_loop;
 mod priority;
+pub mod process;
 pub mod readiness;
 #[allow(unsafe_code)]
 mod ready_queue;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_lite::future;
 use wakeful::accept::{ConnectionServer, Descriptors, SharedListener};
 use wakeful::net::TcpListener;
+use wakeful::process::Command;
 use wakeful::signal::{SIGUSR1, SIGUSR2, Signals};
 use wakeful::time::sleep;
 use wakeful::{EventLoop, LoopGroup};
@@ -159,6 +160,40 @@ fn serves_without(call: libc::c_long, before: fn()) {
         let mut client = std::net::TcpStream::connect(addr).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0, "it was served, and closed");
         serving.shutdown(Duration::from_secs(20)).unwrap();
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+/// Then a thread waits, and the loop does not.
+#[test]
+fn children_are_waited_for_without_pidfds() {
+    let test = || {
+        let mut event_loop = EventLoop::builder().idle(wakeful::IdlePolicy::Park).build().unwrap();
+        if let Err(error) = refuse(libc::SYS_pidfd_open) {
+            return eprintln!("skipped: no filter can be set: {error}");
+        }
+        let run = async {
+            let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn()?;
+            let stdin = child.stdin.take();
+            assert!(future::poll_once(child.wait()).await.is_none());
+            assert_eq!(child.try_wait()?, None);
+            sleep(Duration::from_millis(1)).await;
+            drop(stdin);
+            assert!(child.wait().await?.success() && child.wait().await?.success());
+
+            let mut killed = Command::new("sleep").arg("1000").spawn()?;
+            killed.kill().await?;
+            assert_eq!(killed.id(), None);
+
+            let dropped = Command::new("sleep").arg("1000").kill_on_drop(true).spawn()?;
+            let entry = format!("/proc/{}", dropped.id().unwrap());
+            drop(dropped);
+            while std::path::Path::new(&entry).exists() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Ok::<_, io::Error>(())
+        };
+        event_loop.block_on(run).unwrap().unwrap();
     };
     std::thread::spawn(test).join().unwrap();
 }

@@ -1,12 +1,13 @@
 //! `futures-io`.
 
-use std::io;
+use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::{AsyncRead, AsyncSeek, AsyncWrite};
 
 use super::{for_readers, impl_write};
+use crate::fs::File;
 use crate::net::ByteStream;
 
 macro_rules! async_read {
@@ -17,7 +18,7 @@ macro_rules! async_read {
                 cx: &mut Context<'_>,
                 buf: &mut [u8],
             ) -> Poll<io::Result<usize>> {
-                self.io().poll_read(cx, buf)
+                self.get_mut().io().poll_read(cx, buf)
             }
         }
     )* };
@@ -25,3 +26,13 @@ macro_rules! async_read {
 
 for_readers!(async_read);
 impl_write!(AsyncWrite, poll_close);
+
+impl AsyncSeek for File {
+    fn poll_seek(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        self.get_mut().io().poll_seek(cx, to)
+    }
+}

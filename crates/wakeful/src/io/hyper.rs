@@ -20,7 +20,7 @@ macro_rules! read {
                 cx: &mut Context<'_>,
                 mut buf: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                self.io().poll_read(cx, &mut buf).map_ok(|_| ())
+                self.get_mut().io().poll_read(cx, &mut buf).map_ok(|_| ())
             }
         }
     )* };

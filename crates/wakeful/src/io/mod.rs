@@ -1,15 +1,19 @@
-//! The ecosystem's traits on our streams: `futures-io` always, tokio's `AsyncRead` and `AsyncWrite`
-//! by the feature `tokio-io`, hyper's by the feature `hyper`. Traits only: none of them brings a
-//! runtime along.
+//! The ecosystem's traits on our streams, pipes and files: `futures-io` always, tokio's `AsyncRead`
+//! and `AsyncWrite` by the feature `tokio-io`, hyper's by the feature `hyper`. Traits only: none of
+//! them brings a runtime along. And [`stdin`], [`stdout`] and [`stderr`].
 
 mod futures;
 #[cfg(feature = "hyper")]
 mod hyper;
+mod standard;
+mod stdin;
 #[cfg(feature = "tokio-io")]
 mod tokio;
 
 #[cfg(feature = "hyper")]
 pub use self::hyper::{LoopExecutor, LoopTimer};
+pub use self::standard::{stderr, stdout};
+pub use self::stdin::{Stdin, stdin};
 
 /// Calls `$implement` with the types that read.
 macro_rules! for_readers {
@@ -19,7 +23,10 @@ macro_rules! for_readers {
             crate::net::UnixStream,
             crate::net::Stream,
             crate::net::ReadHalf<'_>,
-            crate::net::OwnedReadHalf
+            crate::net::OwnedReadHalf,
+            crate::net::pipe::Receiver,
+            crate::fs::File,
+            crate::io::Stdin
         );
     };
 }
@@ -35,7 +42,9 @@ macro_rules! impl_write {
                 crate::net::UnixStream,
                 crate::net::Stream,
                 crate::net::WriteHalf<'_>,
-                crate::net::OwnedWriteHalf
+                crate::net::OwnedWriteHalf,
+                crate::net::pipe::Sender,
+                crate::fs::File
             ]
             $trait, $shutdown, [$($is_vectored)?]
         );
@@ -47,7 +56,7 @@ macro_rules! impl_write {
                 cx: &mut Context<'_>,
                 buf: &[u8],
             ) -> Poll<io::Result<usize>> {
-                self.io().poll_write(cx, buf)
+                self.get_mut().io().poll_write(cx, buf)
             }
 
             fn poll_write_vectored(
@@ -55,19 +64,18 @@ macro_rules! impl_write {
                 cx: &mut Context<'_>,
                 slices: &[io::IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.io().poll_write_vectored(cx, slices)
+                self.get_mut().io().poll_write_vectored(cx, slices)
             }
 
             crate::io::impl_write!(@vectored $is_vectored);
 
-            /// Nothing is buffered here.
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.get_mut().io().poll_flush(cx)
             }
 
-            /// Shuts the write side down.
-            fn $shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.io().shutdown(std::net::Shutdown::Write))
+            /// A socket's write side is shut down, a pipe is closed, a file is flushed.
+            fn $shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.get_mut().io().poll_shutdown(cx)
             }
         }
     )* };

@@ -215,6 +215,16 @@ impl StreamIo {
         }
     }
 
+    /// Nothing is buffered here.
+    pub(crate) fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Shuts the write side down.
+    pub(crate) fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown(Shutdown::Write))
+    }
+
     pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }

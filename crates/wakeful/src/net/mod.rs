@@ -61,6 +61,7 @@ mod listener_socket;
 mod message_io;
 mod passing;
 mod peer_cred;
+pub mod pipe;
 mod ready_methods;
 mod ready_streams;
 mod resolve;

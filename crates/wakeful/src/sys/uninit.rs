@@ -39,6 +39,8 @@ pub(crate) enum ReadCall {
     /// stops behind that message (unix(7)). Without room for them the kernel closes them and says
     /// so.
     Message,
+    /// `read`, for what is no socket.
+    Any,
 }
 
 /// What a read brought.
@@ -71,6 +73,10 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
             Read { count: written.len(), cut: false }
         }
         ReadCall::Message => receive(fd, memory)?,
+        ReadCall::Any => {
+            let (written, _) = rustix::io::read(fd, memory)?;
+            Read { count: written.len(), cut: false }
+        }
     };
     assert!(read.count <= room, "a read wrote beyond its buffer");
     // SAFETY: the kernel's count of what it wrote.
@@ -138,4 +144,17 @@ impl ReadBuffer for tokio::io::ReadBuf<'_> {
         unsafe { self.assume_init(count) };
         self.advance(count);
     }
+}
+
+/// Copies as much of `bytes` into `buf` as fits. Returns how much that is.
+pub(crate) fn fill<B: ReadBuffer + ?Sized>(buf: &mut B, bytes: &[u8]) -> usize {
+    // SAFETY: only initialised bytes are written.
+    let memory = unsafe { buf.memory() };
+    let count = memory.len().min(bytes.len());
+    for (to, from) in memory.iter_mut().zip(bytes) {
+        to.write(*from);
+    }
+    // SAFETY: so many were just written.
+    unsafe { buf.written(count) };
+    count
 }

@@ -1,0 +1,220 @@
+use std::fs::{self, Metadata, Permissions};
+use std::future::poll_fn;
+use std::io::{self, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use super::file_io::FileIo;
+use super::on_pool::run;
+use super::open_options::OpenOptions;
+use super::operation::Operation;
+
+/// An open file, whose operations run on the blocking pool, one at a time and in order.
+///
+/// ```
+/// use std::io::SeekFrom;
+/// use wakeful::fs::File;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("wakeful-file-{}", std::process::id()));
+/// wakeful::block_on(async {
+///     let mut file = File::options().read(true).write(true).create(true).open(&path).await?;
+///     file.write_all(b"hello").await?;
+///     file.seek(SeekFrom::Start(1)).await?;
+///     let mut buf = [0; 3];
+///     let read = file.read(&mut buf).await?;
+///     assert_eq!(&buf[..read], b"ell");
+///     file.sync_all().await?;
+/// #   std::fs::remove_file(&path)?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # Writes
+/// The methods [`write`](Self::write) and [`write_all`](Self::write_all) return when the kernel has
+/// the bytes. Those of the traits (`AsyncWrite` of futures and tokio, and what is built on them)
+/// return when the bytes are handed over to the pool, and an error is that of the write *before*.
+/// Behind them, call `flush` (or `close`, `shutdown`), which waits and says whether all went well.
+///
+/// A file that is dropped with a write in flight is written all the same, unless the process ends
+/// first; a failure that nobody was told of is in the log. The same is true of a write that is
+/// given up.
+///
+/// # Cancel safety
+/// An operation that is given up goes on, and the next one waits for it. What a read has read by
+/// then is there for the next read. `seek`, `write` and the others continue from where the *reader*
+/// is, as if nothing had been read ahead.
+///
+/// # Threads
+/// `Send` and `Sync`; it needs no loop. One file that several tasks use: [`try_clone`], or
+/// `std::os::unix::fs::FileExt` in `spawn_blocking`, which has no position.
+///
+/// [`try_clone`]: Self::try_clone
+#[derive(Debug)]
+pub struct File {
+    io: FileIo,
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).open(path).await
+    }
+
+    /// Creates a file, or empties the one that is there, for writing.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(path).await
+    }
+
+    /// Returns options to open a file otherwise.
+    #[must_use]
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+
+    /// Takes a file of the standard library.
+    #[must_use]
+    pub fn from_std(file: fs::File) -> Self {
+        Self { io: FileIo::new(file) }
+    }
+
+    /// Waits for what is in flight, and gives the file back.
+    ///
+    /// # Errors
+    /// A write has failed; no descriptors left.
+    pub async fn into_std(self) -> io::Result<fs::File> {
+        self.io.into_file().await
+    }
+
+    pub(crate) fn io(&mut self) -> &mut FileIo {
+        &mut self.io
+    }
+
+    /// Reads some bytes into `buf`, 2 MiB at most. 0: the end (or `buf` is empty).
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.io.poll_read(cx, buf)).await
+    }
+
+    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has it.
+    ///
+    /// *Not cancel-safe*: given up, it may write all the same.
+    ///
+    /// # Errors
+    /// The kernel's, also that of a write before; no thread can be started.
+    pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = poll_fn(|cx| self.io.poll_write(cx, buf)).await?;
+        self.flush().await?;
+        Ok(written)
+    }
+
+    /// Writes all of `buf`, and returns when the kernel has it.
+    ///
+    /// *Not cancel-safe*: given up, it has written a part, or writes it yet.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            let written = self.write(buf).await?;
+            buf = &buf[written..];
+        }
+        Ok(())
+    }
+
+    /// Waits until the kernel has all that was written. It does not wait for the disk:
+    /// [`sync_all`](Self::sync_all).
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// A write has failed.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.io.poll_flush(cx)).await
+    }
+
+    /// Moves to another position, and returns it.
+    ///
+    /// # Errors
+    /// The kernel's; a write has failed.
+    pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.flush().await?;
+        poll_fn(|cx| self.io.poll_seek(cx, to)).await
+    }
+
+    /// Waits until the disk has the data and the metadata (`fsync`).
+    ///
+    /// # Errors
+    /// The kernel's; a write has failed.
+    pub async fn sync_all(&mut self) -> io::Result<()> {
+        self.io.operate(Operation::SyncAll).await
+    }
+
+    /// As [`sync_all`](Self::sync_all), of the metadata only what it takes to read the data
+    /// (`fdatasync`).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn sync_data(&mut self) -> io::Result<()> {
+        self.io.operate(Operation::SyncData).await
+    }
+
+    /// Cuts the file off behind `length`, or fills it with zeros up to there. The position stays.
+    ///
+    /// # Errors
+    /// The kernel's; a write has failed.
+    pub async fn set_len(&mut self, length: u64) -> io::Result<()> {
+        self.io.operate(Operation::SetLen(length)).await
+    }
+
+    /// Asks what the kernel knows of the file. A write in flight may or may not be in it.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        let file = self.io.file().clone();
+        run(move || file.metadata()).await
+    }
+
+    /// Sets the file's permissions.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
+        let file = self.io.file().clone();
+        run(move || file.set_permissions(permissions)).await
+    }
+
+    /// Returns another handle of the same open file, with the same position. Each waits for its own
+    /// operations only.
+    ///
+    /// # Errors
+    /// No descriptors left; no thread can be started.
+    pub async fn try_clone(&self) -> io::Result<Self> {
+        let file = self.io.file().clone();
+        run(move || file.try_clone()).await.map(Self::from_std)
+    }
+}
+
+impl From<fs::File> for File {
+    fn from(file: fs::File) -> Self {
+        Self::from_std(file)
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.file().as_fd()
+    }
+}

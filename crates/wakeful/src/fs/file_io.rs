@@ -1,0 +1,212 @@
+//! Reading and writing a file by operations on the pool, one at a time and in order.
+//!
+//! An operation that was given up goes on, and the next one waits for it. What it has read is kept
+//! for the next read. A write is handed over: it is told to have succeeded when it is queued, and
+//! the next write or flush says if it failed.
+
+use std::fs::File;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, SeekFrom};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+
+use super::operation::{Finished, Operation, Outcome, Untold};
+use crate::sys::uninit::{ReadBuffer, fill};
+use crate::task::{BlockingHandle, coop, spawn_blocking};
+
+/// So much is read or written by one operation.
+const MOST: usize = 2 << 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct FileIo {
+    file: Arc<File>,
+    running: Option<BlockingHandle<Finished>>,
+    /// Read and not handed out, from `start` on.
+    ahead: Vec<u8>,
+    start: usize,
+    failed: Untold,
+}
+
+impl FileIo {
+    pub(crate) fn new(file: File) -> Self {
+        Self {
+            file: Arc::new(file),
+            running: None,
+            ahead: Vec::new(),
+            start: 0,
+            failed: Untold::default(),
+        }
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    fn begin(&mut self, operation: Operation) {
+        let (file, ahead) = (self.file.clone(), self.ahead.len() - self.start);
+        self.running = Some(spawn_blocking(move || operation.run(&file, ahead)));
+    }
+
+    /// Waits for the operation that runs, if there is one.
+    fn poll_running(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Was>> {
+        let Some(running) = &mut self.running else { return Poll::Ready(Ok(Was::Nothing)) };
+        let finished = ready!(Pin::new(running).poll(cx));
+        self.running = None;
+        let Finished { outcome, rewound } = finished?;
+        if rewound {
+            self.start = self.ahead.len();
+        }
+        Poll::Ready(Ok(match outcome {
+            Outcome::Read(Ok(bytes)) => {
+                (self.ahead, self.start) = (bytes, 0);
+                Was::Read(Ok(self.ahead.len()))
+            }
+            Outcome::Read(Err(error)) => Was::Read(Err(error)),
+            Outcome::Written(failed) => {
+                self.failed = failed;
+                Was::Done(Ok(()))
+            }
+            Outcome::Sought(to, sought) => Was::Sought(to, sought),
+            Outcome::Done(done) => Was::Done(done),
+        }))
+    }
+
+    pub(crate) fn poll_read<B: ReadBuffer + ?Sized>(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_proceed(cx));
+        let room = buf.room();
+        if room == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            match ready!(self.poll_running(cx))? {
+                Was::Read(Err(error)) => return Poll::Ready(Err(error)),
+                Was::Read(Ok(0)) => return Poll::Ready(Ok(0)),
+                _ => {}
+            }
+            let ahead = &self.ahead[self.start..];
+            if !ahead.is_empty() {
+                let count = fill(buf, ahead);
+                self.start += count;
+                coop::made_progress();
+                return Poll::Ready(Ok(count));
+            }
+            self.begin(Operation::Read(room.min(MOST)));
+        }
+    }
+
+    /// Hands the bytes over.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    /// As [`poll_write`](Self::poll_write).
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(coop::poll_proceed(cx));
+        ready!(self.poll_flush(cx))?;
+        let wanted = slices.iter().map(|slice| slice.len()).sum::<usize>().min(MOST);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(wanted).map_err(|_| Errno::NOMEM)?;
+        for slice in slices {
+            let room = wanted - bytes.len();
+            bytes.extend_from_slice(&slice[..slice.len().min(room)]);
+        }
+        if wanted > 0 {
+            self.begin(Operation::Write(bytes));
+        }
+        coop::made_progress();
+        Poll::Ready(Ok(wanted))
+    }
+
+    /// Waits until no operation runs. An error is that of a write.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.running.is_some() {
+            ready!(self.poll_running(cx))?;
+        }
+        Poll::Ready(self.failed.tell())
+    }
+
+    /// Flushes.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+
+    pub(crate) fn poll_seek(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        loop {
+            match ready!(self.poll_running(cx))? {
+                Was::Sought(asked, sought) if asked == to => return Poll::Ready(sought),
+                _ => self.failed.tell()?,
+            }
+            self.begin(Operation::Seek(to));
+        }
+    }
+
+    /// Begins to seek, as tokio's trait wants it.
+    ///
+    /// # Errors
+    /// Something is in flight.
+    #[cfg(feature = "tokio-io")]
+    pub(crate) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
+        if self.running.is_some() {
+            return Err(io::Error::other("an operation is in flight: call `poll_complete` first"));
+        }
+        self.begin(Operation::Seek(to));
+        Ok(())
+    }
+
+    /// Waits for what is in flight. 0: it was no seek.
+    #[cfg(feature = "tokio-io")]
+    pub(crate) fn poll_sought(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        let was = ready!(self.poll_running(cx))?;
+        self.failed.tell()?;
+        Poll::Ready(if let Was::Sought(_, sought) = was { sought } else { Ok(0) })
+    }
+
+    /// Does an operation after all others.
+    pub(super) async fn operate(&mut self, operation: Operation) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush(cx)).await?;
+        self.begin(operation);
+        match poll_fn(|cx| self.poll_running(cx)).await? {
+            Was::Done(done) => done,
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the file back once no operation runs.
+    pub(super) async fn into_file(mut self) -> io::Result<File> {
+        self.operate(Operation::Settle).await?;
+        match Arc::try_unwrap(self.file) {
+            Ok(file) => Ok(file),
+            // An operation that was given up still asks for its metadata.
+            Err(shared) => shared.try_clone(),
+        }
+    }
+}
+
+/// What the operation was that has ended.
+enum Was {
+    Nothing,
+    /// So many bytes are there now.
+    Read(io::Result<usize>),
+    Sought(SeekFrom, io::Result<u64>),
+    Done(io::Result<()>),
+}

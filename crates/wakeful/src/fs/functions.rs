@@ -1,0 +1,175 @@
+//! The functions of [`std::fs`].
+
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::on_pool::run;
+
+/// Reads all of a file. See [`std::fs::read`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::read(path)).await
+}
+
+/// Reads all of a file of UTF-8. See [`std::fs::read_to_string`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::read_to_string(path)).await
+}
+
+/// Asks what the kernel knows of a file, and follows links. See [`std::fs::metadata`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::metadata(path)).await
+}
+
+/// Asks what the kernel knows of a file, or of a link itself. See [`std::fs::symlink_metadata`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::symlink_metadata(path)).await
+}
+
+/// Returns whether there is such a file. See [`std::fs::exists`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::exists(path)).await
+}
+
+/// Returns the absolute path without links. See [`std::fs::canonicalize`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::canonicalize(path)).await
+}
+
+/// Returns what a symbolic link names. See [`std::fs::read_link`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::read_link(path)).await
+}
+
+/// Removes a file. See [`std::fs::remove_file`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::remove_file(path)).await
+}
+
+/// Creates a directory. See [`std::fs::create_dir`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::create_dir(path)).await
+}
+
+/// Creates a directory, and those above it that are missing. See [`std::fs::create_dir_all`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::create_dir_all(path)).await
+}
+
+/// Removes an empty directory. See [`std::fs::remove_dir`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::remove_dir(path)).await
+}
+
+/// Removes a directory with all that is in it. See [`std::fs::remove_dir_all`]. It is one
+/// operation: given up, it goes on.
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::remove_dir_all(path)).await
+}
+
+/// Gives a file another name, in place of the file that has it. See [`std::fs::rename`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    run(move || fs::rename(from, to)).await
+}
+
+/// Copies a file with its permissions, and returns its length. See [`std::fs::copy`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    run(move || fs::copy(from, to)).await
+}
+
+/// Gives a file a further name. See [`std::fs::hard_link`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    run(move || fs::hard_link(from, to)).await
+}
+
+/// Creates a symbolic link at `to` that names `from`. See [`std::os::unix::fs::symlink`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn symlink(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
+    run(move || std::os::unix::fs::symlink(from, to)).await
+}
+
+/// Sets a file's permissions. See [`std::fs::set_permissions`].
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::set_permissions(path, permissions)).await
+}
+
+/// Writes all of a file, which is created or replaced. See [`std::fs::write`].
+///
+/// `contents` goes to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn write(
+    path: impl AsRef<Path>,
+    contents: impl AsRef<[u8]> + Send + 'static,
+) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    run(move || fs::write(path, contents)).await
+}

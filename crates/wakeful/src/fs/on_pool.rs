@@ -1,0 +1,34 @@
+//! One operation on the pool.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::task::{BlockingHandle, spawn_blocking};
+
+/// Does `f` on the pool. Given up before a thread has begun it, it is not done.
+pub(super) fn run<T, F>(f: F) -> OnPool<T>
+where
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    OnPool(spawn_blocking(f))
+}
+
+/// See [`run`].
+pub(super) struct OnPool<T>(BlockingHandle<io::Result<T>>);
+
+impl<T> Future for OnPool<T> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx))?)
+    }
+}
+
+impl<T> Drop for OnPool<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,99 @@
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::file::File;
+use super::on_pool::run;
+
+/// How a file is opened: [`std::fs::OpenOptions`].
+///
+/// ```
+/// use wakeful::fs::OpenOptions;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("wakeful-open-{}", std::process::id()));
+/// wakeful::block_on(async {
+///     let mut log = OpenOptions::new().append(true).create(true).open(&path).await?;
+///     log.write_all(b"one more line\n").await?;
+/// #   std::fs::remove_file(&path)?;
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct OpenOptions(fs::OpenOptions);
+
+impl OpenOptions {
+    /// Creates options that say nothing yet.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "as in the standard library")]
+    pub fn new() -> Self {
+        Self(fs::OpenOptions::new())
+    }
+
+    /// Opens it for reading.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.0.read(read);
+        self
+    }
+
+    /// Opens it for writing.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.0.write(write);
+        self
+    }
+
+    /// Each write goes to the end.
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        self.0.append(append);
+        self
+    }
+
+    /// Empties a file that is there.
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.0.truncate(truncate);
+        self
+    }
+
+    /// Creates the file if it is missing.
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.0.create(create);
+        self
+    }
+
+    /// Creates the file. One that is there is an error.
+    pub fn create_new(&mut self, create_new: bool) -> &mut Self {
+        self.0.create_new(create_new);
+        self
+    }
+
+    /// Sets the permissions of a file that is created.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.0.mode(mode);
+        self
+    }
+
+    /// Sets further flags of `open(2)`, such as `O_NOFOLLOW`.
+    pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
+        self.0.custom_flags(flags);
+        self
+    }
+
+    /// Opens the file, on the pool.
+    ///
+    /// *Cancelled*, it may have created the file.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let (options, path) = (self.0.clone(), path.as_ref().to_owned());
+        run(move || options.open(path)).await.map(File::from_std)
+    }
+}
+
+impl From<fs::OpenOptions> for OpenOptions {
+    fn from(options: fs::OpenOptions) -> Self {
+        Self(options)
+    }
+}

@@ -1,0 +1,111 @@
+//! What a thread of the pool does with an open file, and what came of it.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::sys::once_per_second::OncePerSecond;
+use crate::sys::panics;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) enum Operation {
+    /// Up to so many bytes.
+    Read(usize),
+    Write(Vec<u8>),
+    Seek(SeekFrom),
+    SetLen(u64),
+    SyncAll,
+    SyncData,
+    /// Nothing but what comes before each operation: see `ahead` in [`Operation::run`].
+    Settle,
+}
+
+/// What came of an operation.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Read(io::Result<Vec<u8>>),
+    Written(Untold),
+    Sought(SeekFrom, io::Result<u64>),
+    Done(io::Result<()>),
+}
+
+/// And of the bytes that had been read ahead.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) outcome: Outcome,
+    /// The file is where the reader is: they will be read again.
+    pub(super) rewound: bool,
+}
+
+impl Operation {
+    /// `ahead`: so many bytes were read and not handed out. All but a read take the file back by
+    /// them. What cannot be (a terminal, a FIFO) keeps them.
+    pub(super) fn run(self, mut file: &File, ahead: usize) -> Finished {
+        let rewound = match self {
+            Self::Read(_) => Ok(false),
+            _ => rewind(file, ahead),
+        };
+        let (rewound, error) = match rewound {
+            Ok(rewound) => (rewound, None),
+            Err(error) => (false, Some(error)),
+        };
+        let go_on = move || error.map_or(Ok(()), Err);
+        let outcome = match self {
+            Self::Read(most) => Outcome::Read(read(file, most)),
+            Self::Write(bytes) => {
+                let written = go_on().and_then(|()| file.write_all(&bytes));
+                Outcome::Written(Untold(written.err()))
+            }
+            Self::Seek(to) => Outcome::Sought(to, go_on().and_then(|()| file.seek(to))),
+            Self::SetLen(length) => Outcome::Done(go_on().and_then(|()| file.set_len(length))),
+            Self::SyncAll => Outcome::Done(go_on().and_then(|()| file.sync_all())),
+            Self::SyncData => Outcome::Done(go_on().and_then(|()| file.sync_data())),
+            Self::Settle => Outcome::Done(go_on()),
+        };
+        Finished { outcome, rewound }
+    }
+}
+
+fn rewind(mut file: &File, ahead: usize) -> io::Result<bool> {
+    if ahead == 0 {
+        return Ok(false);
+    }
+    let back = SeekFrom::Current(-i64::try_from(ahead).map_err(io::Error::other)?);
+    match file.seek(back) {
+        Ok(_) => Ok(true),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SPIPE) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // There may be no memory: that ends this read, and not the process.
+    bytes.try_reserve_exact(most).map_err(|_| Errno::NOMEM)?;
+    retry_on_intr(|| rustix::io::read(file, spare_capacity(&mut bytes)))?;
+    Ok(bytes)
+}
+
+/// The error of a write, if there is one, until somebody is told. If nobody ever is, the log has
+/// it.
+#[derive(Debug, Default)]
+pub(super) struct Untold(Option<io::Error>);
+
+impl Untold {
+    pub(super) fn tell(&mut self) -> io::Result<()> {
+        self.0.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        let Some(error) = &self.0 else { return };
+        static LIMIT: OncePerSecond = OncePerSecond::new();
+        if let Some(count) = LIMIT.pass() {
+            panics::log!(error, %error, count, "a write to a file failed, and the file was dropped without a flush");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The entries of a directory.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, FileType, Metadata};
+use std::io;
+use std::os::unix::fs::DirEntryExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::on_pool::run;
+
+/// So many entries are read by one operation on the pool.
+const BATCH: usize = 64;
+
+/// Opens a directory, to read its entries. See [`std::fs::read_dir`], and the [module](super) for
+/// an example.
+///
+/// # Errors
+/// The kernel's; no thread can be started.
+pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
+    let path = path.as_ref().to_owned();
+    let (entries, rest) = run(move || Ok(batch(fs::read_dir(path)?))).await?;
+    Ok(ReadDir { entries, rest })
+}
+
+/// The next entries, and what has the others.
+fn batch(mut rest: fs::ReadDir) -> (VecDeque<io::Result<fs::DirEntry>>, Option<fs::ReadDir>) {
+    let entries: VecDeque<_> = rest.by_ref().take(BATCH).collect();
+    let is_over = entries.len() < BATCH;
+    (entries, (!is_over).then_some(rest))
+}
+
+/// The entries of a directory, in no order, without `.` and `..`.
+#[derive(Debug)]
+pub struct ReadDir {
+    entries: VecDeque<io::Result<fs::DirEntry>>,
+    rest: Option<fs::ReadDir>,
+}
+
+impl ReadDir {
+    /// Returns the next entry, or `None` at the end.
+    ///
+    /// *Not cancel-safe*: given up, it loses the entries that are being read. The next call then
+    /// says that this was the end.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
+        if self.entries.is_empty()
+            && let Some(rest) = self.rest.take()
+        {
+            (self.entries, self.rest) = run(move || Ok(batch(rest))).await?;
+        }
+        match self.entries.pop_front() {
+            Some(entry) => Ok(Some(DirEntry(Arc::new(entry?)))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// An entry of a directory.
+#[derive(Debug)]
+pub struct DirEntry(Arc<fs::DirEntry>);
+
+impl DirEntry {
+    /// Returns the path: that of the directory, and the name.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+
+    /// Returns the name within the directory.
+    #[must_use]
+    pub fn file_name(&self) -> OsString {
+        self.0.file_name()
+    }
+
+    /// Returns the number of the file.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.ino()
+    }
+
+    /// Asks what the kernel knows of the file, or of a link itself.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        let entry = self.0.clone();
+        run(move || entry.metadata()).await
+    }
+
+    /// Returns the kind of file. Most file systems have said it with the name.
+    ///
+    /// # Errors
+    /// As for [`metadata`](Self::metadata).
+    pub async fn file_type(&self) -> io::Result<FileType> {
+        let entry = self.0.clone();
+        run(move || entry.file_type()).await
+    }
+}

@@ -1,0 +1,39 @@
+//! Standard output and standard error.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::fs::File;
+
+/// Opens standard output. No flag of it is changed.
+///
+/// Writes are operations on the [blocking pool](crate::task::spawn_blocking), so a reader that does
+/// not read keeps a thread of it, and not the loop. [`File::write_all`] returns when the kernel has
+/// the bytes. What `print!` has buffered is not ordered with this. For logs see
+/// [`wakeful::log`](crate::log).
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     wakeful::io::stdout()?.write_all(b"hello\n").await
+/// })
+/// # }
+/// ```
+///
+/// # Errors
+/// Standard output is closed; no descriptors left.
+pub fn stdout() -> io::Result<File> {
+    duplicate(std::io::stdout())
+}
+
+/// Opens standard error. See [`stdout`].
+///
+/// # Errors
+/// Standard error is closed; no descriptors left.
+pub fn stderr() -> io::Result<File> {
+    duplicate(std::io::stderr())
+}
+
+fn duplicate(fd: impl AsFd) -> io::Result<File> {
+    Ok(File::from_std(fd.as_fd().try_clone_to_owned()?.into()))
+}

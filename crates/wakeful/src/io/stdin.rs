@@ -1,0 +1,141 @@
+//! Standard input.
+//!
+//! Whether a read blocks is a property of the open file, which the shell, a parent or other
+//! children share with us: a program that sets `O_NONBLOCK` on it breaks theirs. So a terminal or a
+//! pipe is opened once more, by its name in `/proc`: that is an open file of our own. A socket
+//! cannot be opened so, and needs it not: `recv` takes the flag for one call.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use rustix::net::RecvFlags;
+
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::fs::FileIo;
+use crate::readiness::driver;
+use crate::sys::uninit::{self, ReadBuffer, ReadCall, fill};
+use crate::task::coop;
+
+/// Opens standard input for this thread's loop. No flag of it is changed.
+///
+/// ```
+/// # async fn example() -> std::io::Result<()> {
+/// let mut stdin = wakeful::io::stdin()?;
+/// let mut buf = [0; 1024];
+/// match stdin.read(&mut buf).await? {
+///     0 => println!("the end"),
+///     read => println!("{} bytes", read),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A line is read with the extension traits of the ecosystem: `futures_lite::io::BufReader` over
+/// this, and `read_line`.
+///
+/// # What it is
+/// * A terminal, a pipe, a FIFO or a socket: the loop waits for it, and no thread does.
+/// * A regular file, `/dev/null`: each read is an operation on the [blocking
+///   pool](crate::task::spawn_blocking), and ends soon. The position is shared with whoever has the
+///   same open file, as it is for any program.
+/// * A terminal or a pipe that cannot be opened once more (no `/proc`, another user's after `su`):
+///   reads are on the pool as well, and one that waits for input keeps a thread of it, and a clock
+///   that a test has paused, until there is some.
+///
+/// Bytes that [`std::io::stdin`] has buffered are not seen here. Use one of them.
+///
+/// # Errors
+/// No loop runs here; standard input is closed; no descriptors left.
+pub fn stdin() -> io::Result<Stdin> {
+    from_fd(std::io::stdin())
+}
+
+fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
+    let driver = driver()?;
+    let fd = fd.as_fd();
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    let watched = match kind {
+        FileType::Socket => Some((fd.try_clone_to_owned()?, true)),
+        FileType::Fifo | FileType::CharacterDevice => open_anew(fd).map(|fd| (fd, false)),
+        _ => None,
+    };
+    if let Some((own, is_socket)) = watched
+        // Refused to what is always ready, such as `/dev/null`.
+        && let Ok(fd) = Registered::watched(&driver, own)
+    {
+        return Ok(Stdin { source: Source::Watched { fd, is_socket } });
+    }
+    let file = fd.try_clone_to_owned()?.into();
+    Ok(Stdin { source: Source::OnPool(FileIo::new(file)) })
+}
+
+/// An open file of our own.
+fn open_anew(fd: impl AsFd) -> Option<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let name = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    openat(CWD, name, flags, Mode::empty()).ok()
+}
+
+/// Standard input. See [`stdin`].
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+#[derive(Debug)]
+pub struct Stdin {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Watched { fd: Registered<OwnedFd>, is_socket: bool },
+    OnPool(FileIo),
+}
+
+impl Stdin {
+    pub(crate) fn io(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Reads what is there, at least a byte, into `buf`. 0: the end (or `buf` is empty).
+    ///
+    /// *Cancel-safe*, as long as this `Stdin` is not dropped: on the pool a read that is given up
+    /// goes on, and the next one gets its bytes.
+    ///
+    /// # Errors
+    /// The kernel's, and that the loop has ended.
+    pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, buf)).await
+    }
+
+    pub(crate) fn poll_read<B: ReadBuffer + ?Sized>(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut B,
+    ) -> Poll<io::Result<usize>> {
+        let (fd, is_socket) = match &mut self.source {
+            Source::Watched { fd, is_socket } => (fd, *is_socket),
+            Source::OnPool(file) => return file.poll_read(cx, buf),
+        };
+        ready!(coop::poll_proceed(cx));
+        if buf.room() == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        // Only EAGAIN says that there is no more: a terminal gives a line at a time, and of a FIFO
+        // that was opened behind its last writer no event says so.
+        let read = ready!(fd.poll_io(Direction::Read, cx, |fd| {
+            if !is_socket {
+                return uninit::read(fd.as_fd(), ReadCall::Any, buf).map(|read| read.count);
+            }
+            let mut bytes = [0; 4096];
+            let room = buf.room().min(bytes.len());
+            let (_, count) = rustix::net::recv(fd, &mut bytes[..room], RecvFlags::DONTWAIT)?;
+            Ok(fill(buf, &bytes[..count]))
+        }))?;
+        coop::made_progress();
+        Poll::Ready(Ok(read))
+    }
+}

@@ -1,0 +1,50 @@
+//! Pipes: anonymous ones, and named ones (FIFOs).
+//!
+//! Each end is an open file of its own, so `O_NONBLOCK` on one end changes nothing for the process
+//! that has the other end. An end that is opened or made here is not blocking from the start.
+//!
+//! ```
+//! use wakeful::net::pipe;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! wakeful::block_on(async {
+//!     let (mut sender, mut receiver) = pipe::pipe()?;
+//!     sender.write_all(b"through").await?;
+//!     let mut buf = [0; 16];
+//!     let read = receiver.read(&mut buf).await?;
+//!     assert_eq!(&buf[..read], b"through");
+//!
+//!     drop(sender);
+//!     assert_eq!(receiver.read(&mut buf).await?, 0, "the end");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+
+mod fifo;
+mod pipe_io;
+mod receiver;
+mod sender;
+
+pub use self::receiver::Receiver;
+pub use self::sender::Sender;
+
+use std::io;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::sys::limits::explain_call;
+
+/// Makes an anonymous pipe, both of whose ends are on this thread's loop.
+///
+/// For a pipe whose other end goes to another process or thread, see
+/// [`Sender::into_blocking_fd`] and [`Receiver::into_blocking_fd`].
+///
+/// # Errors
+/// No loop runs here; no descriptors left; the user's memory for pipes is used up
+/// (`fs.pipe-user-pages-hard`).
+pub fn pipe() -> io::Result<(Sender, Receiver)> {
+    let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+    let (reads, writes) = pipe_with(flags).map_err(explain_call("pipe2"))?;
+    Ok((Sender::of(writes)?, Receiver::of(reads)?))
+}

@@ -1,0 +1,154 @@
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::fifo;
+use super::pipe_io::PipeIo;
+use crate::driver::interest::Interest;
+use crate::readiness::Wait;
+
+/// The end of a pipe that is read.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+#[derive(Debug)]
+pub struct Receiver {
+    io: PipeIo,
+}
+
+impl Receiver {
+    pub(super) fn of(fd: OwnedFd) -> io::Result<Self> {
+        PipeIo::new(fd).map(|io| Self { io })
+    }
+
+    pub(crate) fn io(&mut self) -> &mut PipeIo {
+        &mut self.io
+    }
+
+    /// Opens a FIFO for reading. It does not wait for a writer; the first read does.
+    ///
+    /// A read returns 0 when the last writer has left. Another writer may come later: then reads
+    /// return its bytes. To read on without such an end, use [`open_endless`](Self::open_endless).
+    ///
+    /// The call itself opens a file, as [`std::fs::File::open`] does, on the calling thread.
+    ///
+    /// ```
+    /// use wakeful::net::pipe::{Receiver, Sender};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("wakeful-fifo-{}", std::process::id()));
+    /// # let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    /// # rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode)?;
+    /// wakeful::block_on(async {
+    ///     let mut receiver = Receiver::open(&path)?;
+    ///     let mut sender = Sender::open(&path)?;
+    ///     sender.write_all(b"hello").await?;
+    ///     let mut buf = [0; 16];
+    ///     assert_eq!(receiver.read(&mut buf).await?, 5);
+    /// #   std::fs::remove_file(&path)?;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel's; `path` is no FIFO; no loop runs here.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let this = Self::of(fifo::open(path.as_ref(), OFlags::RDONLY)?)?;
+        // Without a writer the kernel would say that this is the end.
+        this.io.wait_first();
+        Ok(this)
+    }
+
+    /// Opens a FIFO for reading, and keeps it open for writing as well: so there is always a
+    /// writer, and no read returns 0.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_endless(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::of(fifo::open(path.as_ref(), OFlags::RDWR)?)
+    }
+
+    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, for everybody who shares this open
+    /// file.
+    ///
+    /// # Errors
+    /// It is no pipe; no loop runs here; the kernel's.
+    pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
+        fifo::expect_pipe(&fd)?;
+        fifo::set_nonblocking(&fd, true)?;
+        Self::of(fd)
+    }
+
+    /// Takes it off the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
+    /// standard input (`Stdio::from`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
+        let fd = self.io.into_fd()?;
+        fifo::set_nonblocking(&fd, false)?;
+        Ok(fd)
+    }
+
+    /// Reads what is there, at least a byte, into `buf`. 0: all writers have left (or `buf` is
+    /// empty).
+    ///
+    /// *Cancel-safe*: a call that has not returned has read nothing.
+    ///
+    /// # Errors
+    /// The kernel's, and that the loop has ended.
+    pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.io.poll_read(cx, buf)).await
+    }
+
+    /// Reads all that comes until the last writer has left, and appends it to `bytes`. Returns how
+    /// much that was.
+    ///
+    /// *Not cancel-safe*: what was read by then is in `bytes`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub async fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        // As much as a pipe holds by default.
+        let mut chunk = vec![0; 64 << 10];
+        let start = bytes.len();
+        loop {
+            match self.read(&mut chunk).await? {
+                0 => return Ok(bytes.len() - start),
+                read => bytes.extend_from_slice(&chunk[..read]),
+            }
+        }
+    }
+
+    /// Waits until a read would return at once: with data, with the end, or with an error. Several
+    /// tasks may wait at once.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub async fn readable(&self) -> io::Result<()> {
+        Wait::new(self.io.pipe()?, Interest::READABLE).await.map(drop)
+    }
+
+    /// Reads what is there into `buf`, and does not wait. 0: all writers have left, or, of a FIFO,
+    /// none has come yet (or `buf` is empty).
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing is there. The kernel's.
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io.try_read(buf)
+    }
+
+    /// As [`try_read`](Self::try_read), into several slices with one system call. The first 1,024
+    /// of them count.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.io.try_read_vectored(bufs)
+    }
+}

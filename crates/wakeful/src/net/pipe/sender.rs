@@ -1,0 +1,141 @@
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::fifo;
+use super::pipe_io::PipeIo;
+use crate::driver::interest::Interest;
+use crate::readiness::Wait;
+
+/// The end of a pipe that is written.
+///
+/// A write to a pipe that nobody reads is an error (`BrokenPipe`). The kernel also raises SIGPIPE,
+/// which a Rust program ignores unless it says otherwise.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+#[derive(Debug)]
+pub struct Sender {
+    io: PipeIo,
+}
+
+impl Sender {
+    pub(super) fn of(fd: OwnedFd) -> io::Result<Self> {
+        PipeIo::new(fd).map(|io| Self { io })
+    }
+
+    pub(crate) fn io(&mut self) -> &mut PipeIo {
+        &mut self.io
+    }
+
+    /// Opens a FIFO for writing.
+    ///
+    /// The call opens a file, as [`std::fs::File::open`] does, on the calling thread. See
+    /// [`Receiver::open`](super::Receiver::open) for an example.
+    ///
+    /// # Errors
+    /// `ENXIO`: nobody has opened the FIFO for reading; try again later. The kernel's; `path` is no
+    /// FIFO; no loop runs here.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::of(fifo::open(path.as_ref(), OFlags::WRONLY)?)
+    }
+
+    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, for everybody who shares this open
+    /// file.
+    ///
+    /// # Errors
+    /// It is no pipe; no loop runs here; the kernel's.
+    pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
+        fifo::expect_pipe(&fd)?;
+        fifo::set_nonblocking(&fd, true)?;
+        Self::of(fd)
+    }
+
+    /// Takes it off the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
+    /// standard output (`Stdio::from`).
+    ///
+    /// # Errors
+    /// It is closed; the kernel's.
+    pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
+        let fd = self.io.into_fd()?;
+        fifo::set_nonblocking(&fd, false)?;
+        Ok(fd)
+    }
+
+    /// Writes as much of `buf` as the pipe takes, at least a byte (unless `buf` is empty). Up to
+    /// 4,096 bytes (`PIPE_BUF`) are written as a whole.
+    ///
+    /// *Cancel-safe*: a call that has not returned has written nothing.
+    ///
+    /// # Errors
+    /// `BrokenPipe`: nobody reads, or this end is closed. The kernel's, and that the loop has
+    /// ended.
+    pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.io.poll_write(cx, buf)).await
+    }
+
+    /// Writes from several slices with one system call. The first 1,024 of them count.
+    ///
+    /// *Cancel-safe*, as [`write`](Self::write).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|cx| self.io.poll_write_vectored(cx, slices)).await
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// *Not cancel-safe*: a call that has not returned may have written a part.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.write(buf).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => buf = &buf[written..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes this end: the reader sees the end once it has read the rest. The `close` of futures
+    /// and the `shutdown` of tokio's trait do the same. It never waits.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.io.poll_shutdown(cx)).await
+    }
+
+    /// Waits until a write would return at once: the pipe takes something, or nobody reads it.
+    /// Several tasks may wait at once.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// It is closed; the loop has ended.
+    pub async fn writable(&self) -> io::Result<()> {
+        Wait::new(self.io.pipe()?, Interest::WRITABLE).await.map(drop)
+    }
+
+    /// Writes as much of `buf` as the pipe takes, and does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: it takes nothing now. As for [`write`](Self::write).
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.io.try_write(buf)
+    }
+
+    /// As [`try_write`](Self::try_write), from several slices with one system call. The first
+    /// 1,024 of them count.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.io.try_write_vectored(slices)
+    }
+}

@@ -1,0 +1,166 @@
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::process::{ExitStatus, Output};
+use std::task::Poll;
+
+use rustix::process::Signal;
+
+use super::running::Running;
+use super::{ChildStderr, ChildStdin, ChildStdout};
+
+/// A child process. See the [module](super) for what becomes of it when this is dropped.
+///
+/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+///
+/// *Forks*: a forked child of this process neither kills nor reaps it.
+#[derive(Debug)]
+pub struct Child {
+    /// Its standard input, if that is a pipe. Dropped, the child sees the end.
+    pub stdin: Option<ChildStdin>,
+    /// Its standard output, if that is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// Its standard error, if that is a pipe.
+    pub stderr: Option<ChildStderr>,
+    running: Running,
+}
+
+impl Child {
+    /// Its pipes are registered by the caller.
+    pub(super) fn new(running: Running) -> Self {
+        Self { stdin: None, stdout: None, stderr: None, running }
+    }
+
+    pub(super) fn set_kill_on_drop(&mut self, kill: bool) {
+        self.running.kill_on_drop = kill;
+    }
+
+    /// Returns its number, or `None` once its status is known: the number may be another process's
+    /// by then.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.running.id()
+    }
+
+    /// Waits until the child has ended, and returns its status. Asked again, it returns the same.
+    ///
+    /// Closes `stdin` first: a child that reads to the end would wait for that, and this for the
+    /// child. Not so `stdout` and `stderr`: a child that writes more than a pipe holds (64 KiB)
+    /// waits until somebody reads. Read them, or call [`wait_with_output`](Self::wait_with_output).
+    ///
+    /// *Cancel-safe*: the child goes on, and may be waited for again.
+    ///
+    /// # Errors
+    /// The status is lost, because SIGCHLD is ignored or other code has waited for the child; the
+    /// loop has ended before the child; no thread can wait where one is needed.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        drop(self.stdin.take());
+        poll_fn(|cx| self.running.poll_wait(cx)).await
+    }
+
+    /// Returns the status if the child has ended, and does not wait. Works also when the loop has
+    /// ended.
+    ///
+    /// # Errors
+    /// The status is lost.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.running.try_wait()
+    }
+
+    /// Kills the child (SIGKILL), and waits until it has ended.
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// use wakeful::process::Command;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let mut child = Command::new("sleep").arg("1000").spawn()?;
+    ///     child.kill().await?;
+    ///     assert_eq!(child.wait().await?.signal(), Some(9));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// *Cancel-safe*: the signal is sent by the first poll.
+    ///
+    /// # Errors
+    /// As for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
+    pub async fn kill(&mut self) -> io::Result<()> {
+        self.start_kill()?;
+        self.wait().await.map(drop)
+    }
+
+    /// Kills the child (SIGKILL), and does not wait for its end. One that has ended is no error.
+    ///
+    /// # Errors
+    /// The kernel's: the child runs as another user.
+    pub fn start_kill(&mut self) -> io::Result<()> {
+        self.running.signal(Signal::KILL)
+    }
+
+    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). One that has ended is no error.
+    ///
+    /// # Errors
+    /// `InvalidInput`: a number that has no name; the kernel's: the child runs as another user.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            let text = format!("signal {signal} is none that can be sent");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        self.running.signal(signal)
+    }
+
+    /// Closes `stdin`, reads `stdout` and `stderr` to their ends if they are pipes, and waits for
+    /// the child. What is read has no limit.
+    ///
+    /// A grandchild that has inherited the pipes keeps this waiting until it has closed them.
+    ///
+    /// *Not cancel-safe*: what was read by then is gone. The child goes on, unless it is to be
+    /// [killed](super::Command::kill_on_drop).
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait); a pipe cannot be read.
+    pub async fn wait_with_output(mut self) -> io::Result<Output> {
+        let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
+        let mut stdout = pin!(to_end(out.as_mut()));
+        let mut stderr = pin!(to_end(err.as_mut()));
+        let mut status = pin!(self.wait());
+        let (mut output, mut errors, mut ended) = (None, None, None);
+        poll_fn(|cx| {
+            if output.is_none()
+                && let Poll::Ready(read) = stdout.as_mut().poll(cx)
+            {
+                output = Some(read?);
+            }
+            if errors.is_none()
+                && let Poll::Ready(read) = stderr.as_mut().poll(cx)
+            {
+                errors = Some(read?);
+            }
+            if ended.is_none()
+                && let Poll::Ready(status) = status.as_mut().poll(cx)
+            {
+                ended = Some(status?);
+            }
+            match (ended, &mut output, &mut errors) {
+                (Some(status), Some(stdout), Some(stderr)) => Poll::Ready(Ok(Output {
+                    status,
+                    stdout: std::mem::take(stdout),
+                    stderr: std::mem::take(stderr),
+                })),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+async fn to_end(pipe: Option<&mut ChildStdout>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,240 @@
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command as StdCommand, ExitStatus, Output, Stdio};
+
+use super::child::Child;
+use super::running::Running;
+use super::{ChildStdin, ChildStdout};
+use crate::sys::fork_check::Process;
+
+/// A child process to be started: [`std::process::Command`], with what waits as futures.
+///
+/// What it has no method for is set by [`as_std_mut`](Self::as_std_mut), or made from a command of
+/// the standard library (`From`). See the [module](super) for an example.
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Debug)]
+pub struct Command {
+    command: StdCommand,
+    kill_on_drop: bool,
+    /// Which of its standard streams were chosen: in, out, error.
+    chosen: [bool; 3],
+}
+
+impl Command {
+    /// Creates a command that starts `program`, which is looked for in `PATH`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        StdCommand::new(program).into()
+    }
+
+    /// Adds an argument.
+    pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) -> &mut Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets the name under which the child sees itself (`argv[0]`).
+    pub fn arg0(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
+        self.command.arg0(arg);
+        self
+    }
+
+    /// Sets a variable of the child's environment.
+    pub fn env(&mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Sets variables of the child's environment.
+    pub fn envs<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        &mut self,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> &mut Self {
+        self.command.envs(variables);
+        self
+    }
+
+    /// Removes a variable from the child's environment.
+    pub fn env_remove(&mut self, key: impl AsRef<OsStr>) -> &mut Self {
+        self.command.env_remove(key);
+        self
+    }
+
+    /// Removes all variables from the child's environment.
+    pub fn env_clear(&mut self) -> &mut Self {
+        self.command.env_clear();
+        self
+    }
+
+    /// Sets the child's working directory.
+    pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// Sets the child's standard input. By default it is inherited, and empty for
+    /// [`output`](Self::output).
+    pub fn stdin(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
+        self.command.stdin(stdio);
+        self.chosen[0] = true;
+        self
+    }
+
+    /// Sets the child's standard output. By default it is inherited, and a pipe for
+    /// [`output`](Self::output).
+    pub fn stdout(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
+        self.command.stdout(stdio);
+        self.chosen[1] = true;
+        self
+    }
+
+    /// Sets the child's standard error. By default it is inherited, and a pipe for
+    /// [`output`](Self::output).
+    pub fn stderr(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
+        self.command.stderr(stdio);
+        self.chosen[2] = true;
+        self
+    }
+
+    /// Sets the child's user.
+    pub fn uid(&mut self, id: u32) -> &mut Self {
+        self.command.uid(id);
+        self
+    }
+
+    /// Sets the child's group of users.
+    pub fn gid(&mut self, id: u32) -> &mut Self {
+        self.command.gid(id);
+        self
+    }
+
+    /// Puts the child into a process group. 0: one of its own.
+    pub fn process_group(&mut self, group: i32) -> &mut Self {
+        self.command.process_group(group);
+        self
+    }
+
+    /// Kills the child (SIGKILL) when its [`Child`] is dropped before its status is known: by a
+    /// time-out around it, an aborted task, the end of its loop. It is reaped all the same. The
+    /// default is not to.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use wakeful::process::Command;
+    /// use wakeful::time::timeout;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// wakeful::block_on(async {
+    ///     let mut slow = Command::new("sleep");
+    ///     slow.arg("1000").kill_on_drop(true);
+    ///     let status = timeout(Duration::from_millis(1), slow.status()).await;
+    ///     assert!(status.is_err(), "and it is killed");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
+        self.kill_on_drop = kill;
+        self
+    }
+
+    /// Returns the command of the standard library.
+    #[must_use]
+    pub fn as_std(&self) -> &StdCommand {
+        &self.command
+    }
+
+    /// Returns the command of the standard library, for all that this type has no method for, such
+    /// as `pre_exec`. Standard streams that are set there count as not chosen.
+    pub fn as_std_mut(&mut self) -> &mut StdCommand {
+        &mut self.command
+    }
+
+    /// Starts the child. Its pipes and its end belong to this thread's loop.
+    ///
+    /// The call returns when the child has begun to run its program, and takes as long as that
+    /// (`vfork` and `execve`, about a millisecond). It is made on this thread, because a child may
+    /// ask to die with the thread that has started it (`PR_SET_PDEATHSIG`).
+    ///
+    /// # Errors
+    /// The standard library's (no such program, no permission, a limit of processes); no loop runs
+    /// here; the loop cannot watch the pipes. Then no child is left running.
+    pub fn spawn(&mut self) -> io::Result<Child> {
+        // Before there is a child.
+        crate::readiness::driver()?;
+        let parent = Process::current()?;
+        let started = self.command.spawn()?;
+        let mut child = Child::new(Running::new(started.id(), parent));
+        // Nobody could reach it.
+        child.set_kill_on_drop(true);
+        child.stdin = started.stdin.map(|it| ChildStdin::from_owned_fd(it.into())).transpose()?;
+        child.stdout =
+            started.stdout.map(|it| ChildStdout::from_owned_fd(it.into())).transpose()?;
+        child.stderr =
+            started.stderr.map(|it| ChildStdout::from_owned_fd(it.into())).transpose()?;
+        child.set_kill_on_drop(self.kill_on_drop);
+        Ok(child)
+    }
+
+    /// Starts the child, closes its pipes if it has any, and waits for its end.
+    ///
+    /// *Cancelled*, it leaves the child running, unless it is to be
+    /// [killed](Self::kill_on_drop); it is reaped either way.
+    ///
+    /// # Errors
+    /// As for [`spawn`](Self::spawn) and [`Child::wait`].
+    pub async fn status(&mut self) -> io::Result<ExitStatus> {
+        let mut child = self.spawn()?;
+        drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
+        child.wait().await
+    }
+
+    /// Starts the child, and returns its status and what it has written. Its standard input is
+    /// empty, unless another one was chosen; an output that was chosen is not read, unless that is
+    /// a pipe.
+    ///
+    /// *Cancelled*, it leaves the child running, unless it is to be
+    /// [killed](Self::kill_on_drop); it is reaped either way.
+    ///
+    /// # Errors
+    /// As for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
+    pub async fn output(&mut self) -> io::Result<Output> {
+        let [stdin, stdout, stderr] = self.chosen;
+        if !stdin {
+            self.command.stdin(Stdio::null());
+        }
+        if !stdout {
+            self.command.stdout(Stdio::piped());
+        }
+        if !stderr {
+            self.command.stderr(Stdio::piped());
+        }
+        let child = self.spawn();
+        // As they were: inherited.
+        if !stdin {
+            self.command.stdin(Stdio::inherit());
+        }
+        if !stdout {
+            self.command.stdout(Stdio::inherit());
+        }
+        if !stderr {
+            self.command.stderr(Stdio::inherit());
+        }
+        child?.wait_with_output().await
+    }
+}
+
+impl From<StdCommand> for Command {
+    /// Its standard streams count as not chosen.
+    fn from(command: StdCommand) -> Self {
+        Self { command, kill_on_drop: false, chosen: [false; 3] }
+    }
+}

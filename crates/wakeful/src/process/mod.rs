@@ -1,0 +1,57 @@
+//! Child processes: start one, talk to it, wait for its end.
+//!
+//! [`Command`] is [`std::process::Command`], whose children belong to this thread's loop.
+//!
+//! ```
+//! use std::process::Stdio;
+//! use wakeful::process::Command;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! wakeful::block_on(async {
+//!     let output = Command::new("echo").arg("hello").output().await?;
+//!     assert_eq!(output.stdout, b"hello\n");
+//!
+//!     let mut cat =
+//!         Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+//!     let mut stdin = cat.stdin.take().expect("it is a pipe");
+//!     stdin.write_all(b"through a child").await?;
+//!     drop(stdin); // `cat` sees the end.
+//!     let output = cat.wait_with_output().await?;
+//!     assert_eq!(output.stdout, b"through a child");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # How the end of a child is seen
+//! By a descriptor of the process (`pidfd_open(2)`, Linux 5.3), which the loop watches like a
+//! socket. There is no handler of SIGCHLD, and one of the program's own does no harm. Where the
+//! call is refused (a seccomp filter, an older kernel) or no descriptor is left, a thread of the
+//! [blocking pool](crate::task::spawn_blocking) waits, one for each child that is waited for.
+//!
+//! # Zombies
+//! A child that has ended stays a zombie until somebody asks for its status: [`Child::wait`],
+//! [`Child::try_wait`]. A [`Child`] that is dropped before that is waited for by a thread of its
+//! own, for as long as the child lives, so none stays a zombie. So it is with the children of a
+//! loop that ends: they go on, unless they are to be [killed](Command::kill_on_drop).
+//!
+//! Where SIGCHLD is ignored (`SIG_IGN` or `SA_NOCLDWAIT`), or other code of the process waits for
+//! any child (`waitpid(-1)`), the status is lost. Then a wait ends with an error that says so, as
+//! soon as the child has ended.
+
+mod child;
+mod command;
+mod orphan;
+mod running;
+
+pub use self::child::Child;
+pub use self::command::Command;
+
+/// The standard input of a child, to be written.
+pub type ChildStdin = crate::net::pipe::Sender;
+
+/// The standard output of a child, to be read.
+pub type ChildStdout = crate::net::pipe::Receiver;
+
+/// The standard error of a child, to be read.
+pub type ChildStderr = crate::net::pipe::Receiver;

@@ -1,0 +1,49 @@
+//! Children whose [`Child`](super::Child) was dropped: somebody has to reap them.
+//!
+//! Each has a thread of its own, which sleeps until the child has ended. The loop does not do it:
+//! it may end first, and its shutdown would wait for such a task. Nor does a thread of the blocking
+//! pool, of which a few hundred orphans would take all; and a clock that a test has paused would
+//! stand still.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::sys::once_per_second::OncePerSecond;
+use crate::sys::panics;
+use crate::sys::thread::{start_thread, without_signals};
+use crate::task::spawn_blocking;
+
+#[derive(Debug)]
+pub(super) enum Orphan {
+    Pidfd(OwnedFd),
+    Pid(Pid),
+}
+
+impl Orphan {
+    /// Blocks until it has ended.
+    fn reap(&self) {
+        let id = match self {
+            Self::Pidfd(pidfd) => WaitId::PidFd(pidfd.as_fd()),
+            Self::Pid(pid) => WaitId::Pid(*pid),
+        };
+        // An error: somebody else has reaped it.
+        let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED));
+    }
+}
+
+/// Has it reaped as soon as it has ended.
+pub(super) fn adopt(orphan: Orphan) {
+    let orphan = Arc::new(orphan);
+    let here = orphan.clone();
+    let Err(error) = without_signals(|| start_thread("wakeful-reaper", move || here.reap())) else {
+        return;
+    };
+    static LIMIT: OncePerSecond = OncePerSecond::new();
+    if let Some(count) = LIMIT.pass() {
+        panics::log!(warn, %error, count, "a child that was dropped waits for a thread that reaps it");
+    }
+    spawn_blocking(move || orphan.reap()).detach();
+}

@@ -1,0 +1,196 @@
+//! A child process until its status is known: how its end is seen, how it is reaped, and how it is
+//! signalled.
+//!
+//! A process that has not been reaped keeps its number. So as long as nobody else reaps it, the
+//! number is as good as the pidfd, and a thread that waits for the end leaves the reaping to us
+//! (`WNOWAIT`). The pidfd never means another process, whoever reaps.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+
+use super::orphan;
+use crate::driver::registered::Registered;
+use crate::driver::source::Direction;
+use crate::sys::fork_check::Process;
+use crate::task::{BlockingHandle, coop, spawn_blocking};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Running {
+    pid: Pid,
+    state: State,
+    pub(super) kill_on_drop: bool,
+    /// Whose child it is.
+    parent: Process,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The loop is told of the end.
+    Watched(Registered<OwnedFd>),
+    /// A thread waits, once somebody asks.
+    Unwatched(Option<BlockingHandle<io::Result<()>>>),
+    Reaped(ExitStatus),
+    /// Somebody else has reaped it.
+    Lost,
+}
+
+impl Running {
+    /// A child that this process, `parent`, has just started.
+    pub(super) fn new(pid: u32, parent: Process) -> Self {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a child has a number");
+        let state = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => match crate::net::register(pidfd) {
+                Ok(pidfd) => State::Watched(pidfd),
+                Err(_) => State::Unwatched(None),
+            },
+            // It has ended, and the kernel keeps no zombies here.
+            Err(Errno::SRCH) => State::Lost,
+            Err(_) => State::Unwatched(None),
+        };
+        Self { pid, state, kill_on_drop: false, parent }
+    }
+
+    pub(super) fn id(&self) -> Option<u32> {
+        let is_there = matches!(self.state, State::Watched(_) | State::Unwatched(_));
+        is_there.then(|| self.pid.as_raw_pid().cast_unsigned())
+    }
+
+    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        let id = match &self.state {
+            State::Watched(pidfd) => WaitId::PidFd(pidfd.io().as_fd()),
+            State::Unwatched(_) => WaitId::Pid(self.pid),
+            State::Reaped(status) => return Ok(Some(*status)),
+            State::Lost => return Err(lost()),
+        };
+        let reaped = reap(id);
+        self.note(reaped)
+    }
+
+    pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
+        loop {
+            match &mut self.state {
+                State::Reaped(status) => return Poll::Ready(Ok(*status)),
+                State::Lost => return Poll::Ready(Err(lost())),
+                State::Watched(pidfd) => {
+                    ready!(coop::poll_proceed(cx));
+                    let mut reaped = Ok(None);
+                    ready!(pidfd.poll_io(Direction::Read, cx, |pidfd| {
+                        reaped = reap(WaitId::PidFd(pidfd.as_fd()));
+                        if let Ok(None) = reaped { Err(Errno::AGAIN) } else { Ok(()) }
+                    }))?;
+                    coop::made_progress();
+                    self.note(reaped)?;
+                }
+                State::Unwatched(thread) => {
+                    let pid = self.pid;
+                    let waits = thread.get_or_insert_with(|| spawn_blocking(move || ended(pid)));
+                    let waited = ready!(Pin::new(waits).poll(cx));
+                    *thread = None;
+                    match waited {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => return Poll::Ready(Err(error)),
+                        Err(error) => {
+                            let why = format!("no thread can wait for the child: {error}");
+                            return Poll::Ready(Err(io::Error::other(why)));
+                        }
+                    }
+                    let reaped = reap(WaitId::Pid(pid));
+                    self.note(reaped)?;
+                }
+            }
+        }
+    }
+
+    fn note(
+        &mut self,
+        reaped: Result<Option<ExitStatus>, Errno>,
+    ) -> io::Result<Option<ExitStatus>> {
+        match reaped {
+            Ok(Some(status)) => self.state = State::Reaped(status),
+            Err(Errno::CHILD) => {
+                self.state = State::Lost;
+                return Err(lost());
+            }
+            _ => {}
+        }
+        Ok(reaped?)
+    }
+
+    /// One that has ended is no error.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let sent = match &self.state {
+            State::Watched(pidfd) => pidfd_send_signal(pidfd.io(), signal),
+            State::Unwatched(_) => kill_process(self.pid, signal),
+            State::Reaped(_) | State::Lost => Ok(()),
+        };
+        match sent {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Not a fork's: the child is its parent's.
+        if self.id().is_none() || self.parent.is_forked() {
+            return;
+        }
+        if self.kill_on_drop {
+            // Refused only to a child that runs as another user.
+            let _ = self.signal(Signal::KILL);
+        }
+        if let Ok(None) = self.try_wait() {
+            let state = std::mem::replace(&mut self.state, State::Lost);
+            orphan::adopt(match state {
+                State::Watched(pidfd) => orphan::Orphan::Pidfd(pidfd.into_inner()),
+                _ => orphan::Orphan::Pid(self.pid),
+            });
+        }
+    }
+}
+
+/// The status of a child that has ended, which is then gone.
+fn reap(id: WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let ended = retry_on_intr(|| waitid(id.clone(), options))?;
+    Ok(ended.as_ref().map(status_of))
+}
+
+/// Blocks until a child has ended.
+fn ended(pid: Pid) -> io::Result<()> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    match retry_on_intr(|| waitid(WaitId::Pid(pid), options)) {
+        // That it is lost is found when it is to be reaped.
+        Ok(_) | Err(Errno::CHILD) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// As `waitpid(2)` says it.
+fn status_of(ended: &WaitIdStatus) -> ExitStatus {
+    let core = if ended.dumped() { 0x80 } else { 0 };
+    let by_signal = ended.terminating_signal().map(|signal| signal | core);
+    let by_itself = ended.exit_status().map(|code| (code & 0xff) << 8);
+    ExitStatus::from_raw(by_signal.or(by_itself).unwrap_or(0))
+}
+
+fn lost() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "the exit status of the child is lost: SIGCHLD is ignored (SIG_IGN, SA_NOCLDWAIT), or other \
+         code of this process has waited for it",
+    )
+}
