@@ -72,6 +72,8 @@ pub(crate) struct Driver {
     process: Process,
     /// Only of a loop that somebody else's loop drives, or that has a guest.
     timer: RefCell<Option<Timer>>,
+    /// Perhaps it has fired since.
+    is_armed: Cell<bool>,
     slots: RefCell<Slab<Slot>>,
     /// Those of the sources that other loops watch too: a handful.
     shared: RefCell<Vec<Rc<Source>>>,
@@ -129,6 +131,7 @@ impl Driver {
             high: OnceCell::new(),
             process,
             timer: RefCell::new(None),
+            is_armed: Cell::new(false),
             slots: RefCell::default(),
             shared: RefCell::default(),
             look_at_shared: Cell::new(false),
@@ -333,11 +336,13 @@ impl Driver {
     /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop
     /// that somebody else's loop drives.
     pub(crate) fn arm_timer(&self, after: Option<Duration>) -> io::Result<()> {
-        if after.is_none() && self.timer.borrow().is_none() {
+        self.make_timer()?;
+        if after.is_none() && !self.is_armed.get() {
             return Ok(());
         }
-        self.make_timer()?;
-        self.timer.borrow().as_ref().map_or(Ok(()), |timer| timer.arm(after))
+        self.timer.borrow().as_ref().map_or(Ok(()), |timer| timer.arm(after))?;
+        self.is_armed.set(after.is_some());
+        Ok(())
     }
 
     /// Makes the timer that [`arm_timer`](Self::arm_timer) arms, so that arming it takes no

@@ -275,7 +275,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The process was forked since the loop was built; the kernel refused a timerfd (no
-    /// descriptors left); or Tokio is a guest of this loop.
+    /// descriptors left), which the first call makes; or Tokio is a guest of this loop.
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
         self.check_who_sleeps()?;
         let _entered = current::enter(&self.inner);

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendFlags};
 
@@ -192,7 +193,7 @@ impl StreamIo {
                     Err(error) => Err(error),
                     // Woken for nothing, if there is no peer yet.
                     Ok(()) => match rustix::net::getpeername(fd) {
-                        Err(Errno::NOTCONN) => Err(Errno::AGAIN),
+                        Err(Errno::NOTCONN) if !has_hung_up(fd) => Err(Errno::AGAIN),
                         result => result.map(|_| ()),
                     },
                 }
@@ -253,6 +254,13 @@ impl StreamIo {
     pub(super) fn options(&self) -> socket2::SockRef<'_> {
         socket2::SockRef::from(self.socket.io())
     }
+}
+
+/// Does it neither have a connection nor wait for one? No event would tell so again.
+fn has_hung_up(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    let asked = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    asked.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 #[inline]

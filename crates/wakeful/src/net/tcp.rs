@@ -295,7 +295,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// The connection's: nobody listens there, or nobody answered; no loop runs here; no
-    /// descriptors left. On a socket that was never asked to connect it waits for ever.
+    /// descriptors left. `NotConnected`: the socket was never asked to connect, or somebody has
+    /// taken the connection's error (`SO_ERROR`).
     pub async fn connect_in_progress(stream: std::net::TcpStream) -> io::Result<Self> {
         let stream = Self::from_std(stream)?;
         stream.io.connected().await?;

@@ -527,8 +527,9 @@ fn a_loop_s_shutdown_ends_by_the_machine_s_clock_where_its_own_stands_still<B: B
     // Blocking work goes on until the end of the test.
     let (end, ended) = mpsc::channel::<()>();
     let mut held = paused::<B>();
-    let blocks = async move { spawn_blocking(move || ended.recv().is_err()) };
-    let blocking = held.block_on(blocks).unwrap();
+    let mut blocking = None;
+    held.block_on(async { blocking = Some(spawn_blocking(move || ended.recv().is_err())) })
+        .unwrap();
     held.spawn(pending::<()>()).detach();
     shut_down(held);
     // A clock that a task pauses in the shutdown.
@@ -541,5 +542,5 @@ fn a_loop_s_shutdown_ends_by_the_machine_s_clock_where_its_own_stands_still<B: B
     .detach();
     shut_down(late);
     drop((end, end_late));
-    assert!(B::block_on(blocking).unwrap());
+    assert!(B::block_on(blocking.unwrap()).unwrap());
 }

@@ -295,6 +295,15 @@ fn a_connection_that_was_begun_elsewhere_is_waited_for<B: Backend>() {
         let addr = deaf.local_addr().unwrap();
         assert!(is_pending(TcpStream::connect_in_progress(begun(addr))).await);
         assert_eq!(asking(addr), 0, "given up, it is closed");
+
+        // There is nothing to wait for, or not any more.
+        let never = TcpSocket::new_v4().unwrap().into_std();
+        let taken = begun(closed);
+        assert!(taken.take_error().unwrap().is_some());
+        for socket in [never, taken] {
+            let error = soon(TcpStream::connect_in_progress(socket)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotConnected);
+        }
     });
 }
 
