@@ -36,10 +36,10 @@ impl Runtime for Wakeful {
     fn wrap_udp_socket(&self, std: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         let socket = BatchUdpSocket::new(UdpSocket::from_std(std)?)?;
         let (addr, socket) = (socket.local_addr()?, LoopBound::new(socket));
-        match socket.home().is_same(&self.0) {
-            true => Ok(Arc::new(Socket { socket, addr })),
-            false => Err(elsewhere()),
+        if !socket.home().is_same(&self.0) {
+            return Err(elsewhere());
         }
+        Ok(Arc::new(Socket { socket, addr }))
     }
 
     fn now(&self) -> Instant {

@@ -84,8 +84,8 @@ pub(crate) fn measure(
     server.end()?;
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let rate = (done_then - done) as f64 / load.per_unit() / seconds;
-    let server_cpu = (of_server_then - of_server).as_secs_f64() / seconds;
-    let client_cpu = (of_client_then - of_client).as_secs_f64() / seconds;
+    let server_cpu = of_server_then.saturating_sub(of_server).as_secs_f64() / seconds;
+    let client_cpu = of_client_then.saturating_sub(of_client).as_secs_f64() / seconds;
     Ok(Measured { rate, server_cpu, client_cpu })
 }
 

@@ -12,7 +12,7 @@ use crate::block::Failure;
 /// Streams of the load `requests` that are open at once.
 const CONCURRENT: usize = 32;
 const REQUEST: [u8; 128] = [b'q'; 128];
-const CHUNK: [u8; 64 * 1024] = [b'b'; 64 * 1024];
+static CHUNK: [u8; 64 * 1024] = [b'b'; 64 * 1024];
 
 #[derive(Clone, Copy)]
 pub(crate) enum Load {

@@ -64,7 +64,7 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
         let value = args.next();
         match &name[..] {
             "--rounds" => {
-                settings.rounds = parse(value).filter(|rounds| (1..=1000).contains(rounds))?
+                settings.rounds = parse(value).filter(|rounds| (1..=1000).contains(rounds))?;
             }
             "--seconds" => {
                 let seconds = parse(value).filter(|seconds| (0.05..=60.0).contains(seconds))?;
