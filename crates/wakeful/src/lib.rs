@@ -39,7 +39,7 @@
 //! * [`Priority`]: what is looked at first, as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
-//! * [`io`]: the traits of futures, tokio and hyper on our sockets, pipes and files; standard input.
+//! * [`io`]: the traits of futures, tokio and hyper on sockets, pipes and files; standard input.
 //! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a
 //!   subscriber that writes to standard error can block a loop, and a failing standard error can
 //!   end the program.

@@ -207,6 +207,19 @@ impl File {
     }
 }
 
+impl OpenOptions {
+    /// Opens the file, on the pool.
+    ///
+    /// *Cancelled*, it may have created the file.
+    ///
+    /// # Errors
+    /// The kernel's; no thread can be started.
+    pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let (options, path) = (self.0.clone(), path.as_ref().to_owned());
+        run(move || options.open(path)).await.map(File::from_std)
+    }
+}
+
 impl From<fs::File> for File {
     fn from(file: fs::File) -> Self {
         Self::from_std(file)

@@ -1,10 +1,5 @@
 use std::fs;
-use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-
-use super::file::File;
-use super::on_pool::run;
 
 /// How a file is opened: [`std::fs::OpenOptions`].
 ///
@@ -22,7 +17,7 @@ use super::on_pool::run;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct OpenOptions(fs::OpenOptions);
+pub struct OpenOptions(pub(super) fs::OpenOptions);
 
 impl OpenOptions {
     /// Creates options that say nothing yet.
@@ -78,17 +73,6 @@ impl OpenOptions {
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.0.custom_flags(flags);
         self
-    }
-
-    /// Opens the file, on the pool.
-    ///
-    /// *Cancelled*, it may have created the file.
-    ///
-    /// # Errors
-    /// The kernel's; no thread can be started.
-    pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        let (options, path) = (self.0.clone(), path.as_ref().to_owned());
-        run(move || options.open(path)).await.map(File::from_std)
     }
 }
 

@@ -74,7 +74,7 @@ impl Running {
             State::Reaped(status) => return Ok(Some(*status)),
             State::Lost => return Err(lost()),
         };
-        let reaped = reap(id);
+        let reaped = reap(&id);
         self.note(reaped)
     }
 
@@ -87,7 +87,7 @@ impl Running {
                     ready!(coop::poll_proceed(cx));
                     let mut reaped = Ok(None);
                     ready!(pidfd.poll_io(Direction::Read, cx, |pidfd| {
-                        reaped = reap(WaitId::PidFd(pidfd.as_fd()));
+                        reaped = reap(&WaitId::PidFd(pidfd.as_fd()));
                         if let Ok(None) = reaped { Err(Errno::AGAIN) } else { Ok(()) }
                     }))?;
                     coop::made_progress();
@@ -106,7 +106,7 @@ impl Running {
                             return Poll::Ready(Err(io::Error::other(why)));
                         }
                     }
-                    let reaped = reap(WaitId::Pid(pid));
+                    let reaped = reap(&WaitId::Pid(pid));
                     self.note(reaped)?;
                 }
             }
@@ -163,7 +163,7 @@ impl Drop for Running {
 }
 
 /// The status of a child that has ended, which is then gone.
-fn reap(id: WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
+fn reap(id: &WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = retry_on_intr(|| waitid(id.clone(), options))?;
     Ok(ended.as_ref().map(status_of))

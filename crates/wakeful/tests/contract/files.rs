@@ -3,7 +3,7 @@
 use std::io::{self, SeekFrom};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use futures_lite::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -213,11 +213,19 @@ fn a_read_of_a_file_that_is_given_up_is_kept_for_the_next<B: Backend>() {
     });
 }
 
-/// Begins a read of 8 bytes and gives it up.
-fn read_ahead(file: &mut File) {
-    let mut buf = [0; 8];
-    let mut reading = pin!(File::read(file, &mut buf));
-    assert!(reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+/// Begins a read of `length` bytes and gives it up. One that has ended by then is taken back.
+async fn read_ahead(file: &mut File, length: usize) {
+    loop {
+        let mut buf = vec![0; length];
+        let read = {
+            let mut reading = pin!(File::read(file, &mut buf));
+            match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => return,
+                Poll::Ready(read) => read.unwrap(),
+            }
+        };
+        File::seek(file, SeekFrom::Current(-i64::try_from(read).unwrap())).await.unwrap();
+    }
 }
 
 fn what_was_read_ahead_moves_no_other_operation<B: Backend>() {
@@ -226,14 +234,14 @@ fn what_was_read_ahead_moves_no_other_operation<B: Backend>() {
     B::block_on(async {
         let mut file = both().open(directory.file()).await.unwrap();
         let mut buf = [0; 2];
-        read_ahead(&mut file);
+        read_ahead(&mut file, 8).await;
         assert_eq!(File::read(&mut file, &mut buf).await.unwrap(), 2);
         assert_eq!(&buf, b"01");
         File::write_all(&mut file, b"ab").await.unwrap();
         assert_eq!(std::fs::read(directory.file()).unwrap(), b"01ab456789");
-        read_ahead(&mut file);
+        read_ahead(&mut file, 8).await;
         assert_eq!(File::seek(&mut file, SeekFrom::Current(1)).await.unwrap(), 5);
-        read_ahead(&mut file);
+        read_ahead(&mut file, 8).await;
         let mut file = File::from_std(file.into_std().await.unwrap());
         assert_eq!(File::read(&mut file, &mut buf).await.unwrap(), 2);
         assert_eq!(&buf, b"56");
@@ -276,11 +284,7 @@ fn a_file_read_in_small_pieces_lets_others_run<B: Backend>() {
     std::fs::write(directory.file(), vec![0; 100_000]).unwrap();
     B::block_on(async {
         let mut file = both().open(directory.file()).await.unwrap();
-        {
-            let mut buf = vec![0; 100_000];
-            let mut reading = pin!(File::read(&mut file, &mut buf));
-            assert!(reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        }
+        read_ahead(&mut file, 100_000).await;
         let greedy = spawn(async move {
             let mut reads = 0;
             while File::read(&mut file, &mut [0; 1]).await.unwrap() > 0 {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn entry(child: &Child) -> PathBuf {
 }
 
 /// A zombie has an entry, and one that was reaped has none.
-fn until_reaped(entry: &PathBuf) {
+fn until_reaped(entry: &Path) {
     wait_until("the child is reaped", || !entry.exists());
 }
 
