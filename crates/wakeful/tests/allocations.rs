@@ -1,5 +1,5 @@
-//! Waking a task allocates nothing, on whichever thread. In a process of its own, whose allocator
-//! counts.
+//! Waking a task allocates nothing, on whichever thread, and an idle connection takes little
+//! memory. In a process of its own, whose allocator counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use wakeful::EventLoop;
-use wakeful::net::UdpSocket;
+use wakeful::net::{UdpSocket, UnixStream};
 
 #[macro_use]
 #[path = "contract/backend.rs"]
@@ -23,15 +23,22 @@ on_every_backend! {
     a_wake_from_another_thread_allocates_nothing_there_nor_on_the_loop,
     a_wake_within_the_loop_allocates_nothing,
     two_tasks_wait_for_one_socket_again_and_again_without_an_allocation,
+    an_idle_connection_takes_few_bytes,
 }
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The allocations of this thread so far.
 fn allocations() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// What this thread has asked for so far, in bytes.
+fn bytes() -> usize {
+    BYTES.get()
 }
 
 struct Counting;
@@ -45,6 +52,7 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        BYTES.set(BYTES.get() + layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -157,4 +165,30 @@ fn two_tasks_wait_for_one_socket_again_and_again_without_an_allocation<B: Backen
     }
     let shuffled = std::env::var_os("WAKEFUL_SHUFFLE").is_some();
     assert!(shuffled || allocations() == after_the_first);
+}
+
+/// A stream beside its own 40 bytes, an empty task, and a task with a stream that waits in a read.
+/// The loop's tables, which grow now and then, are not in it.
+fn an_idle_connection_takes_few_bytes<B: Backend>() {
+    let few = |what: &mut dyn FnMut() -> usize| (0..20).map(|_| what()).min().unwrap();
+    B::block_on(async {
+        let mut kept = Vec::with_capacity(100);
+        let streams = few(&mut || {
+            let before = bytes();
+            kept.push(UnixStream::pair().unwrap());
+            bytes() - before
+        });
+        let empty = few(&mut || {
+            let before = bytes();
+            wakeful::spawn(async {}).detach();
+            bytes() - before
+        });
+        let waits = few(&mut || {
+            let (mut stream, _) = kept.pop().unwrap();
+            let before = bytes();
+            wakeful::spawn(async move { stream.read(&mut [0; 32]).await }).detach();
+            bytes() - before
+        });
+        assert_eq!([size_of::<UnixStream>(), streams / 2, empty, waits], [40, 120, 120, 232]);
+    });
 }

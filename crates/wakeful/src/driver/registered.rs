@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 
-use super::joined::Joined;
 use super::listener_members::ListenerMembers;
 use super::membership::Membership;
 use super::mode::Mode;
@@ -21,7 +20,7 @@ use crate::priority::Priority;
 use crate::sys::one_loop::OfOneLoop;
 
 /// So many connections of a shared listener a busy loop takes before it asks the kernel again.
-const MOST_AT_ONCE: usize = 16;
+const MOST_AT_ONCE: u8 = 16;
 
 /// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that
 /// the kernel had already reported are dropped.
@@ -77,12 +76,12 @@ impl Registered<Arc<OwnedFd>> {
 
     /// This loop's place among those that wait for the listener, if it is shared.
     pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
-        self.registration.source.joined.get().map(Joined::membership)
+        self.registration.source.joined.get().map(|joined| joined.membership())
     }
 
     /// And all loops'.
     pub(crate) fn memberships(&self) -> Option<&Arc<ListenerMembers>> {
-        self.registration.source.joined.get().map(Joined::memberships)
+        self.registration.source.joined.get().map(|joined| joined.memberships())
     }
 }
 
@@ -269,7 +268,7 @@ impl<T: AsFd> Registered<T> {
             return;
         }
         let allowed = match source.to_take.get() {
-            0 => (ready / 4).clamp(1, MOST_AT_ONCE),
+            0 => u8::try_from(ready / 4).unwrap_or(u8::MAX).clamp(1, MOST_AT_ONCE),
             decided => decided,
         };
         source.to_take.set(allowed - 1);

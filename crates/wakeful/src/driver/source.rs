@@ -43,11 +43,11 @@ pub(crate) struct Source {
     pub(super) urgent: Cell<bool>,
     /// Of a listener that other processes may have too.
     pub(super) is_lent: Cell<bool>,
-    /// Of a listener that several loops watch.
-    pub(super) joined: OnceCell<Joined>,
+    /// Of a listener that several loops watch. In a box: most descriptors are none.
+    pub(super) joined: OnceCell<Box<Joined>>,
     /// How many more connections this loop takes before the kernel is asked again. Zero: not
     /// decided.
-    pub(super) to_take: Cell<usize>,
+    pub(super) to_take: Cell<u8>,
     readers: Waiters,
     writers: Waiters,
 }
@@ -149,7 +149,7 @@ impl Source {
     }
 
     pub(super) fn set_joined(&self, joined: Joined) {
-        let before = self.joined.set(joined);
+        let before = self.joined.set(Box::new(joined));
         debug_assert!(before.is_ok(), "a source is registered once");
     }
 
@@ -180,5 +180,16 @@ impl std::fmt::Debug for Source {
             .field("read_ready", &self.read_ready.get())
             .field("write_ready", &self.write_ready.get())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    /// Each connection has one.
+    #[test]
+    fn a_registered_descriptor_takes_104_bytes() {
+        assert_eq!(size_of::<Source>(), 104);
     }
 }
