@@ -1,8 +1,8 @@
 //! Reading and writing a file by operations on the pool, one at a time and in order.
 //!
 //! An operation that was given up goes on, and the next one waits for it. What it has read is kept
-//! for the next read. A write is handed over: it is told to have succeeded when it is queued, and
-//! the next write or flush says if it failed.
+//! for the next read, and its error for the next write or flush. A write is handed over: it is told
+//! to have succeeded when it is queued, and the next write or flush says if it failed.
 
 use std::fs::File;
 use std::future::{Future, poll_fn};
@@ -75,6 +75,13 @@ impl FileIo {
         }))
     }
 
+    /// This operation was given up, or handed over: whoever flushes is told of its error.
+    fn keep_error(&mut self, was: Was) {
+        if let Was::Done(Err(error)) | Was::Sought(_, Err(error)) = was {
+            self.failed = Untold::from(error);
+        }
+    }
+
     pub(crate) fn poll_read<B: ReadBuffer + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,
@@ -89,7 +96,7 @@ impl FileIo {
             match ready!(self.poll_running(cx))? {
                 Was::Read(Err(error)) => return Poll::Ready(Err(error)),
                 Was::Read(Ok(0)) => return Poll::Ready(Ok(0)),
-                _ => {}
+                was => self.keep_error(was),
             }
             let ahead = &self.ahead[self.start..];
             if !ahead.is_empty() {
@@ -133,10 +140,11 @@ impl FileIo {
         Poll::Ready(Ok(wanted))
     }
 
-    /// Waits until no operation runs. An error is that of a write.
+    /// Waits until no operation runs. An error is that of a write, or of what was given up.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.running.is_some() {
-            ready!(self.poll_running(cx))?;
+            let was = ready!(self.poll_running(cx))?;
+            self.keep_error(was);
         }
         Poll::Ready(self.failed.tell())
     }
@@ -154,8 +162,9 @@ impl FileIo {
         loop {
             match ready!(self.poll_running(cx))? {
                 Was::Sought(asked, sought) if asked == to => return Poll::Ready(sought),
-                _ => self.failed.tell()?,
+                was => self.keep_error(was),
             }
+            self.failed.tell()?;
             self.begin(Operation::Seek(to));
         }
     }
@@ -176,9 +185,12 @@ impl FileIo {
     /// Waits for what is in flight. 0: it was no seek.
     #[cfg(feature = "tokio-io")]
     pub(crate) fn poll_sought(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        let was = ready!(self.poll_running(cx))?;
+        match ready!(self.poll_running(cx))? {
+            Was::Sought(_, sought) => return Poll::Ready(sought),
+            was => self.keep_error(was),
+        }
         self.failed.tell()?;
-        Poll::Ready(if let Was::Sought(_, sought) = was { sought } else { Ok(0) })
+        Poll::Ready(Ok(0))
     }
 
     /// Does an operation after all others.

@@ -89,8 +89,8 @@ fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The error of a write, if there is one, until somebody is told. If nobody ever is, the log has
-/// it.
+/// The error of a write, or of what was given up, until somebody is told. If nobody ever is, the log
+/// has it.
 #[derive(Debug, Default)]
 pub(super) struct Untold(Option<io::Error>);
 
@@ -100,12 +100,18 @@ impl Untold {
     }
 }
 
+impl From<io::Error> for Untold {
+    fn from(error: io::Error) -> Self {
+        Self(Some(error))
+    }
+}
+
 impl Drop for Untold {
     fn drop(&mut self) {
         let Some(error) = &self.0 else { return };
         static LIMIT: OncePerSecond = OncePerSecond::new();
         if let Some(count) = LIMIT.pass() {
-            panics::log!(error, %error, count, "a write to a file failed, and the file was dropped without a flush");
+            panics::log!(error, %error, count, "a write to a file, or its sync, failed, and nobody has flushed it");
         }
     }
 }

@@ -23,6 +23,7 @@ on_every_backend! {
     a_write_that_is_handed_over_is_told_by_a_flush,
     a_file_that_is_dropped_in_a_write_is_written,
     a_read_of_a_file_that_is_given_up_is_kept_for_the_next,
+    an_operation_that_is_given_up_and_fails_is_told_by_the_next,
     what_was_read_ahead_moves_no_other_operation,
     a_file_goes_to_the_standard_library_and_comes_back,
     large_transfers_are_cut_and_complete,
@@ -210,6 +211,33 @@ fn a_read_of_a_file_that_is_given_up_is_kept_for_the_next<B: Backend>() {
         assert_eq!(soon(File::read(&mut file, &mut buf)).await.unwrap(), 2);
         drop(writes);
         assert_eq!(soon(File::read(&mut file, &mut buf)).await.unwrap(), 0);
+    });
+}
+
+/// Begins `operation`, which fails, and gives it up. `false`: it has failed at once.
+fn is_given_up<T: std::fmt::Debug>(operation: impl Future<Output = io::Result<T>>) -> bool {
+    match pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => true,
+        Poll::Ready(failed) => {
+            failed.unwrap_err();
+            false
+        }
+    }
+}
+
+fn an_operation_that_is_given_up_and_fails_is_told_by_the_next<B: Backend>() {
+    // A pipe has no disk, no length and no position.
+    let (_reads, writes) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    B::block_on(async {
+        let mut pipe = File::from_std(writes.into());
+        while !is_given_up(pipe.sync_all()) {}
+        File::flush(&mut pipe).await.unwrap_err();
+        while !is_given_up(pipe.set_len(1)) {}
+        File::write(&mut pipe, b"x").await.unwrap_err();
+        while !is_given_up(File::seek(&mut pipe, SeekFrom::Start(1))) {}
+        pipe.sync_data().await.unwrap_err();
+        File::write_all(&mut pipe, b"each is told once").await.unwrap();
+        File::flush(&mut pipe).await.unwrap();
     });
 }
 
