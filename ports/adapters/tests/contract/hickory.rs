@@ -204,7 +204,8 @@ fn a_socket_or_an_attempt_that_goes_elsewhere_is_an_error<B: Backend>() {
         let mut attempt = provider.connect_tcp(addr, None, None);
         let (done, is_done) = async_channel::bounded(1);
         thread::spawn(move || {
-            B::block_on(async {
+            // Both are dropped in it, while their loop is there to take them back.
+            B::block_on(async move {
                 let sent = soon(udp.send_to(b"x", addr)).await.unwrap_err();
                 let received = soon(udp.recv_from(&mut [0; 8])).await.unwrap_err();
                 let connected = soon(&mut attempt).await.err().unwrap();
