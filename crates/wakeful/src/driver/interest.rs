@@ -27,19 +27,19 @@ impl Interest {
     /// file of sysfs. The end of the stream is, too.
     pub const PRIORITY: Self = Self(PRIORITY);
 
-    /// Is a read waited for?
+    /// Returns whether a read is waited for.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.0 & READ != 0
     }
 
-    /// Is a write waited for?
+    /// Returns whether a write is waited for.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 & WRITE != 0
     }
 
-    /// Is something exceptional waited for?
+    /// Returns whether something exceptional is waited for.
     #[must_use]
     pub const fn is_priority(self) -> bool {
         self.0 & PRIORITY != 0
@@ -50,7 +50,7 @@ impl Interest {
         Self(of(read, READ) | of(write, WRITE) | of(priority, PRIORITY))
     }
 
-    /// Either of the two, also in a constant.
+    /// Returns the interest in either of the two, also in a constant.
     #[must_use]
     pub const fn add(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -91,37 +91,38 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Is nothing ready?
+    /// Returns whether nothing is ready.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Would a read return at once?
+    /// Returns whether a read would return at once.
     #[must_use]
     pub fn is_readable(self) -> bool {
         self.readable
     }
 
-    /// Would a write return at once?
+    /// Returns whether a write would return at once.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.writable
     }
 
-    /// Is there something exceptional? See [`Interest::PRIORITY`].
+    /// Returns whether there is something exceptional. See [`Interest::PRIORITY`].
     #[must_use]
     pub fn is_priority(self) -> bool {
         self.priority
     }
 
-    /// Has the peer ended its side, or is there an error? What it sent before can still be read.
+    /// Returns whether the peer has ended its side, or there is an error. What it sent before can
+    /// still be read.
     #[must_use]
     pub fn is_read_closed(self) -> bool {
         self.read_closed
     }
 
-    /// Does nobody take what is written? There is an error, or both sides have ended.
+    /// Returns whether nobody takes what is written: there is an error, or both sides have ended.
     #[must_use]
     pub fn is_write_closed(self) -> bool {
         self.write_closed

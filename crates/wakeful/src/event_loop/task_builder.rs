@@ -40,6 +40,9 @@ impl Builder {
 
     /// Spawns the task in a scope, as [`Spawner::spawn`] does.
     ///
+    /// After [`shutdown`](Scope::shutdown) has begun the task is cancelled before its first poll,
+    /// for good; so it is when the scope is gone.
+    ///
     /// # Panics
     /// When no loop runs on this thread.
     #[track_caller]
@@ -65,6 +68,9 @@ impl Builder {
 impl Scope {
     /// Spawns a task of the scope on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
     ///
+    /// After [`shutdown`](Self::shutdown) has begun the task is cancelled before its first poll,
+    /// for good.
+    ///
     /// # Panics
     /// When no loop runs on this thread.
     #[track_caller]
@@ -76,7 +82,8 @@ impl Scope {
 impl Spawner {
     /// Spawns a task of the scope on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
     ///
-    /// If the scope is gone, or is being shut down, the task is cancelled before its first poll.
+    /// If the scope is gone, or its [`shutdown`](Scope::shutdown) has begun, the task is cancelled
+    /// before its first poll.
     ///
     /// # Panics
     /// When no loop runs on this thread.

@@ -43,14 +43,22 @@ use super::operation::Operation;
 ///
 /// # Cancel safety
 /// An operation that is given up goes on, and the next one waits for it. What a read has read by
-/// then is there for the next read. `seek`, `write` and the others continue from where the *reader*
-/// is, as if nothing had been read ahead.
+/// then is there for the next read. If a read was given up, the position counts only bytes that a
+/// read has returned; `seek` and `write` start there.
+///
+/// Three operations run beside the others: [`metadata`](Self::metadata),
+/// [`set_permissions`](Self::set_permissions) and [`try_clone`]. Given up before a thread has begun
+/// them, they are not done.
 ///
 /// # Threads
-/// `Send` and `Sync`; it needs no loop. One file that several tasks use: [`try_clone`], or
-/// `std::os::unix::fs::FileExt` in `spawn_blocking`, which has no position.
+/// `Send` and `Sync`; it needs no loop. Where several tasks use one file, each task opens the file
+/// itself, or uses [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`, which take
+/// the position as an argument. Clones ([`try_clone`]) share one position: they are good only for
+/// appending.
 ///
 /// [`try_clone`]: Self::try_clone
+/// [`FileExt::read_at`]: std::os::unix::fs::FileExt::read_at
+/// [`FileExt::write_at`]: std::os::unix::fs::FileExt::write_at
 #[derive(Debug)]
 pub struct File {
     io: FileIo,
@@ -88,7 +96,8 @@ impl File {
     /// Waits for what is in flight, and gives the file back.
     ///
     /// # Errors
-    /// A write has failed; no descriptors left.
+    /// A write has failed; no thread can be started; the kernel's seek (after a read that was given
+    /// up); no descriptors left.
     pub async fn into_std(self) -> io::Result<fs::File> {
         self.io.into_file().await
     }
@@ -139,7 +148,7 @@ impl File {
     /// *Cancel-safe*.
     ///
     /// # Errors
-    /// A write has failed.
+    /// A write has failed; no thread could be started for it.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.io.poll_flush(cx)).await
     }
@@ -147,7 +156,7 @@ impl File {
     /// Moves to another position, and returns it.
     ///
     /// # Errors
-    /// The kernel's; a write has failed.
+    /// The kernel's; a write has failed; no thread can be started.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.flush().await?;
         poll_fn(|cx| self.io.poll_seek(cx, to)).await
@@ -156,7 +165,7 @@ impl File {
     /// Waits until the disk has the data and the metadata (`fsync`).
     ///
     /// # Errors
-    /// The kernel's; a write has failed.
+    /// The kernel's; a write has failed; no thread can be started.
     pub async fn sync_all(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncAll).await
     }
@@ -165,7 +174,7 @@ impl File {
     /// (`fdatasync`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`sync_all`](Self::sync_all).
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncData).await
     }
@@ -173,12 +182,12 @@ impl File {
     /// Cuts the file off behind `length`, or fills it with zeros up to there. The position stays.
     ///
     /// # Errors
-    /// The kernel's; a write has failed.
+    /// The kernel's; a write has failed; no thread can be started.
     pub async fn set_len(&mut self, length: u64) -> io::Result<()> {
         self.io.operate(Operation::SetLen(length)).await
     }
 
-    /// Asks what the kernel knows of the file. A write in flight may or may not be in it.
+    /// Returns the metadata of the file. A write in flight may or may not be in it.
     ///
     /// # Errors
     /// The kernel's; no thread can be started.

@@ -24,7 +24,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     run(move || fs::read_to_string(path)).await
 }
 
-/// Asks what the kernel knows of a file, and follows links. See [`std::fs::metadata`].
+/// Returns the metadata of a file, and follows links. See [`std::fs::metadata`].
 ///
 /// # Errors
 /// The kernel's; no thread can be started.
@@ -33,7 +33,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     run(move || fs::metadata(path)).await
 }
 
-/// Asks what the kernel knows of a file, or of a link itself. See [`std::fs::symlink_metadata`].
+/// Returns the metadata of a file, or of a link itself. See [`std::fs::symlink_metadata`].
 ///
 /// # Errors
 /// The kernel's; no thread can be started.

@@ -39,7 +39,7 @@ impl OpenOptions {
         self
     }
 
-    /// Each write goes to the end.
+    /// Makes each write go to the end.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.0.append(append);
         self

@@ -32,6 +32,27 @@ fn batch(mut rest: fs::ReadDir) -> (VecDeque<io::Result<fs::DirEntry>>, Option<f
 }
 
 /// The entries of a directory, in no order, without `.` and `..`.
+///
+/// ```
+/// use wakeful::fs;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let mut directories = Vec::new();
+///     let mut entries = fs::read_dir("/").await?;
+///     while let Some(entry) = entries.next_entry().await? {
+///         if entry.file_type().await?.is_dir() {
+///             directories.push(entry.path());
+///         }
+///     }
+///     assert!(!directories.is_empty());
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # Threads
+/// `Send` and `Sync`; it needs no loop.
 #[derive(Debug)]
 pub struct ReadDir {
     entries: VecDeque<io::Result<fs::DirEntry>>,
@@ -60,6 +81,9 @@ impl ReadDir {
 }
 
 /// An entry of a directory.
+///
+/// # Threads
+/// `Send` and `Sync`; it needs no loop.
 #[derive(Debug)]
 pub struct DirEntry(Arc<fs::DirEntry>);
 
@@ -76,13 +100,13 @@ impl DirEntry {
         self.0.file_name()
     }
 
-    /// Returns the number of the file.
+    /// Returns the inode number.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.0.ino()
     }
 
-    /// Asks what the kernel knows of the file, or of a link itself.
+    /// Returns the metadata of the file, or of a link itself.
     ///
     /// # Errors
     /// The kernel's; no thread can be started.

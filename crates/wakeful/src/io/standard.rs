@@ -20,6 +20,10 @@ use crate::fs::File;
 /// # }
 /// ```
 ///
+/// # Threads
+/// It needs no loop. Each call takes a descriptor, until what it returned is dropped. The writes of
+/// two handles are not ordered.
+///
 /// # Errors
 /// Standard output is closed; no descriptors left.
 pub fn stdout() -> io::Result<File> {

@@ -42,9 +42,11 @@ use crate::task::coop;
 /// * A regular file, `/dev/null`: each read is an operation on the [blocking
 ///   pool](crate::task::spawn_blocking), and ends soon. The position is shared with whoever has the
 ///   same open file, as it is for any program.
-/// * A terminal or a pipe that cannot be opened once more (no `/proc`, another user's after `su`):
-///   reads are on the pool as well, and one that waits for input keeps a thread of it, and a clock
-///   that a test has paused, until there is some.
+/// * A terminal or a pipe that cannot be opened once more (no `/proc`, another user's after `su`),
+///   and whatever the loop fails to watch (the user's limit of watches is reached): reads are on
+///   the pool as well. One that waits for input keeps a thread of it, and a clock that a test has
+///   paused, until there is some. If others made the pipe non-blocking, a read may give
+///   `WouldBlock`.
 ///
 /// Bytes that [`std::io::stdin`] has buffered are not seen here. Use one of them.
 ///

@@ -389,9 +389,9 @@ macro_rules! stream_methods {
                 self.io().shutdown(side)
             }
 
-            /// What is ready on a high socket is seen in the next turn, before anything else,
-            /// however many others are ready. This is about the socket alone: the task that waits
-            /// for it should be high too (see [`Priority`]).
+            /// Sets the priority: what is ready on a high socket is seen in the next turn, before
+            /// anything else, however many others are ready. This is about the socket alone: the
+            /// task that waits for it should be high too (see [`Priority`]).
             ///
             /// The first high socket of a loop takes one more descriptor.
             /// [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does not look at

@@ -42,12 +42,13 @@ macro_rules! listener_methods {
                 &self.socket
             }
 
-            /// What comes to a high listener is seen in the next turn, before anything else, and
-            /// the connections that it accepts from now on are high too. See
+            /// Sets the priority: what comes to a high listener is seen in the next turn, before
+            /// anything else, and the connections that it accepts from now on are high too. See
             /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
             ///
             /// # Errors
-            /// As there; and for a listener that several loops share.
+            /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority); and for a
+            /// listener that several loops share.
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.socket.set_priority(priority)
             }

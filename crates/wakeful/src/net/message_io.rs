@@ -75,7 +75,7 @@ macro_rules! message_methods {
             /// # Errors
             /// The kernel's: `EMSGSIZE` for one that is longer than the socket's buffer
             /// (`SO_SNDBUF`), `ECONNREFUSED` or `EPIPE` if the peer is gone (no SIGPIPE),
-            /// `ENOTCONN` without one.
+            /// `ENOTCONN` without one; the loop has ended.
             ///
             /// # Cancel safety
             /// A call that has not returned has sent nothing.
@@ -87,7 +87,7 @@ macro_rules! message_methods {
             /// tasks may wait at once.
             ///
             /// # Errors
-            /// The kernel's.
+            /// The kernel's; the loop has ended.
             ///
             /// # Cancel safety
             /// A call that has not returned has taken nothing.
@@ -100,7 +100,7 @@ macro_rules! message_methods {
             /// at once.
             ///
             /// # Errors
-            /// The kernel's.
+            /// The kernel's; the loop has ended.
             ///
             /// # Cancel safety
             /// It takes nothing.
@@ -139,7 +139,7 @@ macro_rules! message_methods {
             /// any number of those that `send`: only the one that asked last is woken.
             ///
             /// # Errors
-            /// As there.
+            /// As for [`send`](Self::send).
             pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
                 self.io.poll_alone(Direction::Write, cx, |fd| message_io::send(fd, buf))
             }
@@ -148,7 +148,7 @@ macro_rules! message_methods {
             /// any number of those that `recv`: only the one that asked last is woken.
             ///
             /// # Errors
-            /// As there.
+            /// As for [`recv`](Self::recv).
             pub fn poll_recv(
                 &self,
                 cx: &mut Context<'_>,
@@ -167,11 +167,11 @@ macro_rules! message_methods {
                 SockRef::from(self).shutdown(side)
             }
 
-            /// What is ready on a high socket is seen in the next turn, before anything else. See
-            /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
+            /// Sets the priority: what is ready on a high socket is seen in the next turn, before
+            /// anything else. See [`UnixStream::set_priority`](super::UnixStream::set_priority).
             ///
             /// # Errors
-            /// As there.
+            /// As for [`UnixStream::set_priority`](super::UnixStream::set_priority).
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.io.socket().set_priority(priority)
             }

@@ -20,10 +20,10 @@ macro_rules! ready_methods {
             }
 
             /// Makes a system call of your own on this socket, once, if the socket may be ready
-            /// for it; otherwise it is not made. `WouldBlock` from `operation` means that the
-            /// socket is not ready any more; with several interests, for none of them. It must use
-            /// this socket, and say `WouldBlock` for no other reason: the next wait would not end.
-            /// (A `recv` of urgent data says `EINVAL` when there is none.)
+            /// for it; otherwise it is not made. `WouldBlock` from `operation` marks the socket as
+            /// not ready for every interest that you named. `operation` must use this socket, and
+            /// say `WouldBlock` for no other reason: the next wait would not end. (A `recv` of
+            /// urgent data says `EINVAL` when there is none.)
             ///
             /// ```
             /// use rustix::net::RecvFlags;
@@ -150,7 +150,7 @@ macro_rules! try_read_methods {
             /// first 1,024 of them count.
             ///
             /// # Errors
-            /// As there.
+            /// As for [`try_read`](Self::try_read).
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.io().try_read_vectored(bufs)
             }
@@ -174,7 +174,7 @@ macro_rules! try_write_methods {
             /// first 1,024 of them count.
             ///
             /// # Errors
-            /// As there.
+            /// As for [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.io().try_write_vectored(slices)
             }

@@ -48,8 +48,8 @@ macro_rules! tcp_options {
             }
 
             /// Sets `SO_LINGER`: with `Some`, closing discards what is unsent after that time
-            /// (whole seconds; zero resets the connection at once). A loop's thread waits in close
-            /// for as long, if it is not zero.
+            /// (whole seconds, rounded down: less than one resets the connection at once). A loop's
+            /// thread waits in close for as long, if it is not zero.
             ///
             /// # Errors
             /// The kernel's.
@@ -65,9 +65,9 @@ macro_rules! tcp_options {
                 self.options().linger()
             }
 
-            /// Probes a silent peer after `idle`, then every `interval`, and gives it up after
-            /// `retries` probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds; `TCP_KEEPCNT`). It
-            /// is how a half-open connection is found.
+            /// Has the kernel probe a silent peer after `idle`, then every `interval`, and give it
+            /// up after `retries` probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds;
+            /// `TCP_KEEPCNT`). It is how a half-open connection is found.
             ///
             /// # Errors
             /// The kernel's: a number out of its range.

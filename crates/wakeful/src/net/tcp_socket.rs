@@ -150,7 +150,8 @@ impl TcpSocket {
         self.options().only_v6()
     }
 
-    /// Sends and receives by this network interface alone (`SO_BINDTODEVICE`), or by any.
+    /// Binds the socket to a network interface (`SO_BINDTODEVICE`); `None` undoes it. A bound
+    /// socket sends and receives by that interface alone.
     ///
     /// # Errors
     /// There is no such interface; another one was said before and this process has not

@@ -63,7 +63,7 @@ pub struct UdpSocket {
 ready_methods!(UdpSocket);
 
 impl UdpSocket {
-    /// A socket on the first of the addresses that can be bound.
+    /// Binds a socket to the first of the addresses that can be bound.
     ///
     /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its
     /// thread, for nobody.
@@ -120,7 +120,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
-    /// `ECONNREFUSED` for an earlier one that nobody took.
+    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
@@ -143,7 +143,7 @@ impl UdpSocket {
     /// Receives a datagram from the connected peer. What does not fit `buf` is lost.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.receive(buf, RecvFlags::empty()).await.map(|(length, _)| length)
     }
@@ -151,7 +151,7 @@ impl UdpSocket {
     /// Receives a datagram, and says who sent it. What does not fit `buf` is lost.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive(buf, RecvFlags::empty()).await?;
         Ok((length, from?))
@@ -170,7 +170,8 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. The kernel's.
+    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. The kernel's; the loop
+    /// has ended.
     pub async fn recv_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         self.receive_into(buf).await.map(|(length, _)| length)
     }
@@ -178,7 +179,7 @@ impl UdpSocket {
     /// As [`recv_buf`](Self::recv_buf), and says who sent it.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`recv_buf`](Self::recv_buf).
     pub async fn recv_buf_from(&self, buf: &mut Vec<u8>) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive_into(buf).await?;
         Ok((length, from?))
@@ -187,7 +188,7 @@ impl UdpSocket {
     /// Receives a datagram without taking it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive(buf, RecvFlags::PEEK).await?;
         Ok((length, from?))
@@ -196,7 +197,7 @@ impl UdpSocket {
     /// Receives a datagram from the connected peer without taking it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.receive(buf, RecvFlags::PEEK).await.map(|(length, _)| length)
     }
@@ -204,7 +205,7 @@ impl UdpSocket {
     /// Waits for a datagram, and says who sent it. The datagram stays.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
         self.receive(&mut [], RecvFlags::PEEK).await?.1
     }
@@ -224,16 +225,16 @@ impl UdpSocket {
         &self.socket
     }
 
-    /// What is ready on a high socket is seen in the next turn, before anything else. See
-    /// [`TcpStream::set_priority`](super::TcpStream::set_priority).
+    /// Sets the priority: what is ready on a high socket is seen in the next turn, before anything
+    /// else. See [`TcpStream::set_priority`](super::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`TcpStream::set_priority`](super::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     ///
     /// # Errors
     /// The kernel's.
@@ -242,7 +243,7 @@ impl UdpSocket {
         addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
     }
 
-    /// The connected peer's address.
+    /// Returns the connected peer's address.
     ///
     /// # Errors
     /// `ENOTCONN`: there is none. The kernel's.

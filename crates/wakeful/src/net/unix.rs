@@ -23,6 +23,24 @@ use crate::sys::unix_message::unnamed;
 
 /// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
 ///
+/// ```
+/// use wakeful::net::{UnixListener, UnixStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let listener = UnixListener::autobind()?;
+///     let mut client = UnixStream::connect_addr(&listener.local_addr()?).await?;
+///     let (mut server, from) = listener.accept().await?;
+///     assert!(from.is_unnamed());
+///     client.write_all(b"hello").await?;
+///     let mut buf = [0; 16];
+///     let read = server.read(&mut buf).await?;
+///     assert_eq!(&buf[..read], b"hello");
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixListener {
@@ -35,8 +53,8 @@ impl UnixListener {
     /// Makes the socket file `path` and listens on it.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
-    /// descriptors left.
+    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
+    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_fd(listen(&SocketAddrUnix::new(path.as_ref())?)?)
     }
@@ -96,7 +114,7 @@ impl UnixListener {
     /// number of those that `accept`: only the one that asked last is woken.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         let (fd, peer) = ready!(accept::poll_next_alone(&self.socket, cx))?;
         Poll::Ready(self.accepted(fd, peer))
@@ -116,7 +134,7 @@ impl UnixListener {
         Ok((stream, named.unwrap_or_else(unnamed)))
     }
 
-    /// The address that it listens on: a path or an abstract name.
+    /// Returns the address that it listens on: a path or an abstract name.
     ///
     /// # Errors
     /// The kernel's.
@@ -163,6 +181,23 @@ pub(super) fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
 /// Descriptors that a peer attaches to its bytes are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) receives them.
 ///
+/// ```
+/// use wakeful::net::UnixStream;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let (mut one, mut other) = UnixStream::pair()?;
+///     one.write_all(b"hello").await?;
+///     one.shutdown().await?;
+///     let mut buf = [0; 16];
+///     let read = other.read(&mut buf).await?;
+///     assert_eq!(&buf[..read], b"hello");
+///     assert_eq!(other.read(&mut buf).await?, 0, "the end");
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixStream {
@@ -180,7 +215,8 @@ impl UnixStream {
     /// *Cancel-safe*: dropped, it closes the attempt.
     ///
     /// # Errors
-    /// The kernel's; no loop runs here; no descriptors left.
+    /// The kernel's; the path is too long for an address (`ENAMETOOLONG`); no loop runs here; no
+    /// descriptors left.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
     }
@@ -198,7 +234,7 @@ impl UnixStream {
         Ok(Self { io: StreamIo::new(fd, ReadCall::Message)? })
     }
 
-    /// Two streams that are connected to each other.
+    /// Makes two streams that are connected to each other.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -232,7 +268,7 @@ impl UnixStream {
         self.io.into_fd().into()
     }
 
-    /// This end's address; clients usually have none.
+    /// Returns this end's address; clients usually have none.
     ///
     /// # Errors
     /// The kernel's.
@@ -240,7 +276,7 @@ impl UnixStream {
         unix_addr(self.io.options().local_addr())
     }
 
-    /// The other end's address; clients usually have none.
+    /// Returns the peer's address; clients usually have none.
     ///
     /// # Errors
     /// The kernel's.

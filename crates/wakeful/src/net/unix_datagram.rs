@@ -28,7 +28,8 @@ use crate::sys::unix_message::{self, Leave};
 use crate::task::{consume_budget, coop};
 use crate::time::{sleep, timeout};
 
-/// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost: a sender waits
+/// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost on the way
+/// (what does not fit `buf`, and what a receiver has not taken when it closes, is): a sender waits
 /// until the receiver's queue has room. Several tasks may wait on it at once, each way.
 ///
 /// It is bound to a path or to an abstract name, or has none ([`unbound`](Self::unbound),
@@ -75,8 +76,8 @@ impl UnixDatagram {
     /// Makes the socket file `path` and receives there.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
-    /// descriptors left.
+    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
+    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bound(&SocketAddrUnix::new(path.as_ref())?)
     }
@@ -145,7 +146,8 @@ impl UnixDatagram {
     /// Fixes the peer, which [`send`](Self::send) sends to; only its datagrams are received.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there.
+    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there; the
+    /// path is too long for an address (`ENAMETOOLONG`).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         Ok(rustix::net::connect(self, &SocketAddrUnix::new(path.as_ref())?)?)
     }
@@ -163,8 +165,9 @@ impl UnixDatagram {
     /// socket that this one is not connected to.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there, and
-    /// as for [`send`](Self::send).
+    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there; the
+    /// path is too long for an address (`ENAMETOOLONG`); the loop has ended; as for
+    /// [`send`](Self::send).
     ///
     /// # Cancel safety
     /// A call that has not returned has sent nothing.
@@ -179,7 +182,7 @@ impl UnixDatagram {
     /// `InvalidInput`: the address is unnamed. As there.
     ///
     /// # Cancel safety
-    /// As there.
+    /// As for [`send_to`](Self::send_to).
     pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.send_addressed(buf, &[], &kernel_addr(addr)?).await
     }
@@ -188,10 +191,10 @@ impl UnixDatagram {
     /// [`send_with_fds`](Self::send_with_fds).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`send_to_addr`](Self::send_to_addr) and [`send_with_fds`](Self::send_with_fds).
     ///
     /// # Cancel safety
-    /// As there.
+    /// As for [`send_to`](Self::send_to).
     pub async fn send_to_with_fds(
         &self,
         buf: &[u8],
@@ -270,7 +273,7 @@ impl UnixDatagram {
     /// is lost. Several tasks may wait at once.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     ///
     /// # Cancel safety
     /// A call that has not returned has taken nothing.
@@ -281,7 +284,7 @@ impl UnixDatagram {
     /// As [`recv_from`](Self::recv_from), without taking the datagram.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; the loop has ended.
     ///
     /// # Cancel safety
     /// It takes nothing.
@@ -293,10 +296,10 @@ impl UnixDatagram {
     /// [`recv_with_fds`](Self::recv_with_fds).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`recv_from`](Self::recv_from) and [`recv_with_fds`](Self::recv_with_fds).
     ///
     /// # Cancel safety
-    /// As there.
+    /// As for [`recv_with_fds`](Self::recv_with_fds).
     pub async fn recv_from_with_fds(
         &self,
         buf: &mut [u8],
@@ -330,7 +333,7 @@ impl UnixDatagram {
     /// any number of those that `recv_from`: only the one that asked last is woken.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,

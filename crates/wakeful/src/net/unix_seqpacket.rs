@@ -67,8 +67,8 @@ impl UnixSeqpacket {
     /// after 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
     ///
     /// # Errors
-    /// The kernel's: `EPROTOTYPE` for a socket of another kind; no loop runs here; no descriptors
-    /// left.
+    /// The kernel's: `EPROTOTYPE` for a socket of another kind; the path is too long for an address
+    /// (`ENAMETOOLONG`); no loop runs here; no descriptors left.
     ///
     /// # Cancel safety
     /// Dropped, it closes the attempt.
@@ -82,7 +82,7 @@ impl UnixSeqpacket {
     /// `InvalidInput`: the address is unnamed. As for `connect`.
     ///
     /// # Cancel safety
-    /// As there.
+    /// As for [`connect`](Self::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::connect_to(&kernel_addr(addr)?).await
     }
@@ -151,8 +151,8 @@ impl UnixSeqpacketListener {
     /// Makes the socket file `path` and listens on it.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; no loop runs here; no
-    /// descriptors left.
+    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
+    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::listen(&SocketAddrUnix::new(path.as_ref())?)
     }
@@ -210,7 +210,7 @@ impl UnixSeqpacketListener {
     /// number of those that `accept`: only the one that asked last is woken.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`accept`](Self::accept).
     pub fn poll_accept(
         &self,
         cx: &mut Context<'_>,
@@ -227,12 +227,12 @@ impl UnixSeqpacketListener {
         Ok((packets, peer))
     }
 
-    /// What comes to a high listener is seen in the next turn, before anything else, and the
-    /// connections that it accepts from now on are high too. See
+    /// Sets the priority: what comes to a high listener is seen in the next turn, before anything
+    /// else, and the connections that it accepts from now on are high too. See
     /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`UnixStream::set_priority`](super::UnixStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.io.socket().set_priority(priority)
     }

@@ -11,6 +11,26 @@ use super::{ChildStderr, ChildStdin, ChildStdout};
 
 /// A child process. See the [module](super) for what becomes of it when this is dropped.
 ///
+/// ```
+/// use std::process::Stdio;
+/// use wakeful::process::Command;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let mut child = Command::new("sh")
+///         .args(["-c", "echo ready; exit 3"])
+///         .stdout(Stdio::piped())
+///         .spawn()?;
+///     let mut text = Vec::new();
+///     let stdout = child.stdout.as_mut().expect("it is a pipe");
+///     stdout.read_to_end(&mut text).await?;
+///     assert_eq!(text, b"ready\n");
+///     assert_eq!(child.wait().await?.code(), Some(3));
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 ///
 /// *Forks*: a forked child of this process neither kills nor reaps it.
@@ -48,7 +68,8 @@ impl Child {
     /// child. Not so `stdout` and `stderr`: a child that writes more than a pipe holds (64 KiB)
     /// waits until somebody reads. Read them, or call [`wait_with_output`](Self::wait_with_output).
     ///
-    /// *Cancel-safe*: the child goes on, and may be waited for again.
+    /// *Cancel-safe*: the child goes on, and may be waited for again. Its `stdin` is closed from
+    /// the first poll on.
     ///
     /// # Errors
     /// The status is lost, because SIGCHLD is ignored or other code has waited for the child; the
@@ -83,7 +104,7 @@ impl Child {
     /// # }
     /// ```
     ///
-    /// *Cancel-safe*: the signal is sent by the first poll.
+    /// *Cancel-safe*: the first poll sends the signal, and closes `stdin`.
     ///
     /// # Errors
     /// As for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
@@ -92,7 +113,8 @@ impl Child {
         self.wait().await.map(drop)
     }
 
-    /// Kills the child (SIGKILL), and does not wait for its end. One that has ended is no error.
+    /// Kills the child (SIGKILL), and does not wait for its end. A child that has ended is no
+    /// error.
     ///
     /// # Errors
     /// The kernel's: the child runs as another user.
@@ -100,10 +122,12 @@ impl Child {
         self.running.signal(Signal::KILL)
     }
 
-    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). One that has ended is no error.
+    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). A child that has ended is no
+    /// error.
     ///
     /// # Errors
-    /// `InvalidInput`: a number that has no name; the kernel's: the child runs as another user.
+    /// `InvalidInput`: the number is no signal, or a real-time one. The kernel's: the child runs as
+    /// another user.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
             let text = format!("signal {signal} is none that can be sent");

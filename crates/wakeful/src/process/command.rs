@@ -153,7 +153,8 @@ impl Command {
     }
 
     /// Returns the command of the standard library, for all that this type has no method for, such
-    /// as `pre_exec`. Standard streams that are set there count as not chosen.
+    /// as `pre_exec`. Standard streams that are set there count as not chosen:
+    /// [`output`](Self::output) replaces them, and leaves them inherited.
     pub fn as_std_mut(&mut self) -> &mut StdCommand {
         &mut self.command
     }
@@ -161,8 +162,11 @@ impl Command {
     /// Starts the child. Its pipes and its end belong to this thread's loop.
     ///
     /// The call returns when the child has begun to run its program, and takes as long as that
-    /// (`vfork` and `execve`, about a millisecond). It is made on this thread, because a child may
-    /// ask to die with the thread that has started it (`PR_SET_PDEATHSIG`).
+    /// (`vfork` and `execve`, about a millisecond). With `uid`, `gid` or `pre_exec` it is a plain
+    /// fork(2), which takes longer the more memory this process has mapped; so it is where a
+    /// program without a slash in its name is looked for in a `PATH` that was changed here. The
+    /// call is made on this thread, because a child may ask to die with the thread that has started
+    /// it (`PR_SET_PDEATHSIG`).
     ///
     /// # Errors
     /// The standard library's (no such program, no permission, a limit of processes); no loop runs
@@ -218,7 +222,7 @@ impl Command {
             self.command.stderr(Stdio::piped());
         }
         let child = self.spawn();
-        // As they were: inherited.
+        // The default, also where `as_std_mut` had set another: inherited.
         if !stdin {
             self.command.stdin(Stdio::inherit());
         }
@@ -233,7 +237,7 @@ impl Command {
 }
 
 impl From<StdCommand> for Command {
-    /// Its standard streams count as not chosen.
+    /// Its standard streams count as not chosen: see [`as_std_mut`](Command::as_std_mut).
     fn from(command: StdCommand) -> Self {
         Self { command, kill_on_drop: false, chosen: [false; 3] }
     }

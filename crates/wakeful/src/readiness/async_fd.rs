@@ -71,7 +71,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// file, and for as long as it is open.
     ///
     /// # Errors
-    /// As for `new`; the kernel's. The mode is as it was then.
+    /// As for `new`; the kernel's. On an error the mode is unchanged.
     pub fn nonblocking(io: T) -> io::Result<Self> {
         let watched = Self::new(io)?;
         let flags = rustix::fs::fcntl_getfl(&watched)?;
@@ -176,11 +176,11 @@ impl<T: AsFd> AsyncFd<T> {
         Poll::Ready(Ok(ReadyGuard::new(&self.socket, seen)))
     }
 
-    /// What is ready on a high descriptor is seen in the next turn, before anything else. See
-    /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// Sets the priority: what is ready on a high descriptor is seen in the next turn, before
+    /// anything else. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }

@@ -12,6 +12,32 @@ use crate::driver::seen::Seen;
 ///
 /// It may be held for as long as one likes, across an `await` too: an event that comes meanwhile
 /// is not lost by [`clear_ready`](Self::clear_ready).
+///
+/// ```
+/// # use std::io::Write;
+/// # use std::os::unix::net::UnixStream;
+/// # fn main() -> std::io::Result<()> {
+/// use rustix::io::{Errno, read};
+/// use wakeful::readiness::AsyncFd;
+///
+/// wakeful::block_on(async {
+///     let (here, mut there) = UnixStream::pair()?;
+///     let here = AsyncFd::nonblocking(here)?;
+///     there.write_all(b"hello")?;
+///
+///     let mut buf = [0; 16];
+///     let mut guard = here.readable().await?;
+///     assert!(guard.ready().is_readable());
+///     assert_eq!(read(guard.get_ref(), &mut buf), Ok(5));
+///     assert_eq!(read(guard.get_ref(), &mut buf), Err(Errno::AGAIN));
+///     guard.clear_ready(); // The next wait ends when more comes.
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[must_use = "it says that the descriptor was ready; try something with it"]
 pub struct ReadyGuard<'a, T: AsFd> {
     socket: &'a Registered<T>,

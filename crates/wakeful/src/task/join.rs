@@ -85,7 +85,7 @@ impl<T> JoinHandle<T> {
         unsafe { abort(self.header) };
     }
 
-    /// Has the task finished, by its output, a panic or an abort?
+    /// Returns whether the task has finished, by its output, a panic or an abort.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.header().state.is_complete()

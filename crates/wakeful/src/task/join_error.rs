@@ -35,20 +35,20 @@ impl JoinError {
         Self(Reason::Panicked(Mutex::new(payload)))
     }
 
-    /// Was the task aborted, did its loop end before it, or could no thread be started for it?
-    /// `false` if the future panicked while it was dropped.
+    /// Returns whether the task was aborted, its loop ended before it, or no thread could be
+    /// started for it. `false` if the future panicked while it was dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Reason::Cancelled | Reason::Refused(_))
     }
 
-    /// Did the task panic, while it ran or while its future was dropped?
+    /// Returns whether the task panicked, while it ran or while its future was dropped.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Reason::Panicked(_))
     }
 
-    /// The panic's payload, for [`std::panic::resume_unwind`].
+    /// Returns the panic's payload, for [`std::panic::resume_unwind`].
     ///
     /// # Errors
     /// The error itself, if the task did not panic.

@@ -186,6 +186,9 @@ impl<T> JoinSet<T> {
 
     /// As [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
     ///
+    /// # Errors
+    /// As for [`join_next`](Self::join_next).
+    ///
     /// # Cancel safety
     /// As for [`join_next`](Self::join_next).
     pub async fn join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
@@ -194,11 +197,17 @@ impl<T> JoinSet<T> {
 
     /// As [`join_next`](Self::join_next), for futures that are written by hand. The task that
     /// polled last is woken when a task of the set has finished.
+    ///
+    /// # Errors
+    /// As for [`join_next`](Self::join_next).
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.poll_join_next_with_id(cx).map(|next| next.map(|(_, outcome)| outcome))
     }
 
     /// As [`poll_join_next`](Self::poll_join_next), with the task's [`Id`].
+    ///
+    /// # Errors
+    /// As for [`join_next`](Self::join_next).
     pub fn poll_join_next_with_id(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,6 +237,9 @@ impl<T> JoinSet<T> {
     }
 
     /// As [`try_join_next`](Self::try_join_next), with the task's [`Id`].
+    ///
+    /// # Errors
+    /// As for [`join_next`](Self::join_next).
     pub fn try_join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
         self.take_next()
     }
@@ -275,8 +287,8 @@ impl<T> JoinSet<T> {
     /// and panics are dropped.
     ///
     /// # Cancel safety
-    /// If dropped, the tasks are aborted all the same; those that it has not waited for are in the
-    /// set.
+    /// Dropped after its first poll, it has aborted the tasks all the same; those that it has not
+    /// waited for are in the set. Dropped before, it does nothing.
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while let Some(outcome) = self.join_next().await {

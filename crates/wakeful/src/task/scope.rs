@@ -186,7 +186,8 @@ impl Scope {
     /// scope takes no more tasks: what is spawned in it is cancelled before its first poll.
     ///
     /// # Cancel safety
-    /// If dropped, the tasks are cancelled all the same, and the scope stays closed.
+    /// Dropped after its first poll, it has cancelled the tasks all the same, and the scope stays
+    /// closed. Dropped before, it does nothing.
     ///
     /// # Examples
     /// ```

@@ -72,7 +72,8 @@ impl Receiver {
     }
 
     /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, for everybody who shares this open
-    /// file.
+    /// file. Of a FIFO to which no writer has come yet, a read may return 0: the kernel calls that
+    /// the end, too.
     ///
     /// # Errors
     /// It is no pipe; no loop runs here; the kernel's.
@@ -134,11 +135,12 @@ impl Receiver {
         Wait::new(self.io.pipe()?, Interest::READABLE).await.map(drop)
     }
 
-    /// Reads what is there into `buf`, and does not wait. 0: all writers have left, or, of a FIFO,
-    /// none has come yet (or `buf` is empty).
+    /// Reads what is there into `buf`, and does not wait. 0: all writers have left (or `buf` is
+    /// empty). A FIFO that was taken by [`from_owned_fd`](Self::from_owned_fd) may say 0 also
+    /// before a writer has come.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing is there. The kernel's.
+    /// `WouldBlock`: nothing is there, or no writer has come yet. The kernel's.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_read(buf)
     }
@@ -147,7 +149,7 @@ impl Receiver {
     /// of them count.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`try_read`](Self::try_read).
     pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.io.try_read_vectored(bufs)
     }

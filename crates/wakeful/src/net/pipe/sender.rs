@@ -15,6 +15,22 @@ use crate::readiness::Wait;
 /// A write to a pipe that nobody reads is an error (`BrokenPipe`). The kernel also raises SIGPIPE,
 /// which a Rust program ignores unless it says otherwise.
 ///
+/// ```
+/// use wakeful::net::pipe;
+///
+/// # fn main() -> std::io::Result<()> {
+/// wakeful::block_on(async {
+///     let (mut sender, mut receiver) = pipe::pipe()?;
+///     sender.write_all(b"hello").await?;
+///     sender.shutdown().await?; // The reader sees the end.
+///     let mut bytes = Vec::new();
+///     receiver.read_to_end(&mut bytes).await?;
+///     assert_eq!(bytes, b"hello");
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Sender {
@@ -81,7 +97,7 @@ impl Sender {
     /// *Cancel-safe*, as [`write`](Self::write).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`write`](Self::write).
     pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_write_vectored(cx, slices)).await
     }
@@ -134,7 +150,7 @@ impl Sender {
     /// 1,024 of them count.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.io.try_write_vectored(slices)
     }

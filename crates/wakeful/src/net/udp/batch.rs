@@ -181,13 +181,13 @@ impl BatchUdpSocket {
         self.state.gro_segments()
     }
 
-    /// May datagrams be sent in fragments, because the system cannot forbid it?
+    /// Returns whether datagrams may be sent in fragments, because the system cannot forbid it.
     #[must_use]
     pub fn may_fragment(&self) -> bool {
         self.state.may_fragment()
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     ///
     /// # Errors
     /// The kernel's.
@@ -195,7 +195,7 @@ impl BatchUdpSocket {
         self.socket.local_addr()
     }
 
-    /// The connected peer's address.
+    /// Returns the connected peer's address.
     ///
     /// # Errors
     /// `ENOTCONN`: there is none. The kernel's.
@@ -203,11 +203,11 @@ impl BatchUdpSocket {
         self.socket.peer_addr()
     }
 
-    /// What is ready on a high socket is seen in the next turn, before anything else. See
-    /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// Sets the priority: what is ready on a high socket is seen in the next turn, before anything
+    /// else. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }
