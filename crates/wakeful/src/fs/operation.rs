@@ -89,8 +89,8 @@ fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The error of a write, or of what was given up, until somebody is told. If nobody ever is, the log
-/// has it.
+/// The error of a write, or of what was given up, until somebody is told. If nobody ever is, it is
+/// in the log.
 #[derive(Debug, Default)]
 pub(super) struct Untold(Option<io::Error>);
 
