@@ -17,6 +17,7 @@ where
 }
 
 /// See [`run`].
+#[derive(Debug)]
 pub(super) struct OnPool<T>(BlockingHandle<io::Result<T>>);
 
 impl<T> Future for OnPool<T> {

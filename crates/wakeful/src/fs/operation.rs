@@ -1,9 +1,10 @@
 //! What a thread of the pool does with an open file, and what came of it.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::sys::once_per_second::OncePerSecond;
@@ -56,7 +57,7 @@ impl Operation {
         let outcome = match self {
             Self::Read(most) => Outcome::Read(read(file, most)),
             Self::Write(bytes) => {
-                let written = go_on().and_then(|()| file.write_all(&bytes));
+                let written = go_on().and_then(|()| write_all(file, &bytes));
                 Outcome::Written(Untold(written.err()))
             }
             Self::Seek(to) => Outcome::Sought(to, go_on().and_then(|()| file.seek(to))),
@@ -85,8 +86,34 @@ fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // There may be no memory: that ends this read, and not the process.
     bytes.try_reserve_exact(most).map_err(|_| Errno::NOMEM)?;
-    retry_on_intr(|| rustix::io::read(file, spare_capacity(&mut bytes)))?;
+    patiently(file, PollFlags::IN, || rustix::io::read(file, spare_capacity(&mut bytes)))?;
     Ok(bytes)
+}
+
+fn write_all(file: &File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match patiently(file, PollFlags::OUT, || rustix::io::write(file, bytes))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => bytes = &bytes[written..],
+        }
+    }
+    Ok(())
+}
+
+/// Whoever has the same open file may have set `O_NONBLOCK`, as other programs do to a terminal.
+/// This thread waits all the same.
+fn patiently<R>(
+    file: &File,
+    ready: PollFlags,
+    mut call: impl FnMut() -> rustix::io::Result<R>,
+) -> rustix::io::Result<R> {
+    loop {
+        match retry_on_intr(&mut call) {
+            Err(Errno::AGAIN) => {}
+            done => return done,
+        }
+        retry_on_intr(|| poll(&mut [PollFd::new(file, ready)], None))?;
+    }
 }
 
 /// The error of a write, or of what was given up, until somebody is told. If nobody ever is, it is

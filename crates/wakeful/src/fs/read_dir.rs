@@ -8,7 +8,7 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::on_pool::run;
+use super::on_pool::{OnPool, run};
 
 /// So many entries are read by one operation on the pool.
 const BATCH: usize = 64;
@@ -20,15 +20,21 @@ const BATCH: usize = 64;
 /// The kernel's; no thread can be started.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref().to_owned();
-    let (entries, rest) = run(move || Ok(batch(fs::read_dir(path)?))).await?;
-    Ok(ReadDir { entries, rest })
+    let Batch { entries, rest } = run(move || Ok(batch(fs::read_dir(path)?))).await?;
+    Ok(ReadDir { entries, rest, reading: None })
 }
 
 /// The next entries, and what has the others.
-fn batch(mut rest: fs::ReadDir) -> (VecDeque<io::Result<fs::DirEntry>>, Option<fs::ReadDir>) {
+#[derive(Debug)]
+struct Batch {
+    entries: VecDeque<io::Result<fs::DirEntry>>,
+    rest: Option<fs::ReadDir>,
+}
+
+fn batch(mut rest: fs::ReadDir) -> Batch {
     let entries: VecDeque<_> = rest.by_ref().take(BATCH).collect();
     let is_over = entries.len() < BATCH;
-    (entries, (!is_over).then_some(rest))
+    Batch { entries, rest: (!is_over).then_some(rest) }
 }
 
 /// The entries of a directory, in no order, without `.` and `..`.
@@ -57,13 +63,13 @@ fn batch(mut rest: fs::ReadDir) -> (VecDeque<io::Result<fs::DirEntry>>, Option<f
 pub struct ReadDir {
     entries: VecDeque<io::Result<fs::DirEntry>>,
     rest: Option<fs::ReadDir>,
+    reading: Option<OnPool<Batch>>,
 }
 
 impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
-    /// *Not cancel-safe*: given up, it loses the entries that are being read. The next call then
-    /// says that this was the end.
+    /// *Cancel-safe*: given up, it reads on, and the next call has the entries.
     ///
     /// # Errors
     /// The kernel's; no thread can be started.
@@ -71,7 +77,12 @@ impl ReadDir {
         if self.entries.is_empty()
             && let Some(rest) = self.rest.take()
         {
-            (self.entries, self.rest) = run(move || Ok(batch(rest))).await?;
+            self.reading = Some(run(move || Ok(batch(rest))));
+        }
+        if let Some(reading) = &mut self.reading {
+            let read = reading.await;
+            self.reading = None;
+            Batch { entries: self.entries, rest: self.rest } = read?;
         }
         match self.entries.pop_front() {
             Some(entry) => Ok(Some(DirEntry(Arc::new(entry?)))),

@@ -8,9 +8,9 @@ use crate::fs::File;
 /// Opens standard output. No flag of it is changed.
 ///
 /// Writes are operations on the [blocking pool](crate::task::spawn_blocking), so a reader that does
-/// not read keeps a thread of it, and not the loop. [`File::write_all`] returns when the kernel has
-/// the bytes. What `print!` has buffered is not ordered with this. For logs see
-/// [`wakeful::log`](crate::log).
+/// not read keeps a thread of it, and not the loop. So it is also where somebody who has the same
+/// open file has set `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the bytes. What
+/// `print!` has buffered is not ordered with this. For logs see [`wakeful::log`](crate::log).
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

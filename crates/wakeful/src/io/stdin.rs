@@ -6,18 +6,17 @@
 //! cannot be opened so, and needs it not: `recv` takes the flag for one call.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
-use rustix::net::RecvFlags;
+use rustix::fs::{CWD, Dev, FileType, Mode, OFlags, makedev, openat};
 
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::fs::FileIo;
 use crate::readiness::driver;
-use crate::sys::uninit::{self, ReadBuffer, ReadCall, fill};
+use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
 /// Opens standard input for this thread's loop. No flag of it is changed.
@@ -39,7 +38,7 @@ use crate::task::coop;
 ///
 /// # What it is
 /// * A terminal, a pipe, a FIFO or a socket: the loop waits for it, and no thread does.
-/// * A regular file, `/dev/null`: each read is an operation on the [blocking
+/// * A regular file, a device such as `/dev/null`: each read is an operation on the [blocking
 ///   pool](crate::task::spawn_blocking), and ends soon. The position is shared with whoever has the
 ///   same open file, as it is for any program.
 /// * A terminal or a pipe that cannot be opened once more (no `/proc`, another user's after `su`),
@@ -59,20 +58,28 @@ pub fn stdin() -> io::Result<Stdin> {
 fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     let driver = driver()?;
     let fd = fd.as_fd();
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-    let watched = match kind {
-        FileType::Socket => Some((fd.try_clone_to_owned()?, true)),
-        FileType::Fifo | FileType::CharacterDevice => open_anew(fd).map(|fd| (fd, false)),
+    let stat = rustix::fs::fstat(fd)?;
+    let watched = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => Some((fd.try_clone_to_owned()?, ReadCall::DontWait)),
+        FileType::Fifo => open_anew(fd).map(|fd| (fd, ReadCall::Any)),
+        // To open another device once more may be to open another one, or to do something to it.
+        FileType::CharacterDevice if fd.is_terminal() && stat.st_rdev != terminal_maker() => {
+            open_anew(fd).map(|fd| (fd, ReadCall::Any))
+        }
         _ => None,
     };
-    if let Some((own, is_socket)) = watched
-        // Refused to what is always ready, such as `/dev/null`.
+    if let Some((own, call)) = watched
         && let Ok(fd) = Registered::watched(&driver, own)
     {
-        return Ok(Stdin { source: Source::Watched { fd, is_socket } });
+        return Ok(Stdin { source: Source::Watched { fd, call } });
     }
     let file = fd.try_clone_to_owned()?.into();
     Ok(Stdin { source: Source::OnPool(FileIo::new(file)) })
+}
+
+/// `/dev/ptmx`: whoever opens it gets a new terminal, from the side of its keyboard.
+fn terminal_maker() -> Dev {
+    makedev(5, 2)
 }
 
 /// An open file of our own.
@@ -93,7 +100,7 @@ pub struct Stdin {
 
 #[derive(Debug)]
 enum Source {
-    Watched { fd: Registered<OwnedFd>, is_socket: bool },
+    Watched { fd: Registered<OwnedFd>, call: ReadCall },
     OnPool(FileIo),
 }
 
@@ -118,8 +125,8 @@ impl Stdin {
         cx: &mut Context<'_>,
         buf: &mut B,
     ) -> Poll<io::Result<usize>> {
-        let (fd, is_socket) = match &mut self.source {
-            Source::Watched { fd, is_socket } => (fd, *is_socket),
+        let (fd, call) = match &mut self.source {
+            Source::Watched { fd, call } => (fd, *call),
             Source::OnPool(file) => return file.poll_read(cx, buf),
         };
         ready!(coop::poll_proceed(cx));
@@ -128,16 +135,9 @@ impl Stdin {
         }
         // Only EAGAIN says that there is no more: a terminal gives a line at a time, and of a FIFO
         // that was opened behind its last writer no event says so.
-        let read = ready!(fd.poll_io(Direction::Read, cx, |fd| {
-            if !is_socket {
-                return uninit::read(fd.as_fd(), ReadCall::Any, buf).map(|read| read.count);
-            }
-            let mut bytes = [0; 4096];
-            let room = buf.room().min(bytes.len());
-            let (_, count) = rustix::net::recv(fd, &mut bytes[..room], RecvFlags::DONTWAIT)?;
-            Ok(fill(buf, &bytes[..count]))
-        }))?;
+        let read =
+            ready!(fd.poll_io(Direction::Read, cx, |fd| { uninit::read(fd.as_fd(), call, buf) }))?;
         coop::made_progress();
-        Poll::Ready(Ok(read))
+        Poll::Ready(Ok(read.count))
     }
 }

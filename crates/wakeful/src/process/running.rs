@@ -132,6 +132,7 @@ impl Running {
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let sent = match &self.state {
             State::Watched(pidfd) => pidfd_send_signal(pidfd.io(), signal),
+            State::Unwatched(_) if is_gone(self.pid) => Ok(()),
             State::Unwatched(_) => kill_process(self.pid, signal),
             State::Reaped(_) | State::Lost => Ok(()),
         };
@@ -167,6 +168,13 @@ fn reap(id: &WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = retry_on_intr(|| waitid(id.clone(), options))?;
     Ok(ended.as_ref().map(status_of))
+}
+
+/// Is the number none of a child of this process? Where SIGCHLD is ignored, the kernel gives it to
+/// another process as soon as the child has ended.
+fn is_gone(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(retry_on_intr(|| waitid(WaitId::Pid(pid), options)), Err(Errno::CHILD))
 }
 
 /// Blocks until a child has ended.

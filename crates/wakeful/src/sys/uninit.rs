@@ -35,6 +35,8 @@ pub(crate) trait ReadBuffer {
 pub(crate) enum ReadCall {
     /// `recv`, which has less to do than `read`.
     Plain,
+    /// `recv` that does not block, whatever the descriptor's flags are.
+    DontWait,
     /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read
     /// stops behind that message (unix(7)). Without room for them the kernel closes them and says
     /// so.
@@ -68,8 +70,10 @@ pub(crate) fn read<B: ReadBuffer + ?Sized>(
     };
     let room = memory.len();
     let read = match call {
-        ReadCall::Plain => {
-            let ((written, _), _) = rustix::net::recv(fd, memory, RecvFlags::empty())?;
+        ReadCall::Plain | ReadCall::DontWait => {
+            let is_plain = call == ReadCall::Plain;
+            let flags = if is_plain { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            let ((written, _), _) = rustix::net::recv(fd, memory, flags)?;
             Read { count: written.len(), cut: false }
         }
         ReadCall::Message => receive(fd, memory)?,

@@ -1,10 +1,12 @@
 //! Files: operations on the blocking pool, one at a time and in order.
 
+use std::future::pending;
 use std::io::{self, SeekFrom};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use futures_lite::future::poll_once;
 use futures_lite::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use rustix::pipe::{PipeFlags, pipe_with};
 use wakeful::fs::{self, File, OpenOptions};
@@ -18,6 +20,7 @@ use crate::support::{is_pending, soon};
 on_every_backend! {
     files_are_written_read_renamed_and_removed,
     a_directory_of_many_entries_is_read,
+    an_entry_that_is_not_waited_for_is_there_for_the_next_call,
     a_file_is_read_and_written_where_it_stands,
     a_file_s_length_and_metadata_are_what_was_set,
     a_write_that_is_handed_over_is_told_by_a_flush,
@@ -27,6 +30,7 @@ on_every_backend! {
     what_was_read_ahead_moves_no_other_operation,
     a_file_goes_to_the_standard_library_and_comes_back,
     large_transfers_are_cut_and_complete,
+    a_file_that_others_made_non_blocking_is_waited_for,
     a_file_read_in_small_pieces_lets_others_run,
     files_need_no_loop_and_may_be_used_on_any_thread,
 }
@@ -115,6 +119,26 @@ fn a_directory_of_many_entries_is_read<B: Backend>() {
         assert_eq!(found, (0..130).collect::<Vec<_>>());
         assert!(soon(entries.next_entry()).await.unwrap().is_none());
         assert!(fs::read_dir(directory.file()).await.is_err());
+    });
+}
+
+fn an_entry_that_is_not_waited_for_is_there_for_the_next_call<B: Backend>() {
+    let directory = Directory::new("given-up");
+    for number in 0..1_000 {
+        std::fs::write(directory.0.join(number.to_string()), "").unwrap();
+    }
+    B::block_on(async {
+        let mut entries = fs::read_dir(&directory.0).await.unwrap();
+        let mut found = 0;
+        loop {
+            match poll_once(entries.next_entry()).await {
+                Some(Ok(Some(_))) => found += 1,
+                Some(Ok(None)) => break,
+                Some(Err(error)) => panic!("{error}"),
+                None => yield_now().await,
+            }
+        }
+        assert_eq!(found, 1_000);
     });
 }
 
@@ -304,6 +328,28 @@ fn large_transfers_are_cut_and_complete<B: Backend>() {
         let mut read = Vec::new();
         file.read_to_end(&mut read).await.unwrap();
         assert!(read == bytes);
+    });
+}
+
+/// As a terminal, which another program has set so.
+fn a_file_that_others_made_non_blocking_is_waited_for<B: Backend>() {
+    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+    B::block_on(async {
+        let (mut reader, mut writer) =
+            (File::from_std(reads.into()), File::from_std(writes.into()));
+        assert!(is_pending(File::read(&mut reader, &mut [0; 8])).await);
+        soon(File::write_all(&mut writer, b"word")).await.unwrap();
+        assert_eq!(soon(File::read(&mut reader, &mut [0; 8])).await.unwrap(), 4);
+
+        let writing = spawn(async move {
+            File::write_all(&mut writer, &[7; 200_000]).await?;
+            File::flush(&mut writer).await
+        });
+        assert!(is_pending(pending::<()>()).await && !writing.is_finished(), "it is full");
+        let mut bytes = Vec::new();
+        soon(reader.read_to_end(&mut bytes)).await.unwrap();
+        assert!(bytes == [7; 200_000]);
+        writing.await.unwrap().unwrap();
     });
 }
 

@@ -23,6 +23,7 @@ on_every_backend! {
     a_sender_that_is_shut_down_is_closed,
     single_attempts_at_a_pipe_say_would_block,
     a_read_of_a_pipe_that_is_given_up_has_read_nothing,
+    packets_that_come_at_once_are_all_read,
     a_fifo_waits_for_its_first_writer_and_sees_the_last_one_leave,
     a_fifo_without_an_end_waits_for_the_next_writer,
     what_is_no_fifo_or_has_no_reader_is_an_error,
@@ -142,6 +143,23 @@ fn a_read_of_a_pipe_that_is_given_up_has_read_nothing<B: Backend>() {
         assert_eq!(bytes, b"kept");
         sender.write_all(b"word").await.unwrap();
         assert_eq!(soon(Receiver::read(&mut receiver, &mut [0; 8])).await.unwrap(), 4);
+    });
+}
+
+/// A read returns one of them, however much room it has (pipe(2), `O_DIRECT`).
+fn packets_that_come_at_once_are_all_read<B: Backend>() {
+    let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT).unwrap();
+    B::block_on(async {
+        let mut receiver = Receiver::from_owned_fd(reads).unwrap();
+        assert!(is_pending(Receiver::read(&mut receiver, &mut [0; 8])).await);
+        for packet in ["one", "and", "two"] {
+            rustix::io::write(&writes, packet.as_bytes()).unwrap();
+        }
+        for packet in ["one", "and", "two"] {
+            let mut buf = [0; 8];
+            let length = soon(Receiver::read(&mut receiver, &mut buf)).await.unwrap();
+            assert_eq!(&buf[..length], packet.as_bytes());
+        }
     });
 }
 

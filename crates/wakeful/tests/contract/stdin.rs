@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_lite::io::{AsyncBufReadExt, BufReader};
@@ -19,7 +19,9 @@ use crate::support::{is_pending, soon};
 on_every_backend! {
     a_pipe_as_standard_input_is_waited_for,
     a_terminal_as_standard_input_is_waited_for,
+    a_terminal_s_other_side_as_standard_input_is_read,
     a_socket_as_standard_input_is_waited_for,
+    a_large_datagram_as_standard_input_is_read_as_a_whole,
     a_regular_file_as_standard_input_is_read_where_it_stands,
     a_fifo_whose_writer_has_left_ends,
     an_empty_standard_input_ends,
@@ -77,16 +79,21 @@ fn a_pipe_as_standard_input_is_waited_for<B: Backend>() {
     });
 }
 
-fn a_terminal_as_standard_input_is_waited_for<B: Backend>() {
+/// The keyboard's side, and the program's.
+fn terminal() -> (File, OwnedFd) {
     // SAFETY: plain calls; the numbers are new and ours.
-    let (mut keyboard, terminal) = unsafe {
+    unsafe {
         let (mut one, mut other) = (0, 0);
         let null = std::ptr::null_mut();
         if libc::openpty(&raw mut one, &raw mut other, null, null.cast(), null.cast()) != 0 {
             crate::backend::driven::skip("no terminal can be had");
         }
         (File::from_raw_fd(one), OwnedFd::from_raw_fd(other))
-    };
+    }
+}
+
+fn a_terminal_as_standard_input_is_waited_for<B: Backend>() {
+    let (mut keyboard, terminal) = terminal();
     let _instead = Instead::of(&terminal);
     B::block_on(async {
         let mut input = stdin().unwrap();
@@ -98,6 +105,19 @@ fn a_terminal_as_standard_input_is_waited_for<B: Backend>() {
         assert_eq!(soon(input.read(&mut [0; 64])).await.unwrap(), 12);
         assert!(is_pending(input.read(&mut [0; 64])).await);
         assert!(!is_nonblocking(&terminal));
+    });
+}
+
+/// To open it by its name would be to make another terminal.
+fn a_terminal_s_other_side_as_standard_input_is_read<B: Backend>() {
+    let (keyboard, terminal) = terminal();
+    let _instead = Instead::of(&keyboard);
+    rustix::io::write(&terminal, b"shown").unwrap();
+    B::block_on(async {
+        let mut input = stdin().unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(soon(input.read(&mut buf)).await.unwrap(), 5);
+        assert_eq!(&buf[..5], b"shown");
     });
 }
 
@@ -115,6 +135,19 @@ fn a_socket_as_standard_input_is_waited_for<B: Backend>() {
         drop(theirs);
         assert_eq!(soon(input.read(&mut buf)).await.unwrap(), 0);
         assert!(!is_nonblocking(&ours));
+    });
+}
+
+fn a_large_datagram_as_standard_input_is_read_as_a_whole<B: Backend>() {
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    let _instead = Instead::of(&ours);
+    theirs.send(&[7; 10_000]).unwrap();
+    theirs.send(b"word").unwrap();
+    B::block_on(async {
+        let mut input = stdin().unwrap();
+        let mut buf = vec![0; 64 << 10];
+        assert_eq!(soon(input.read(&mut buf)).await.unwrap(), 10_000);
+        assert_eq!(soon(input.read(&mut buf)).await.unwrap(), 4);
     });
 }
 

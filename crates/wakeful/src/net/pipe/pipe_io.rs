@@ -51,20 +51,17 @@ impl PipeIo {
         buf: &mut B,
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
-        let room = buf.room();
-        if room == 0 {
+        if buf.room() == 0 {
             return Poll::Ready(Ok(0));
         }
         let pipe = self.pipe()?;
+        // A short read does not say that there is no more: a writer with `O_DIRECT` writes packets,
+        // of which one is read at a time (pipe(2)).
         let read =
             ready!(pipe.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), ReadCall::Any, buf)
             }))?;
         coop::made_progress();
-        // A pipe gives all that it has.
-        if read.count < room {
-            pipe.ended(Direction::Read);
-        }
         Poll::Ready(Ok(read.count))
     }
 
