@@ -80,11 +80,13 @@ fn several_buffers_are_filled_at_once<B: Backend>() {
             assert_eq!(receiver.try_recv(&mut bufs, &mut []).unwrap_or(0), 0, "no room");
         }
         soon(receiver.writable()).await.unwrap();
-        let mut senders = Vec::new();
+        let (mut senders, mut open) = (Vec::new(), Vec::new());
         for number in 0..=BATCH_SIZE {
             let (sender, from) = bound().await;
             sender.send(&datagram(to, &[number as u8; 50])).await.unwrap();
             senders.push(from);
+            // Or the kernel gives its port to a later one.
+            open.push(sender);
         }
         soon(receiver.readable()).await.unwrap();
         let mut bufs: Vec<_> = memory.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
