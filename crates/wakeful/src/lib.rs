@@ -40,6 +40,7 @@
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
 //! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on sockets, pipes and files; standard input.
+//! * [`heartbeat`]: how a process that supervises workers finds a loop that is stuck.
 //! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a
 //!   subscriber that writes to standard error can block a loop, and a failing standard error can
 //!   end the program.
@@ -81,6 +82,7 @@ pub mod fs;
 pub mod group;
 #[cfg(feature = "tokio")]
 mod guest;
+pub mod heartbeat;
 pub mod idle;
 pub mod io;
 pub mod log;

@@ -220,6 +220,8 @@ impl Inner {
             Ok(())
         };
         self.turn_by(wait, Some(has_budget_remaining))?;
+        // What runs next is Tokio's.
+        self.local.runs_no_node();
         // A child that was forked in the turn must not touch the descriptors.
         self.handle.process().check_quickly()?;
         if let Some(readable) = readable {

@@ -28,6 +28,7 @@ use crate::driver::Driver;
 use crate::guest::GuestClock;
 #[cfg(feature = "tokio")]
 use crate::guest::{Choice, Runtime};
+use crate::heartbeat::{Line, Running};
 use crate::idle::{Hold, Holder, Idle, IdlePolicy, KeepWarm, Spinner};
 use crate::metrics::{Counters, Stopwatch};
 use crate::sys::fork_check::Process;
@@ -98,8 +99,9 @@ impl EventLoop {
         #[cfg(all(feature = "test-util", feature = "tokio"))]
         let source =
             guest.as_ref().map_or(source, |guest| Source::Guest(GuestClock::new(guest.handle())));
+        let told = settings.heartbeat.as_ref().map(Running::new);
         let inner = Inner {
-            local: Local::new(handle.queue().clone(), counters.clone()),
+            local: Local::new(handle.queue().clone(), counters.clone(), told),
             clock: Clock::new(
                 epoch,
                 #[cfg(feature = "test-util")]
@@ -279,6 +281,12 @@ impl EventLoopBuilder {
     pub(crate) fn for_each_of(mut self, loops: usize, chosen: Option<Choice>) -> Self {
         let choice = chosen.unwrap_or(self.settings.tokio);
         self.settings.tokio = choice.for_each_of(loops);
+        self
+    }
+
+    /// Has the loop say on this line, if there is one, which task it runs.
+    pub(crate) fn heartbeat(mut self, line: Option<Line>) -> Self {
+        self.settings.heartbeat = line;
         self
     }
 

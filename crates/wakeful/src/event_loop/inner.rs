@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -178,17 +179,21 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `observer` told of each sleep from now on, and the loop woken by `alarm` when it sleeps.
-    pub(super) fn observe_sleep(
-        &self,
-        observer: Box<dyn SleepObserver>,
-        alarm: &Timer,
-    ) -> io::Result<()> {
-        self.driver.watch_alarm(alarm)?;
+    /// Has `observer` told of each sleep from now on.
+    pub(super) fn observe_sleep(&self, observer: Box<dyn SleepObserver>) {
         // It may take turns for long before it first sleeps.
         observer.after_sleep();
         let fresh = self.sleep_observer.set(observer).is_ok();
         debug_assert!(fresh, "a loop is of one group");
-        Ok(())
+    }
+
+    /// Has the loop woken by `alarm` when it sleeps.
+    pub(super) fn watch_alarm(&self, alarm: &Timer) -> io::Result<()> {
+        self.driver.watch_alarm(alarm)
+    }
+
+    /// Has the loop take a turn whenever `question` becomes readable anew.
+    pub(super) fn watch_questions(&self, question: BorrowedFd<'_>) -> io::Result<()> {
+        self.driver.watch_questions(question)
     }
 }

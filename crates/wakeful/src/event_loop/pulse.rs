@@ -85,8 +85,13 @@ impl Pulse {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
     use crate::EventLoop;
+    use crate::event_loop::current;
 
     #[test]
     fn a_look_that_panics_ends_no_turn_and_the_next_one_comes() {
@@ -101,6 +106,24 @@ mod tests {
             event_loop.turn(Some(Duration::ZERO)).unwrap();
         }
         assert_eq!((looks.get(), event_loop.handle().metrics().panics), (3, 3));
+    }
+
+    /// Each finds a ring, and nothing to do: no poll, and no sleep, makes a stamp.
+    #[test]
+    fn turns_without_work_have_their_looks_too() {
+        let event_loop = EventLoop::new().unwrap();
+        let looks = Rc::new(Cell::new(0));
+        let looked = looks.clone();
+        event_loop.look_every(Duration::from_nanos(1), move |_| looked.set(looked.get() + 1));
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let question = eventfd(0, flags).unwrap();
+        event_loop.watch_questions(question.as_fd()).unwrap();
+        let _entered = current::enter(&event_loop.inner);
+        for _ in 0..100 {
+            rustix::io::write(&question, &1_u64.to_ne_bytes()).unwrap();
+            event_loop.inner.turn(Some(Duration::from_secs(1))).unwrap();
+        }
+        assert!(looks.get() >= 99, "{} looks", looks.get());
     }
 
     #[test]

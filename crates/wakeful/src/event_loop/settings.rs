@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::heartbeat::Line;
 use crate::idle::IdlePolicy;
 
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub(super) struct Settings {
     pub(super) callback_budget: u32,
     pub(super) cooperative_budget: u32,
     pub(super) slow_turn: Duration,
+    /// Of a group's loop whose process is a worker.
+    pub(super) heartbeat: Option<Line>,
     #[cfg(feature = "tokio")]
     pub(super) tokio: crate::guest::Choice,
     #[cfg(feature = "test-util")]
@@ -31,6 +34,7 @@ impl Default for Settings {
             callback_budget: 256,
             cooperative_budget: 128,
             slow_turn: Duration::from_millis(1),
+            heartbeat: None,
             #[cfg(feature = "tokio")]
             tokio: crate::guest::Choice::None,
             #[cfg(feature = "test-util")]

@@ -126,12 +126,14 @@ impl Inner {
 
     #[cold]
     fn run_all(&self, hooks: &super::callbacks::Hooks) {
+        self.local.runs_no_node();
         self.counters.callbacks.add(hooks.run());
         self.stopwatch.skip();
     }
 
     /// Up to `wanted` of them, as far as the budget goes.
     fn run_callbacks(&self, from: &super::callbacks::Once, wanted: u32, budget: &mut Budget<'_>) {
+        self.local.runs_no_node();
         let mut ran = 0;
         while ran < wanted && !from.is_empty() {
             if !budget.allows(ran, self.settings.callback_budget) {

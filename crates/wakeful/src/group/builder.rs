@@ -10,6 +10,7 @@ use crate::balance::board::{Board, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 #[cfg(feature = "tokio")]
 use crate::guest::Choice;
+use crate::heartbeat::{Heartbeat, Heartbeats};
 use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
@@ -41,6 +42,7 @@ impl LoopGroup {
 /// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
+/// | [`heartbeats`](Self::heartbeats) | none | those of this group | which process is told what the loops do |
 /// | `tokio`, `tokio_handle` (feature `tokio`) | none | | Tokio on each loop, or beside them |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -50,6 +52,7 @@ pub struct LoopGroupBuilder {
     name: String,
     concentration: Option<Targets>,
     event_loop: EventLoopBuilder,
+    heartbeats: Option<Heartbeats>,
     /// In the place of what the loops' settings say.
     #[cfg(feature = "tokio")]
     tokio: Option<Choice>,
@@ -69,6 +72,7 @@ impl Default for LoopGroupBuilder {
             name: "wakeful".to_owned(),
             concentration: Some(Targets::default()),
             event_loop: EventLoopBuilder::default(),
+            heartbeats: None,
             #[cfg(feature = "tokio")]
             tokio: None,
         }
@@ -136,6 +140,16 @@ impl LoopGroupBuilder {
         self
     }
 
+    /// Has each loop say on this page whether it sleeps, and which task it runs, for the process
+    /// that watches it: see [`heartbeat`](crate::heartbeat).
+    ///
+    /// [`build`](Self::build) refuses the heartbeats of fewer loops, or of loops without a guest if
+    /// these have one. Each page is for one group.
+    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
+        self.heartbeats = Some(heartbeats);
+        self
+    }
+
     /// Has Tokio as a guest on each loop: see [`wakeful::tokio`](crate::tokio). The loops share 512
     /// threads for `tokio::task::spawn_blocking`, and each may have 8 at least.
     ///
@@ -191,13 +205,17 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
-    /// set; the runtime of `tokio_handle` has no threads of its own. What was started by then is
-    /// stopped.
+    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats are not those of
+    /// this group. What was started by then is stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {
             let text = format!("a group has at most {MOST_LOOPS} loops, and not {loops}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let guests = if self.has_guests() { loops } else { 0 };
+        if let Some(heartbeats) = &self.heartbeats {
+            heartbeats.fits(loops, guests)?;
         }
         let cpus = match self.pinning {
             Pinning::Free => Vec::new(),
@@ -218,8 +236,12 @@ impl LoopGroupBuilder {
         for number in 0..loops {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
-            let seat = Seat::new(board.clone(), number);
-            group.workers.push(Worker::start(name, cpu, event_loop.clone(), seat)?);
+            let line = self.heartbeats.as_ref().map(|heartbeats| heartbeats.line(number));
+            let heartbeat = line.as_ref().map(Heartbeat::new).transpose()?;
+            let seat = Seat::new(board.clone(), number, heartbeat);
+            let settings = event_loop.clone().heartbeat(line.clone());
+            let guest_of = line.filter(|_| guests > 0);
+            group.workers.push(Worker::start(name, cpu, settings, seat, guest_of)?);
         }
         // The guests of the loops end together, when nobody has these any more.
         drop(event_loop);

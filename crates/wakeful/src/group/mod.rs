@@ -1,6 +1,7 @@
 //! Several loops, one for each CPU, and how many of them are awake to connections.
 
 mod builder;
+mod heartbeats;
 mod loads;
 mod loop_group;
 mod worker;

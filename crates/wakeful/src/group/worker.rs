@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::balance::board::{SAY_EVERY, Seat};
-use crate::event_loop::{EventLoopBuilder, LoopHandle};
+use crate::event_loop::{EventLoop, EventLoopBuilder, LoopHandle};
+use crate::heartbeat::Line;
 use crate::sys::arenas;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
@@ -31,6 +32,7 @@ impl Worker {
         cpu: Option<usize>,
         settings: EventLoopBuilder,
         seat: Seat,
+        guest_of: Option<Line>,
     ) -> io::Result<Self> {
         let is_told = Arc::new(AtomicBool::new(false));
         let (told, own_name) = (is_told.clone(), name.clone());
@@ -40,6 +42,8 @@ impl Worker {
         let thread = start_thread(&name, move || {
             // Dropped last: it tells that everything else is gone.
             let last_turn = ends;
+            // Dropped behind the loop, whose tasks may block its end, too.
+            let seat = Taken(Rc::new(seat));
             let built = cpu.map_or(Ok(()), pin_loop_to).and_then(|()| settings.build());
             let mut event_loop = match built {
                 Ok(event_loop) => event_loop,
@@ -48,14 +52,10 @@ impl Worker {
                     return Ok(());
                 }
             };
-            let seat = Rc::new(seat);
-            if let Some(alarm) = seat.alarm()
-                && let Err(error) = event_loop.observe_sleep(Box::new(seat.clone()), alarm)
-            {
+            if let Err(error) = seat.begin(&event_loop, guest_of) {
                 let _ = started.send(Err(error));
                 return Ok(());
             }
-            event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
             let _ = started.send(Ok(event_loop.handle()));
             let ran = event_loop.run();
             // A forked child has a copy of this thread. It may find the log's lock locked for ever.
@@ -117,6 +117,34 @@ impl Worker {
             Err(RecvTimeoutError::Disconnected) => return outcome(&self.name, self.thread),
         };
         Err(format!("{} {left_behind}", self.name))
+    }
+}
+
+/// The seat of a loop that may run.
+struct Taken(Rc<Seat>);
+
+impl Taken {
+    /// From now on the loop says what it does. `guest_of`: on whose line its guest can be asked.
+    fn begin(&self, event_loop: &EventLoop, guest_of: Option<Line>) -> io::Result<()> {
+        let Self(seat) = self;
+        if let Some(alarm) = seat.alarm() {
+            event_loop.watch_alarm(alarm)?;
+        }
+        if let Some(question) = guest_of.as_ref().and_then(Line::watch_questions) {
+            event_loop.watch_questions(question)?;
+        }
+        if seat.observes_sleep() {
+            event_loop.observe_sleep(Box::new(seat.clone()));
+        }
+        let seat = seat.clone();
+        event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
+        Ok(())
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.leaves();
     }
 }
 

@@ -36,7 +36,7 @@ pub use histogram::Histogram;
 pub use hold_state::HoldState;
 pub use longest::LongestPoll;
 pub(crate) use stopwatch::{Polls, SlowWork, Stopwatch};
-pub(crate) use task_names::named;
+pub(crate) use task_names::{name_of, named};
 
 /// What a loop has done since it was built. Read it from any thread with
 /// [`LoopHandle::metrics`](crate::LoopHandle::metrics); the fields are read one after the other

@@ -260,6 +260,11 @@ impl Stopwatch {
     fn turn_of_many(&self, took: u64, polls: u32) {
         if took <= self.long {
             self.counters.turn_time.record_short(took, &self.clock);
+            if polls == 0 {
+                // Else there may be no stamp for as long as each turn is ended by a ring, and has
+                // nothing to do.
+                self.skip();
+            }
             return;
         }
         let took = between(self.turn_began.get(), self.last.get());

@@ -26,6 +26,8 @@ pub(crate) mod patience;
 #[allow(unsafe_code)]
 pub(crate) mod peer_cred;
 #[allow(unsafe_code)]
+pub(crate) mod shared_words;
+#[allow(unsafe_code)]
 pub(crate) mod signals;
 #[allow(unsafe_code)]
 pub(crate) mod socket_options;

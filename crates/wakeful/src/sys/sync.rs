@@ -1,18 +1,18 @@
-//! The one place that chooses between the real atomics and loom's, so that the ready queue and the
-//! task's state are model-checked as they stand (`--cfg wakeful_loom`), not as copies of
-//! themselves.
+//! The one place that chooses between the real atomics and loom's, so that the ready queue, the
+//! task's state and the heartbeats' protocol are model-checked as they stand
+//! (`--cfg wakeful_loom`), not as copies of themselves.
 
 #[cfg(not(wakeful_loom))]
 pub(crate) use self::real::*;
 #[cfg(wakeful_loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, AtomicUsize},
+    sync::atomic::{AtomicPtr, AtomicUsize, fence},
 };
 
 #[cfg(not(wakeful_loom))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize, fence};
 
     /// `std`'s cell with loom's interface: access goes through a closure, which loom checks for
     /// data races.

@@ -45,6 +45,7 @@ use super::late::Late;
 use super::queued::Queued;
 
 use super::ready::{Ready, Share};
+use crate::heartbeat::Running;
 use crate::metrics::Counters;
 use crate::ready_queue::{Drained, Node};
 use crate::sys::clock::{Clock, between};
@@ -59,6 +60,8 @@ pub(crate) struct Local {
     tasks: RefCell<Slab<NonNull<Header>>>,
     /// The task that is polled, or whose future is dropped.
     running: Cell<Option<Id>>,
+    /// Another process is told where it comes from.
+    told: Option<Running>,
     /// The queue says asleep: between a `try_sleep` that succeeded and the next `take_remote`.
     asleep: Cell<bool>,
     /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
@@ -80,7 +83,8 @@ thread_local! {
 }
 
 impl Local {
-    pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>) -> Self {
+    /// `told`: who else is told which task runs.
+    pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>, told: Option<Running>) -> Self {
         panics::count_by(count_panic);
         Self {
             queue,
@@ -89,6 +93,7 @@ impl Local {
             shuffle: super::shuffle::Shuffle::from_environment(),
             tasks: RefCell::default(),
             running: Cell::new(None),
+            told,
             asleep: Cell::new(false),
             late: Late::default(),
             counters,
@@ -194,6 +199,9 @@ impl Local {
         if pushed != 0 {
             self.count_latency(pushed);
         }
+        if let Some(told) = &self.told {
+            told.runs(spawned_at);
+        }
         // SAFETY: as above.
         unsafe { (node.as_ref().kind().run)(node) };
         spawned_at
@@ -203,6 +211,13 @@ impl Local {
     fn count_latency(&self, pushed: u64) {
         let clock = Clock::get();
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
+    }
+
+    /// What runs next is no node: callbacks, hooks, or a guest's tasks.
+    pub(crate) fn runs_no_node(&self) {
+        if let Some(told) = &self.told {
+            told.runs_none();
+        }
     }
 
     /// The task that runs, if one does.

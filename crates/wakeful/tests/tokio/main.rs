@@ -8,6 +8,7 @@ mod background;
 mod ends;
 mod fairness;
 mod groups;
+mod heartbeats;
 mod idle;
 mod misuse;
 mod panics;

@@ -30,7 +30,7 @@ impl Tasks {
     fn new() -> Self {
         let (rings, counters) = (Arc::<AtomicUsize>::default(), Arc::<Counters>::default());
         let queue = Arc::new(Queue::new(LoopBell::Counting(rings.clone())));
-        let local = Local::new(queue.clone(), counters.clone());
+        let local = Local::new(queue.clone(), counters.clone(), None);
         Self { local, queue, counters, rings }
     }
 

@@ -1,0 +1,256 @@
+//! Who watches the heartbeats: which loops are stuck, and when to look next. It is told the time.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::{Duration, Instant};
+
+use super::page::{Heartbeats, new_eventfd};
+use super::places;
+use super::protocol::{all_sleep, beat_of, watch_no_more, watch_on};
+
+/// A loop that takes turns begins a new beat no later than this after the last one: it looks at the
+/// end of a turn whether 10 ms have passed, and spins for 16.7 ms at most in between.
+const LONGEST_BEAT: Duration = Duration::from_millis(30);
+
+/// How many times in a time-out the watchdog looks. So a loop is found stuck after a quarter more
+/// than the time-out at the latest.
+const LOOKS: u32 = 4;
+
+/// Watches the loops of a process's workers. See [the module](super).
+///
+/// It has no thread and no clock. Wait until its descriptor ([`AsFd`]) is readable, or until
+/// [`Look::next`], and call [`look`](Self::look); looking earlier does no harm.
+///
+/// Only the process that made it may use it. A forked child should drop it; that touches nothing.
+///
+/// # Threads
+/// `Send`, and `look` needs it exclusively.
+#[derive(Debug)]
+pub struct Watchdog {
+    timeout: Duration,
+    ring: Arc<OwnedFd>,
+    pages: Vec<Watched>,
+    last: Option<LastLook>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastLook {
+    at: Instant,
+    /// `None`: all loops slept.
+    next: Option<Instant>,
+}
+
+/// What [`Watchdog::look`] has found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Look {
+    /// The loops that have been in one turn for longer than the time-out. Each is found again by
+    /// each look, until its turn ends or its page is [reset](Watchdog::reset) or
+    /// [removed](Watchdog::remove).
+    pub stuck: Vec<StuckLoop>,
+    /// When to look next. `None`: all loops sleep, and the first that wakes makes the watchdog
+    /// readable.
+    pub next: Option<Instant>,
+}
+
+/// A loop that has been in one turn for longer than the time-out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StuckLoop {
+    /// The worker's page. Pages can be compared.
+    pub heartbeats: Heartbeats,
+    /// The number of the loop in its group.
+    pub number: usize,
+    /// For how long the watchdog has seen it there, at least: of its own running time.
+    pub at_least: Duration,
+    /// Where the task was spawned that the loop runs, and the task's name if it has one:
+    /// `src/file.rs:12 (name)`. `None`: it runs no task of the loop (but a callback, or what a
+    /// guest runs), or the worker has more than 128 such places. It is what the worker says; a line
+    /// without control characters, of some hundred bytes at most.
+    pub running: Option<String>,
+}
+
+/// What a loop does, as far as the watchdog knows: for a list of workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoopState {
+    /// It waits for something to do, or it does not run.
+    Asleep,
+    /// It takes turns.
+    #[non_exhaustive]
+    Awake {
+        /// For how long it is known to have been in the present turn. Zero unless the watchdog has
+        /// seen it there twice.
+        at_least: Duration,
+        /// As [`StuckLoop::running`].
+        running: Option<String>,
+    },
+}
+
+#[derive(Debug)]
+struct Watched {
+    page: Heartbeats,
+    loops: Box<[Seen]>,
+}
+
+/// What the last look has seen of a loop.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    beat: Option<usize>,
+    /// For how long it has been in that beat.
+    at_least: Duration,
+    /// It has a guest, and was asked for a turn in this beat.
+    asked: bool,
+}
+
+impl Watchdog {
+    /// A loop is stuck that has been in a turn for longer than `timeout`, and it is found so after
+    /// a quarter more of that time at most. Below a second, a busy machine may be mistaken for a
+    /// stuck loop.
+    ///
+    /// # Errors
+    /// No descriptor is left: it needs one.
+    pub fn new(timeout: Duration) -> io::Result<Self> {
+        Ok(Self { timeout, ring: Arc::new(new_eventfd()?), pages: Vec::new(), last: None })
+    }
+
+    /// Another time-out from now on, also for turns that have begun.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// A page for that many loops, of which the first `guests` have a guest.
+    ///
+    /// # Errors
+    /// No descriptor is left (it needs one, and one for each guest), or no memory; or memfd_create(2)
+    /// is refused.
+    pub(crate) fn page(&mut self, loops: usize, guests: usize) -> io::Result<Heartbeats> {
+        let page = Heartbeats::new(loops, guests, self.ring.clone())?;
+        let loops = vec![Seen::default(); loops].into();
+        self.pages.push(Watched { page: page.clone(), loops });
+        Ok(page)
+    }
+
+    /// The worker of this page has ended, and another one is going to use it. All its processes
+    /// must be gone.
+    pub fn reset(&mut self, heartbeats: &Heartbeats) {
+        heartbeats.clear();
+        if let Some(watched) = self.pages.iter_mut().find(|watched| watched.page == *heartbeats) {
+            watched.loops.fill(Seen::default());
+        }
+    }
+
+    /// Forgets this page: its worker has ended, or nobody cares any more.
+    pub fn remove(&mut self, heartbeats: &Heartbeats) {
+        self.pages.retain(|watched| watched.page != *heartbeats);
+    }
+
+    /// Looks at all loops: which are stuck?
+    ///
+    /// `now` is `Instant::now()`, or what a test says. Costs one system call.
+    pub fn look(&mut self, now: Instant) -> Look {
+        // First: who rings from here on is heard by the next wait.
+        let _ = rustix::io::read(&self.ring, &mut [0; 8]);
+        let (passed, limit) = (self.time_that_counts(now), self.limit());
+        let mut is_any_awake = false;
+        for watched in &mut self.pages {
+            is_any_awake |= watched.look(passed, limit);
+        }
+        if !is_any_awake && !self.rest() {
+            is_any_awake = true;
+            // These have just woken.
+            self.pages.iter_mut().for_each(|watched| _ = watched.look(Duration::ZERO, limit));
+        }
+        let stuck = self.pages.iter().flat_map(|watched| watched.stuck(limit)).collect();
+        let distance = limit / LOOKS + Duration::from_nanos(1);
+        let next = is_any_awake.then(|| now.checked_add(distance)).flatten();
+        self.last = Some(LastLook { at: now, next });
+        Look { stuck, next }
+    }
+
+    /// What each loop of this page does, in the order of their numbers. Asks nobody, and costs no
+    /// system call. Empty if the page is not (or no longer) watched.
+    #[must_use]
+    pub fn loops(&self, heartbeats: &Heartbeats) -> Vec<LoopState> {
+        let watched = self.pages.iter().find(|watched| watched.page == *heartbeats);
+        watched.into_iter().flat_map(Watched::states).collect()
+    }
+
+    /// Of the time since the last look, how much the watchdog has certainly been there for.
+    fn time_that_counts(&self, now: Instant) -> Duration {
+        let Some(LastLook { at, next: Some(next) }) = self.last else { return Duration::ZERO };
+        let planned = next.saturating_duration_since(at);
+        let passed = now.saturating_duration_since(at);
+        if passed > planned + planned / 2 { Duration::ZERO } else { passed.min(planned) }
+    }
+
+    /// How long a loop may be in one beat.
+    fn limit(&self) -> Duration {
+        self.timeout.saturating_add(LONGEST_BEAT)
+    }
+
+    /// All loops sleep: from now on they ring. `false`: one does not, and nobody may have rung.
+    fn rest(&self) -> bool {
+        self.pages.iter().for_each(|watched| watch_no_more(watched.page.watch()));
+        all_sleep(self.pages.iter().flat_map(|watched| watched.page.beats()))
+    }
+}
+
+impl Watched {
+    /// Is any loop awake? `passed`: since the last look.
+    fn look(&mut self, passed: Duration, limit: Duration) -> bool {
+        watch_on(self.page.watch());
+        let mut is_any_awake = false;
+        for (number, seen) in self.loops.iter_mut().enumerate() {
+            let beat = beat_of(self.page.beat(number));
+            is_any_awake |= beat.is_some();
+            if beat.is_none() || beat != seen.beat {
+                *seen = Seen { beat, ..Seen::default() };
+                continue;
+            }
+            seen.at_least += passed;
+            // Half of the time is left for it to answer.
+            if seen.at_least >= limit / 2 && !seen.asked {
+                seen.asked = true;
+                self.page.ask(number);
+            }
+        }
+        is_any_awake
+    }
+
+    fn stuck(&self, limit: Duration) -> impl Iterator<Item = StuckLoop> {
+        let all = self.loops.iter().enumerate();
+        let over = all.filter(move |(_, seen)| seen.beat.is_some() && seen.at_least >= limit);
+        over.map(|(number, seen)| StuckLoop {
+            heartbeats: self.page.clone(),
+            number,
+            at_least: seen.at_least,
+            running: self.running(number),
+        })
+    }
+
+    fn states(&self) -> impl Iterator<Item = LoopState> {
+        self.loops.iter().enumerate().map(|(number, seen)| {
+            let Some(beat) = beat_of(self.page.beat(number)) else { return LoopState::Asleep };
+            let is_same = seen.beat == Some(beat);
+            let at_least = if is_same { seen.at_least } else { Duration::ZERO };
+            LoopState::Awake { at_least, running: self.running(number) }
+        })
+    }
+
+    fn running(&self, number: usize) -> Option<String> {
+        places::text(self.page.places(), self.page.running(number).load(Acquire))
+    }
+}
+
+impl AsFd for Watchdog {
+    /// Readable when a loop has woken that nobody watches. For waiting only.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+#[cfg(all(test, not(miri), not(wakeful_loom)))]
+mod tests;

@@ -1,0 +1,176 @@
+//! Memory that several processes share: words, each of which is read and written atomically.
+//!
+//! It is a file in memory (`memfd_create(2)`), so that it reaches a forked child by the mapping and
+//! an executed one by the descriptor. The file is sealed at its size: behind the end of a file that
+//! another process has made shorter, a read would be SIGBUS.
+//!
+//! What another process writes may be anything. Here it is numbers, never addresses to follow.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::limits::explain_call;
+use super::sync::AtomicUsize;
+
+/// See the [module](self). Unmapped when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
+    first: NonNull<AtomicUsize>,
+    words: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to no thread, and all that is reached by it is atomic.
+unsafe impl Send for SharedWords {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// So many words, all of them 0.
+    pub(crate) fn new(words: usize) -> io::Result<Self> {
+        let file = new_file()?;
+        let size = words.checked_mul(size_of::<AtomicUsize>()).filter(|size| *size > 0);
+        let size = size.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        rustix::fs::ftruncate(&file, size as u64)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Self::map(file, size)
+    }
+
+    /// Those of another process, whose [descriptor](AsFd) came here.
+    ///
+    /// # Errors
+    /// It is no such memory.
+    pub(crate) fn of(file: OwnedFd) -> io::Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        let size = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+        let is_whole = size > 0 && size.is_multiple_of(size_of::<AtomicUsize>());
+        if !is_whole || !seals.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Self::map(file, size)
+    }
+
+    fn map(file: OwnedFd, size: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping of its own, where the kernel finds room.
+        let mapped = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), size, protection, MapFlags::SHARED, &file, 0)?
+        };
+        let first = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { first, words: size / size_of::<AtomicUsize>(), file })
+    }
+}
+
+fn new_file() -> io::Result<OwnedFd> {
+    const NAME: &str = "wakeful-shared";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        made => made,
+    }
+    .map_err(explain_call("memfd_create"))
+}
+
+impl Deref for SharedWords {
+    type Target = [AtomicUsize];
+
+    fn deref(&self) -> &[AtomicUsize] {
+        // SAFETY: so many words are mapped, by whole pages and so aligned, as long as this lives;
+        // the file keeps its size. Every bit pattern is a word. Nothing but atomics reaches them,
+        // in each process that has them.
+        unsafe { slice::from_raw_parts(self.first.as_ptr(), self.words) }
+    }
+}
+
+impl AsFd for SharedWords {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        let size = self.words * size_of::<AtomicUsize>();
+        // SAFETY: mapped by `map` at this size, and nobody borrows it any more.
+        let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), size) };
+    }
+}
+
+/// One of these words, found without a look at how many there are.
+#[derive(Debug)]
+pub(crate) struct SharedWord {
+    word: NonNull<AtomicUsize>,
+    _words: Arc<SharedWords>,
+}
+
+// SAFETY: as for the words, which it keeps.
+unsafe impl Send for SharedWord {}
+
+impl SharedWord {
+    /// # Panics
+    /// There are not so many.
+    pub(crate) fn new(words: &Arc<SharedWords>, number: usize) -> Self {
+        Self { word: NonNull::from(&words[number]), _words: words.clone() }
+    }
+}
+
+impl Deref for SharedWord {
+    type Target = AtomicUsize;
+
+    #[inline]
+    fn deref(&self) -> &AtomicUsize {
+        // SAFETY: it was made of a reference into words that this keeps.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+#[cfg(all(test, not(miri), not(wakeful_loom)))]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn what_one_mapping_writes_another_reads() {
+        let words = SharedWords::new(1_000).unwrap();
+        assert!(words.iter().all(|word| word.load(Relaxed) == 0));
+        let other = SharedWords::of(words.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(other.len(), 1_000);
+        words[999].store(7, Relaxed);
+        assert_eq!(other[999].load(Relaxed), 7);
+        let kept = SharedWord::new(&Arc::new(other), 999);
+        drop(words);
+        assert_eq!(kept.load(Relaxed), 7);
+    }
+
+    #[test]
+    fn nobody_can_take_the_memory_away() {
+        let words = SharedWords::new(8).unwrap();
+        assert_eq!(rustix::fs::ftruncate(&words, 0), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn a_descriptor_of_something_else_is_refused() {
+        let open = || rustix::fs::memfd_create("not sealed", MemfdFlags::ALLOW_SEALING).unwrap();
+        assert!(SharedWords::of(open()).is_err(), "empty");
+        let unsealed = open();
+        rustix::fs::ftruncate(&unsealed, 64).unwrap();
+        assert!(SharedWords::of(unsealed).is_err(), "its size may change");
+        assert!(SharedWords::of(std::fs::File::open("/dev/null").unwrap().into()).is_err());
+    }
+
+    #[test]
+    fn no_words_and_too_many_are_an_error() {
+        assert!(SharedWords::new(0).is_err() && SharedWords::new(usize::MAX).is_err());
+    }
+}
