@@ -365,8 +365,9 @@ impl Driver {
         Ok(exclusive::add(&self.epoll, alarm.as_fd(), flags, Token::ALARM.0)?)
     }
 
-    /// Has each write to `question`, an eventfd that nobody reads, end a wait of this loop. It is no
-    /// event.
+    /// Has each write to `question`, an eventfd that nobody reads, end a wait of this loop. It is
+    /// no event.
+    #[cfg(any(feature = "tokio", test))]
     pub(crate) fn watch_questions(&self, question: BorrowedFd<'_>) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET;
         Ok(self.epoll.add(question, flags, Token::ALARM.0)?)

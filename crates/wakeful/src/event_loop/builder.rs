@@ -99,7 +99,12 @@ impl EventLoop {
         #[cfg(all(feature = "test-util", feature = "tokio"))]
         let source =
             guest.as_ref().map_or(source, |guest| Source::Guest(GuestClock::new(guest.handle())));
-        let told = settings.heartbeat.as_ref().map(Running::new);
+        let line = settings.heartbeat.as_ref();
+        #[cfg(feature = "tokio")]
+        if let Some(question) = line.filter(|_| guest.is_some()).and_then(Line::watch_questions) {
+            driver.watch_questions(question)?;
+        }
+        let told = line.map(Running::new);
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone(), told),
             clock: Clock::new(

@@ -18,7 +18,7 @@ impl Inner {
         self.callbacks.end();
         self.pulse.end();
         if !is_inherited && let Some(sleep_observer) = self.sleep_observer.get() {
-            sleep_observer.before_sleep();
+            sleep_observer.at_end();
         }
         // The drop of a late callback may spawn, and that of a late future may add a callback.
         let drop_late = || while self.local.drop_late() || self.callbacks.drop_late() {};

@@ -3,7 +3,6 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -179,21 +178,20 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `observer` told of each sleep from now on.
-    pub(super) fn observe_sleep(&self, observer: Box<dyn SleepObserver>) {
+    /// Has `observer` told of each sleep from now on, and the loop woken by `alarm`, if there is
+    /// one, when it sleeps.
+    pub(super) fn observe_sleep(
+        &self,
+        observer: Box<dyn SleepObserver>,
+        alarm: Option<&Timer>,
+    ) -> io::Result<()> {
+        if let Some(alarm) = alarm {
+            self.driver.watch_alarm(alarm)?;
+        }
         // It may take turns for long before it first sleeps.
         observer.after_sleep();
         let fresh = self.sleep_observer.set(observer).is_ok();
         debug_assert!(fresh, "a loop is of one group");
-    }
-
-    /// Has the loop woken by `alarm` when it sleeps.
-    pub(super) fn watch_alarm(&self, alarm: &Timer) -> io::Result<()> {
-        self.driver.watch_alarm(alarm)
-    }
-
-    /// Has the loop take a turn whenever `question` becomes readable anew.
-    pub(super) fn watch_questions(&self, question: BorrowedFd<'_>) -> io::Result<()> {
-        self.driver.watch_questions(question)
+        Ok(())
     }
 }

@@ -117,7 +117,7 @@ mod tests {
         event_loop.look_every(Duration::from_nanos(1), move |_| looked.set(looked.get() + 1));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let question = eventfd(0, flags).unwrap();
-        event_loop.watch_questions(question.as_fd()).unwrap();
+        event_loop.inner.driver.watch_questions(question.as_fd()).unwrap();
         let _entered = current::enter(&event_loop.inner);
         for _ in 0..100 {
             rustix::io::write(&question, &1_u64.to_ne_bytes()).unwrap();

@@ -10,4 +10,9 @@ pub(crate) trait SleepObserver {
 
     /// It is awake again.
     fn after_sleep(&self);
+
+    /// The loop ends: it takes no turn any more, but still drops what it has.
+    fn at_end(&self) {
+        self.before_sleep();
+    }
 }

@@ -337,18 +337,12 @@ impl EventLoop {
     }
 
     /// See [`Inner::observe_sleep`].
-    pub(crate) fn observe_sleep(&self, observer: Box<dyn SleepObserver>) {
-        self.inner.observe_sleep(observer);
-    }
-
-    /// See [`Inner::watch_alarm`].
-    pub(crate) fn watch_alarm(&self, alarm: &Timer) -> io::Result<()> {
-        self.inner.watch_alarm(alarm)
-    }
-
-    /// See [`Inner::watch_questions`].
-    pub(crate) fn watch_questions(&self, question: BorrowedFd<'_>) -> io::Result<()> {
-        self.inner.watch_questions(question)
+    pub(crate) fn observe_sleep(
+        &self,
+        observer: Box<dyn SleepObserver>,
+        alarm: Option<&Timer>,
+    ) -> io::Result<()> {
+        self.inner.observe_sleep(observer, alarm)
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

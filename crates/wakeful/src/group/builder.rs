@@ -10,7 +10,7 @@ use crate::balance::board::{Board, Seat};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 #[cfg(feature = "tokio")]
 use crate::guest::Choice;
-use crate::heartbeat::{Heartbeat, Heartbeats};
+use crate::heartbeat::Heartbeats;
 use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
@@ -205,8 +205,8 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
-    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats are not those of
-    /// this group. What was started by then is stopped.
+    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats are not those
+    /// of this group. What was started by then is stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {
@@ -237,11 +237,8 @@ impl LoopGroupBuilder {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
             let line = self.heartbeats.as_ref().map(|heartbeats| heartbeats.line(number));
-            let heartbeat = line.as_ref().map(Heartbeat::new).transpose()?;
-            let seat = Seat::new(board.clone(), number, heartbeat);
-            let settings = event_loop.clone().heartbeat(line.clone());
-            let guest_of = line.filter(|_| guests > 0);
-            group.workers.push(Worker::start(name, cpu, settings, seat, guest_of)?);
+            let seat = Seat::new(board.clone(), number);
+            group.workers.push(Worker::start(name, cpu, event_loop.clone(), seat, line)?);
         }
         // The guests of the loops end together, when nobody has these any more.
         drop(event_loop);

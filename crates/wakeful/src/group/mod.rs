@@ -4,6 +4,7 @@ mod builder;
 mod heartbeats;
 mod loads;
 mod loop_group;
+mod watched;
 mod worker;
 
 pub use self::builder::LoopGroupBuilder;

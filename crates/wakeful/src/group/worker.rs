@@ -6,9 +6,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::watched::{Alone, InGroup};
 use crate::balance::board::{SAY_EVERY, Seat};
-use crate::event_loop::{EventLoop, EventLoopBuilder, LoopHandle};
-use crate::heartbeat::Line;
+use crate::event_loop::{EventLoop, EventLoopBuilder, LoopHandle, SleepObserver};
+use crate::heartbeat::{EndOfBeats, Heartbeat, Line};
 use crate::sys::arenas;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
@@ -32,18 +33,20 @@ impl Worker {
         cpu: Option<usize>,
         settings: EventLoopBuilder,
         seat: Seat,
-        guest_of: Option<Line>,
+        line: Option<Line>,
     ) -> io::Result<Self> {
         let is_told = Arc::new(AtomicBool::new(false));
         let (told, own_name) = (is_told.clone(), name.clone());
         let (started, is_started) = mpsc::sync_channel(1);
         let (ends, ended) = mpsc::sync_channel::<()>(1);
+        let end_of_beats = line.as_ref().map(EndOfBeats::new).transpose()?;
+        let settings = settings.heartbeat(line.clone());
         arenas::fit_to_limit();
         let thread = start_thread(&name, move || {
             // Dropped last: it tells that everything else is gone.
             let last_turn = ends;
-            // Dropped behind the loop, whose tasks may block its end, too.
-            let seat = Taken(Rc::new(seat));
+            // Behind the loop, whose tasks may block its end, too.
+            let _end_of_beats = end_of_beats;
             let built = cpu.map_or(Ok(()), pin_loop_to).and_then(|()| settings.build());
             let mut event_loop = match built {
                 Ok(event_loop) => event_loop,
@@ -52,7 +55,7 @@ impl Worker {
                     return Ok(());
                 }
             };
-            if let Err(error) = seat.begin(&event_loop, guest_of) {
+            if let Err(error) = take_seat(&event_loop, Rc::new(seat), line.as_ref()) {
                 let _ = started.send(Err(error));
                 return Ok(());
             }
@@ -120,32 +123,28 @@ impl Worker {
     }
 }
 
-/// The seat of a loop that may run.
-struct Taken(Rc<Seat>);
-
-impl Taken {
-    /// From now on the loop says what it does. `guest_of`: on whose line its guest can be asked.
-    fn begin(&self, event_loop: &EventLoop, guest_of: Option<Line>) -> io::Result<()> {
-        let Self(seat) = self;
-        if let Some(alarm) = seat.alarm() {
-            event_loop.watch_alarm(alarm)?;
+/// From now on the loop says what it does: to its group, and on its line, if it has one.
+fn take_seat(event_loop: &EventLoop, seat: Rc<Seat>, line: Option<&Line>) -> io::Result<()> {
+    let alarm = seat.alarm();
+    let observer: Option<Box<dyn SleepObserver>> = match (line, alarm) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Box::new(seat.clone())),
+        (Some(line), None) => Some(Box::new(Alone(Heartbeat::new(line)?))),
+        (Some(line), Some(_)) => {
+            Some(Box::new(InGroup { heartbeat: Heartbeat::new(line)?, seat: seat.clone() }))
         }
-        if let Some(question) = guest_of.as_ref().and_then(Line::watch_questions) {
-            event_loop.watch_questions(question)?;
-        }
-        if seat.observes_sleep() {
-            event_loop.observe_sleep(Box::new(seat.clone()));
-        }
-        let seat = seat.clone();
-        event_loop.look_every(SAY_EVERY, move |spent| seat.say(spent));
-        Ok(())
+    };
+    if let Some(observer) = observer {
+        event_loop.observe_sleep(observer, alarm)?;
     }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.0.leaves();
-    }
+    let heartbeat = line.map(Heartbeat::new).transpose()?;
+    event_loop.look_every(SAY_EVERY, move |spent| {
+        if let Some(heartbeat) = &heartbeat {
+            heartbeat.goes_on();
+        }
+        seat.say(spent);
+    });
+    Ok(())
 }
 
 /// The loop serves nothing any more, and its group goes on.

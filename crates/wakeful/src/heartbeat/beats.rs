@@ -1,77 +1,61 @@
-//! What a loop says of itself: that it sleeps, or which beat it is in.
+//! What a loop says of itself: that it sleeps, or that it is awake, and in a new beat.
 
-use std::cell::Cell;
 use std::io;
 
-use super::page::{Heartbeats, Line};
-use super::protocol::{ASLEEP, begin_beat, fall_asleep};
+use super::page::{BEAT, Heartbeats, LINE, Line, WATCH};
+use super::protocol::{fall_asleep, go_on, wake};
 use crate::sys::fork_check::Process;
-use crate::sys::shared_words::SharedWord;
+use crate::sys::shared_words::SharedLine;
 
 /// One loop's heartbeat, on its thread.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    beat: SharedWord,
-    watch: SharedWord,
+    words: SharedLine<LINE>,
     page: Heartbeats,
-    number: Cell<usize>,
     process: Process,
 }
 
 impl Heartbeat {
     pub(crate) fn new(line: &Line) -> io::Result<Self> {
-        Ok(Self {
-            beat: line.beat(),
-            watch: line.watch(),
-            page: line.page().clone(),
-            number: Cell::new(ASLEEP),
-            process: Process::current()?,
-        })
+        Ok(Self { words: line.words(), page: line.page().clone(), process: Process::current()? })
     }
 
     /// The loop is awake: a new beat.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wakes(&self) {
-        let number = next(self.number.get());
-        self.number.set(number);
-        begin_beat(&self.beat, number, &self.watch, || self.page.ring());
+        wake(&self.words[BEAT], &self.words[WATCH], || self.page.call_watchdog());
     }
 
     /// The loop sleeps next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sleeps(&self) {
-        fall_asleep(&self.beat);
+        fall_asleep(&self.words[BEAT]);
     }
 
     /// The loop has come to the end of a turn: a new beat. A child that was forked in that turn is
     /// not the loop.
     pub(crate) fn goes_on(&self) {
         if !self.process.is_forked() {
-            self.wakes();
-        }
-    }
-
-    /// The loop has ended. As [`goes_on`](Self::goes_on), not in a forked child.
-    pub(crate) fn ends(&self) {
-        if !self.process.is_forked() {
-            self.sleeps();
+            go_on(&self.words[BEAT], &self.words[WATCH], || self.page.call_watchdog());
         }
     }
 }
 
-fn next(number: usize) -> usize {
-    match number.wrapping_add(1) {
-        ASLEEP => ASLEEP + 1,
-        next => next,
+/// To be dropped when the loop has ended, and all that it had: it sleeps, then.
+#[derive(Debug)]
+pub(crate) struct EndOfBeats(Heartbeat);
+
+impl EndOfBeats {
+    pub(crate) fn new(line: &Line) -> io::Result<Self> {
+        Heartbeat::new(line).map(Self)
     }
 }
 
-#[cfg(all(test, not(wakeful_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_beat_is_never_taken_for_sleep_when_the_numbers_begin_anew() {
-        assert_eq!([next(ASLEEP), next(7), next(usize::MAX)], [1, 8, 1]);
+impl Drop for EndOfBeats {
+    fn drop(&mut self) {
+        // As there, a child that was forked in a turn is not the loop.
+        if !self.0.process.is_forked() {
+            self.0.sleeps();
+        }
     }
 }

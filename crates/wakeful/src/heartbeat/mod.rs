@@ -21,14 +21,15 @@
 //! time-out is. What other threads of the worker do is not seen.
 //!
 //! A loop that takes turns, however busy it is, is never stuck. One that waits for its CPU in the
-//! middle of a turn is: nobody can tell it from one that computes.
+//! middle of a turn is, for the whole time-out, and one whose process alone was stopped there:
+//! nobody can tell it from one that computes.
 //!
 //! # What time counts
 //! The loops say no time, so there are no clocks to compare. The watchdog adds up the time between
 //! its own looks. When it comes late to one by more than half of the distance that it had planned,
 //! the whole system may have stood still (SIGSTOP of all its processes, a suspended machine), and
 //! that distance does not count at all. So a worker is given the full time-out of time in which the
-//! watchdog itself has run.
+//! watchdog itself has run. (A stop that is over before the next look is due is not seen.)
 //!
 //! # Deaths
 //! No lock is in the page, and a worker may be killed at any instruction. Before another one uses
@@ -62,7 +63,7 @@ mod protocol;
 mod running;
 mod watchdog;
 
-pub(crate) use self::beats::Heartbeat;
+pub(crate) use self::beats::{EndOfBeats, Heartbeat};
 pub use self::page::Heartbeats;
 pub(crate) use self::page::Line;
 pub(crate) use self::running::Running;

@@ -8,30 +8,30 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::places;
-use super::protocol::watch_no_more;
+use super::protocol::ring_and_mark;
 use crate::sys::limits::explain_call;
-use crate::sys::shared_words::{SharedWord, SharedWords};
+use crate::sys::shared_words::{SharedLine, SharedWords};
 use crate::sys::sync::AtomicUsize;
 
 /// No two processors write to one line: 128 bytes, as adjacent cache lines are fetched together.
 pub(super) const LINE: usize = 16;
 
 /// In the first line.
-const WATCH: usize = 0;
-const LAYOUT: usize = 1;
+const LAYOUT: usize = 0;
 
 /// Then the places; then a line for each loop.
 const PLACES: usize = LINE;
 const LOOPS: usize = PLACES + places::WORDS;
 
 /// In a loop's line.
-const BEAT: usize = 0;
-const RUNNING: usize = 1;
-const IS_GUEST: usize = 2;
+pub(super) const BEAT: usize = 0;
+pub(super) const WATCH: usize = 1;
+pub(super) const RUNNING: usize = 2;
+const IS_GUEST: usize = 3;
 
 /// Of another program, or of another version of this one, the number is another. To be changed with
 /// the layout.
-const THIS_LAYOUT: usize = 0x7761_6b01;
+const THIS_LAYOUT: usize = 0x7761_6b02;
 
 /// The heartbeats of one worker's loops, in memory that the worker shares with the process that
 /// watches it. See [the module](super).
@@ -128,8 +128,8 @@ impl Heartbeats {
         Line { page: self.clone(), number }
     }
 
-    pub(super) fn watch(&self) -> &AtomicUsize {
-        &self.0.words[WATCH]
+    pub(super) fn watches(&self) -> impl Iterator<Item = &AtomicUsize> {
+        (0..self.loops()).map(|number| self.word(number, WATCH))
     }
 
     pub(super) fn beat(&self, number: usize) -> &AtomicUsize {
@@ -152,9 +152,11 @@ impl Heartbeats {
         &self.0.words[LOOPS + number * LINE + word]
     }
 
-    /// Rings the watchdog. A full counter is a bell that rings already.
-    pub(super) fn ring(&self) {
-        let _ = rustix::io::write(&self.0.ring, &1_u64.to_ne_bytes());
+    /// Nobody watches: rings the watchdog. A full counter is a bell that rings already.
+    #[cold]
+    pub(super) fn call_watchdog(&self) {
+        let ring = || _ = rustix::io::write(&self.0.ring, &1_u64.to_ne_bytes());
+        ring_and_mark(ring, self.watches());
     }
 
     /// Has a loop that has a guest take a turn, if the guest lets it.
@@ -169,7 +171,6 @@ impl Heartbeats {
 
     /// As it was made: its worker is gone.
     pub(super) fn clear(&self) {
-        watch_no_more(self.watch());
         self.0.words[PLACES..].iter().for_each(|word| word.store(0, Relaxed));
     }
 }
@@ -195,26 +196,15 @@ impl Line {
         &self.page
     }
 
-    pub(super) fn watch(&self) -> SharedWord {
-        SharedWord::new(&self.page.0.words, WATCH)
-    }
-
-    pub(super) fn beat(&self) -> SharedWord {
-        self.word(BEAT)
-    }
-
-    pub(super) fn running(&self) -> SharedWord {
-        self.word(RUNNING)
-    }
-
-    fn word(&self, word: usize) -> SharedWord {
-        SharedWord::new(&self.page.0.words, LOOPS + self.number * LINE + word)
+    pub(super) fn words(&self) -> SharedLine<LINE> {
+        SharedLine::new(&self.page.0.words, LOOPS + self.number * LINE)
     }
 
     /// Becomes readable, as an edge, when the watchdog asks this loop for a turn. A loop that has
     /// Tokio as its guest takes none while Tokio has much to do of its own, and is not stuck.
     ///
     /// `None`: the page was made for loops without a guest.
+    #[cfg(any(feature = "tokio", test))]
     pub(crate) fn watch_questions(&self) -> Option<BorrowedFd<'_>> {
         let question = self.page.0.questions.get(self.number)?;
         self.page.word(self.number, IS_GUEST).store(1, Relaxed);

@@ -7,8 +7,8 @@
 //! The table is only ever added to, by all loops of the worker.
 //!
 //! An entry is claimed, written, and then published by its number. A worker that is killed in
-//! between leaves a claimed entry, which is lost until the page is cleared. Where the table is full,
-//! or damaged, a place is not known.
+//! between leaves a claimed entry, which is lost until the page is cleared. Where the table is
+//! full, or damaged, a place is not known.
 
 use std::panic::Location;
 use std::ptr;
@@ -20,8 +20,8 @@ use crate::sys::sync::AtomicUsize;
 /// More than a server has that spawn on its loops.
 const ENTRIES: usize = 128;
 
-/// An entry has the size of a line: its number, how long its text is, and the text.
-const ENTRY: usize = super::page::LINE;
+/// An entry in words: its number, how long its text is, and the text.
+const ENTRY: usize = 16;
 const NUMBER: usize = 0;
 const LENGTH: usize = 1;
 const TEXT: usize = 2;

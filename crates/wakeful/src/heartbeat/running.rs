@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Release;
 
-use super::page::{Heartbeats, Line};
+use super::page::{Heartbeats, LINE, Line, RUNNING};
 use super::places;
-use crate::sys::shared_words::SharedWord;
+use crate::sys::shared_words::SharedLine;
 
 /// What the loop remembers of the places that it has written into the table. A power of two.
 const KNOWN: usize = 64;
@@ -17,7 +17,7 @@ const NONE: usize = 0;
 /// nothing.
 #[derive(Debug)]
 pub(crate) struct Running {
-    running: SharedWord,
+    words: SharedLine<LINE>,
     page: Heartbeats,
     last: Cell<usize>,
     known: [Cell<usize>; KNOWN],
@@ -26,7 +26,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn new(line: &Line) -> Self {
         let known = [const { Cell::new(NONE) }; KNOWN];
-        Self { running: line.running(), page: line.page().clone(), last: Cell::new(NONE), known }
+        Self { words: line.words(), page: line.page().clone(), last: Cell::new(NONE), known }
     }
 
     /// A task from there runs next, or a closure that was sent from there.
@@ -45,12 +45,12 @@ impl Running {
         if known.replace(number) != number {
             places::add(self.page.places(), place);
         }
-        self.running.store(number, Release);
+        self.words[RUNNING].store(number, Release);
     }
 
     /// What runs next is no task: a callback, a hook, or a guest's.
     pub(crate) fn runs_none(&self) {
         self.last.set(NONE);
-        self.running.store(NONE, Release);
+        self.words[RUNNING].store(NONE, Release);
     }
 }

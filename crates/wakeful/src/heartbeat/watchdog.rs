@@ -51,7 +51,7 @@ pub struct Look {
     /// [removed](Watchdog::remove).
     pub stuck: Vec<StuckLoop>,
     /// When to look next. `None`: all loops sleep, and the first that wakes makes the watchdog
-    /// readable.
+    /// readable. (Or the time-out is longer than any clock can say.)
     pub next: Option<Instant>,
 }
 
@@ -116,7 +116,8 @@ impl Watchdog {
         Ok(Self { timeout, ring: Arc::new(new_eventfd()?), pages: Vec::new(), last: None })
     }
 
-    /// Another time-out from now on, also for turns that have begun.
+    /// Another time-out from now on, also for turns that have begun. [Look](Self::look) then: the
+    /// next look is due at another time.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -124,8 +125,8 @@ impl Watchdog {
     /// A page for that many loops, of which the first `guests` have a guest.
     ///
     /// # Errors
-    /// No descriptor is left (it needs one, and one for each guest), or no memory; or memfd_create(2)
-    /// is refused.
+    /// No descriptor is left (it needs one, and one for each guest), or no memory; or
+    /// memfd_create(2) is refused.
     pub(crate) fn page(&mut self, loops: usize, guests: usize) -> io::Result<Heartbeats> {
         let page = Heartbeats::new(loops, guests, self.ring.clone())?;
         let loops = vec![Seen::default(); loops].into();
@@ -193,15 +194,16 @@ impl Watchdog {
 
     /// All loops sleep: from now on they ring. `false`: one does not, and nobody may have rung.
     fn rest(&self) -> bool {
-        self.pages.iter().for_each(|watched| watch_no_more(watched.page.watch()));
-        all_sleep(self.pages.iter().flat_map(|watched| watched.page.beats()))
+        let pages = || self.pages.iter().map(|watched| &watched.page);
+        pages().flat_map(Heartbeats::watches).for_each(watch_no_more);
+        all_sleep(pages().flat_map(Heartbeats::beats))
     }
 }
 
 impl Watched {
     /// Is any loop awake? `passed`: since the last look.
     fn look(&mut self, passed: Duration, limit: Duration) -> bool {
-        watch_on(self.page.watch());
+        self.page.watches().for_each(watch_on);
         let mut is_any_awake = false;
         for (number, seen) in self.loops.iter_mut().enumerate() {
             let beat = beat_of(self.page.beat(number));

@@ -106,31 +106,34 @@ impl Drop for SharedWords {
     }
 }
 
-/// One of these words, found without a look at how many there are.
+/// So many of these words, found without a look at how many there are in all.
 #[derive(Debug)]
-pub(crate) struct SharedWord {
-    word: NonNull<AtomicUsize>,
+pub(crate) struct SharedLine<const WORDS: usize> {
+    line: NonNull<[AtomicUsize; WORDS]>,
     _words: Arc<SharedWords>,
 }
 
 // SAFETY: as for the words, which it keeps.
-unsafe impl Send for SharedWord {}
+unsafe impl<const WORDS: usize> Send for SharedLine<WORDS> {}
 
-impl SharedWord {
+impl<const WORDS: usize> SharedLine<WORDS> {
+    /// Those from `first` on.
+    ///
     /// # Panics
     /// There are not so many.
-    pub(crate) fn new(words: &Arc<SharedWords>, number: usize) -> Self {
-        Self { word: NonNull::from(&words[number]), _words: words.clone() }
+    pub(crate) fn new(words: &Arc<SharedWords>, first: usize) -> Self {
+        let line: &[AtomicUsize; WORDS] = words[first..].first_chunk().expect("within the words");
+        Self { line: NonNull::from(line), _words: words.clone() }
     }
 }
 
-impl Deref for SharedWord {
-    type Target = AtomicUsize;
+impl<const WORDS: usize> Deref for SharedLine<WORDS> {
+    type Target = [AtomicUsize; WORDS];
 
     #[inline]
-    fn deref(&self) -> &AtomicUsize {
-        // SAFETY: it was made of a reference into words that this keeps.
-        unsafe { self.word.as_ref() }
+    fn deref(&self) -> &[AtomicUsize; WORDS] {
+        // SAFETY: it was made of a reference into words that this keeps, where they are.
+        unsafe { self.line.as_ref() }
     }
 }
 
@@ -148,9 +151,9 @@ mod tests {
         assert_eq!(other.len(), 1_000);
         words[999].store(7, Relaxed);
         assert_eq!(other[999].load(Relaxed), 7);
-        let kept = SharedWord::new(&Arc::new(other), 999);
+        let kept = SharedLine::<2>::new(&Arc::new(other), 998);
         drop(words);
-        assert_eq!(kept.load(Relaxed), 7);
+        assert_eq!(kept[1].load(Relaxed), 7);
     }
 
     #[test]

@@ -7,12 +7,12 @@ pub(crate) use self::real::*;
 #[cfg(wakeful_loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, AtomicUsize, fence},
+    sync::atomic::{AtomicPtr, AtomicUsize},
 };
 
 #[cfg(not(wakeful_loom))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize, fence};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
     /// `std`'s cell with loom's interface: access goes through a closure, which loom checks for
     /// data races.

@@ -14,7 +14,6 @@ use super::{Board, Member};
 use crate::balance::alarm::{Alarm, PATIENCE};
 use crate::driver::epoll::Timer;
 use crate::event_loop::{SleepObserver, Spent};
-use crate::heartbeat::Heartbeat;
 use crate::sys::panics;
 
 impl Member {
@@ -122,33 +121,16 @@ pub(crate) struct Seat {
     number: usize,
     /// It has slept since it said something last.
     slept: Cell<bool>,
-    /// What another process sees of it.
-    heartbeat: Option<Heartbeat>,
 }
 
 impl Seat {
-    pub(crate) fn new(board: Arc<Board>, number: usize, heartbeat: Option<Heartbeat>) -> Self {
-        Self { board, number, slept: Cell::new(false), heartbeat }
+    pub(crate) fn new(board: Arc<Board>, number: usize) -> Self {
+        Self { board, number, slept: Cell::new(false) }
     }
 
     pub(crate) fn say(&self, spent: Spent) {
         self.slept.set(false);
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.goes_on();
-        }
         self.board.say(self.number, spent);
-    }
-
-    /// The loop has ended, and so have its tasks.
-    pub(crate) fn leaves(&self) {
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.ends();
-        }
-    }
-
-    /// Is there anybody to tell when the loop sleeps?
-    pub(crate) fn observes_sleep(&self) -> bool {
-        self.heartbeat.is_some() || self.board.alarm.is_some()
     }
 
     /// What wakes the loop when it has to stand in for others, if it ever has.
@@ -158,19 +140,11 @@ impl Seat {
 }
 
 impl SleepObserver for Rc<Seat> {
-    #[inline]
     fn before_sleep(&self) {
         self.board.leave(self.number, self.slept.replace(true));
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.sleeps();
-        }
     }
 
-    #[inline]
     fn after_sleep(&self) {
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.wakes();
-        }
         self.board.is_back(self.number);
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 
 /// A page of two loops, and the watchdog's bell.
 struct Model {
-    watch: AtomicUsize,
+    watches: [AtomicUsize; 2],
     beats: [AtomicUsize; 2],
     unheard: AtomicUsize,
     /// All rings. Not loom's: it is read after the joins.
@@ -24,8 +24,8 @@ struct Model {
 impl Model {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            watch: AtomicUsize::new(0),
-            beats: [AtomicUsize::new(ASLEEP), AtomicUsize::new(ASLEEP)],
+            watches: [AtomicUsize::new(RESTS), AtomicUsize::new(RESTS)],
+            beats: [AtomicUsize::new(0), AtomicUsize::new(0)],
             unheard: AtomicUsize::new(0),
             rings: std::sync::atomic::AtomicUsize::new(0),
             waiter: std::sync::Mutex::new(None),
@@ -48,8 +48,9 @@ impl Model {
         *self.waiter.lock().unwrap() = None;
     }
 
-    fn wakes(&self, number: usize, beat: usize) {
-        begin_beat(&self.beats[number], beat, &self.watch, || self.ring());
+    fn wakes(&self, number: usize) {
+        let call = || ring_and_mark(|| self.ring(), self.watches.iter());
+        wake(&self.beats[number], &self.watches[number], call);
     }
 
     fn sleeps(&self, number: usize) {
@@ -60,14 +61,14 @@ impl Model {
         self.rings.load(Relaxed)
     }
 
-    /// Watches until each of these loops was seen in this beat. Returns how often it tried to rest.
-    fn watch_until(&self, loops: &[usize], beat: usize) -> usize {
+    /// Watches until each of these loops was seen awake. Returns how often it tried to rest.
+    fn watch_until(&self, loops: &[usize]) -> usize {
         let mut rests = 0;
         loop {
             self.unheard.swap(0, AcqRel);
-            watch_on(&self.watch);
+            self.watches.iter().for_each(watch_on);
             let seen = [0, 1].map(|number| beat_of(&self.beats[number]));
-            if loops.iter().all(|number| seen[*number] == Some(beat)) {
+            if loops.iter().all(|number| seen[*number].is_some()) {
                 return rests;
             }
             if seen.iter().any(Option::is_some) {
@@ -76,7 +77,7 @@ impl Model {
                 continue;
             }
             rests += 1;
-            watch_no_more(&self.watch);
+            self.watches.iter().for_each(watch_no_more);
             if all_sleep(self.beats.iter()) {
                 self.wait();
             } else {
@@ -99,8 +100,8 @@ fn loom_a_watchdog_that_stops_beside_a_loop_that_wakes_sees_it_or_is_rung() {
     check(None, || {
         let model = Model::new();
         let its = model.clone();
-        let wakes = thread::spawn(move || its.wakes(0, 1));
-        let rests = model.watch_until(&[0], 1);
+        let wakes = thread::spawn(move || its.wakes(0));
+        let rests = model.watch_until(&[0]);
         wakes.join().unwrap();
         assert!(model.rings() <= rests + 1, "one loop rings once between two rests");
         SLEPT.fetch_or(model.rings() > 0 && rests > 0, Relaxed);
@@ -115,9 +116,9 @@ fn loom_of_two_loops_that_wake_at_once_none_is_missed() {
         let model = Model::new();
         let loops = [0, 1].map(|number| {
             let its = model.clone();
-            thread::spawn(move || its.wakes(number, 1))
+            thread::spawn(move || its.wakes(number))
         });
-        let rests = model.watch_until(&[0, 1], 1);
+        let rests = model.watch_until(&[0, 1]);
         loops.into_iter().for_each(|it| it.join().unwrap());
         assert!(model.rings() <= 2 * (rests + 1), "each rings once between two rests");
     });
@@ -131,12 +132,12 @@ fn loom_a_loop_that_wakes_behind_the_sleep_of_another_is_not_missed() {
         let model = Model::new();
         let its = model.clone();
         let first = thread::spawn(move || {
-            its.wakes(0, 1);
+            its.wakes(0);
             its.sleeps(0);
         });
         let its = model.clone();
-        let second = thread::spawn(move || its.wakes(1, 1));
-        model.watch_until(&[1], 1);
+        let second = thread::spawn(move || its.wakes(1));
+        model.watch_until(&[1]);
         first.join().unwrap();
         second.join().unwrap();
         TWICE.fetch_or(model.rings() > 1, Relaxed);
@@ -148,13 +149,13 @@ fn loom_a_loop_that_wakes_behind_the_sleep_of_another_is_not_missed() {
 fn loom_a_loop_that_is_watched_rings_nobody() {
     check(None, || {
         let model = Model::new();
-        watch_on(&model.watch);
+        model.watches.iter().for_each(watch_on);
         let loops = [0, 1].map(|number| {
             let its = model.clone();
             thread::spawn(move || {
-                its.wakes(number, 1);
+                its.wakes(number);
                 its.sleeps(number);
-                its.wakes(number, 2);
+                its.wakes(number);
             })
         });
         loops.into_iter().for_each(|it| it.join().unwrap());

@@ -71,6 +71,7 @@ fn a_loop_in_one_turn_for_longer_than_the_timeout_is_stuck_and_one_that_sleeps_n
 #[test]
 fn a_loop_that_takes_turns_is_never_stuck() {
     let mut world = World::new(1);
+    world.loops[0].wakes();
     for _ in 0..100 {
         world.loops[0].goes_on();
         assert_eq!(world.look_after(LOOK), (vec![], true));
@@ -251,10 +252,10 @@ fn a_page_reaches_an_executed_worker_by_its_descriptors() {
 fn what_a_damaged_worker_writes_leads_to_no_more_than_a_wrong_verdict() {
     let mut world = World::new(2);
     let page = world.page.clone();
-    let words = || page.beats().chain(page.places()).chain((0..2).map(|it| page.running(it)));
+    let running = || (0..2).map(|number| page.running(number));
+    let words = || page.beats().chain(page.watches()).chain(page.places()).chain(running());
     for damage in [usize::MAX, 1, 0x0a0a_0a0a, usize::MAX / 2] {
         words().for_each(|word| word.store(damage, std::sync::atomic::Ordering::Relaxed));
-        page.watch().store(damage, std::sync::atomic::Ordering::Relaxed);
         world.look_in_time(6);
         assert!(world.watchdog.loops(&page).len() == 2);
     }
