@@ -9,13 +9,14 @@ mod child;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use wakeful::heartbeat::{Heartbeats, LoopState, Watchdog};
-use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder, run_next_turn, task};
+use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder, PerLoop, run_next_turn, task};
 
 use self::child::{fork, one_at_a_time};
 
@@ -275,6 +276,7 @@ fn a_child_that_a_worker_forks_says_nothing_in_its_place() {
     let mut worker = Worker::fork(move |pipe| {
         let group = settings().heartbeats(its).build().unwrap();
         let fork_in_a_turn = move || {
+            block(&pipe);
             // Longer than a loop says nothing: the child's turn ends with a look at the clock.
             thread::sleep(Duration::from_millis(20));
             match fork() {
@@ -291,9 +293,16 @@ fn a_child_that_a_worker_forks_says_nothing_in_its_place() {
         thread::sleep(HOUR);
     });
     assert_eq!(worker.says(), b'b');
-    world.until(&page, |states| states[1] == LoopState::Asleep);
-    let stuck = world.look_for_a_timeout();
-    let [(0, Some(running))] = &stuck[..] else { panic!("{stuck:?}") };
+    let seen = world.watchdog.look(world.now);
+    worker.pipe.write_all(b"g").unwrap();
+    assert_eq!(worker.says(), b'b');
+    world.now = seen.next.unwrap();
+    world.watchdog.look(world.now);
+    let state = world.watchdog.loops(&page).remove(0);
+    let LoopState::Awake { at_least, running: Some(running), .. } = state else {
+        panic!("{state:?}")
+    };
+    assert!(at_least > Duration::ZERO, "it is in the same turn");
     assert!(running.contains("tests/heartbeats.rs:"), "{running}");
 }
 
@@ -406,17 +415,23 @@ fn a_loop_whose_end_is_blocked_by_a_drop_is_stuck() {
     let group = settings.heartbeats(page.clone()).build().unwrap();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let (held, is_held) = std::sync::mpsc::channel();
+    let other = theirs.try_clone().unwrap();
+    // What is dropped last.
+    let value = Arc::new(PerLoop::new(move || Blocks(other.try_clone().unwrap())));
+    let _kept = value.clone();
     let hold = move || async move {
         let _blocks = Blocks(theirs);
-        held.send(()).unwrap();
+        value.with(|_| held.send(()).unwrap());
         std::future::pending::<()>().await;
     };
     group.handles()[0].spawn(hold).unwrap().detach();
     is_held.recv().unwrap();
     let ends = thread::spawn(move || drop(group));
-    ours.read_exact(&mut [0]).unwrap();
-    assert_eq!(world.look_for_a_timeout().len(), 1);
-    ours.write_all(b"g").unwrap();
+    for _ in 0..2 {
+        ours.read_exact(&mut [0]).unwrap();
+        assert_eq!(world.look_for_a_timeout().len(), 1);
+        ours.write_all(b"g").unwrap();
+    }
     ends.join().unwrap();
     assert_eq!(world.watchdog.loops(&page), [LoopState::Asleep]);
 }
