@@ -10,6 +10,11 @@ const ASSUMED: u32 = 2;
 
 const FIRST_SIGHT: u32 = 3;
 
+thread_local! {
+    /// The number of the last look at any descriptor of this thread's loops.
+    static LAST_SIGHT: Cell<u32> = const { Cell::new(FIRST_SIGHT) };
+}
+
 /// See the [module](self).
 ///
 /// Somebody may find a direction ready, do something else for a while, and say then that it is not
@@ -18,20 +23,16 @@ const FIRST_SIGHT: u32 = 3;
 /// nobody counts events.
 pub(super) struct Readiness(Cell<u32>);
 
-/// The number of the last look at a descriptor, whichever direction it was at.
-#[derive(Default)]
-pub(super) struct LastSight(Cell<u32>);
-
 /// A direction was seen to be ready, before any event that is yet to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight(u32);
 
-impl LastSight {
-    fn next(&self) -> Sight {
-        // Four thousand million events later a number would come again.
-        let next = self.0.get().wrapping_add(1).max(FIRST_SIGHT);
-        self.0.set(next);
-        Sight(next)
+impl Sight {
+    /// A number that no direction has. Four thousand million looks later it would come again.
+    fn next() -> Self {
+        let next = LAST_SIGHT.get().wrapping_add(1).max(FIRST_SIGHT);
+        LAST_SIGHT.set(next);
+        Self(next)
     }
 }
 
@@ -67,11 +68,11 @@ impl Readiness {
 
     /// Ready, as far as an event has said so. What is only assumed does not count: the event that
     /// confirms it is still to come.
-    pub(super) fn see(&self, last: &LastSight) -> Option<Sight> {
+    pub(super) fn see(&self) -> Option<Sight> {
         match self.0.get() {
             NOT | ASSUMED => None,
             TOLD => {
-                let sight = last.next();
+                let sight = Sight::next();
                 self.0.set(sight.0);
                 Some(sight)
             }
@@ -93,25 +94,25 @@ mod tests {
 
     #[test]
     fn what_is_assumed_is_worth_a_try_and_is_not_seen() {
-        let (readiness, last) = (Readiness::new(true), LastSight::default());
-        assert!(readiness.get() && readiness.see(&last).is_none());
+        let readiness = Readiness::new(true);
+        assert!(readiness.get() && readiness.see().is_none());
         readiness.told();
-        assert!(readiness.get() && readiness.see(&last).is_some());
+        assert!(readiness.get() && readiness.see().is_some());
         readiness.clear();
-        assert!(!readiness.get() && readiness.see(&last).is_none());
+        assert!(!readiness.get() && readiness.see().is_none());
     }
 
     #[test]
     fn an_event_behind_a_sight_is_not_cleared_with_it() {
-        let (readiness, last) = (Readiness::new(false), LastSight::default());
+        let readiness = Readiness::new(false);
         readiness.told();
-        let early = readiness.see(&last).expect("told");
-        assert_eq!(readiness.see(&last), Some(early), "no event in between");
+        let early = readiness.see().expect("told");
+        assert_eq!(readiness.see(), Some(early), "no event in between");
         readiness.told();
         readiness.clear_seen(early);
         assert!(readiness.get(), "an event came after the look");
 
-        let late = readiness.see(&last).expect("told");
+        let late = readiness.see().expect("told");
         readiness.clear_seen(early);
         assert!(readiness.get(), "a look before that event");
         readiness.clear_seen(late);
@@ -120,18 +121,18 @@ mod tests {
 
     #[test]
     fn a_sight_is_never_mistaken_for_a_later_one() {
-        let (readiness, last) = (Readiness::new(false), LastSight::default());
+        let readiness = Readiness::new(false);
         readiness.told();
-        let first = readiness.see(&last).expect("told");
+        let first = readiness.see().expect("told");
         for _ in 0..100_000 {
             readiness.told();
-            readiness.see(&last).expect("told");
+            readiness.see().expect("told");
             readiness.clear_seen(first);
             assert!(readiness.get());
         }
         // Where the numbers begin again, none is a state.
-        last.0.set(u32::MAX);
+        LAST_SIGHT.set(u32::MAX);
         readiness.told();
-        assert_eq!(readiness.see(&last), Some(Sight(FIRST_SIGHT)));
+        assert_eq!(readiness.see(), Some(Sight(FIRST_SIGHT)));
     }
 }

@@ -33,10 +33,10 @@ pub(crate) struct Places {
 impl<T: AsFd> Registered<T> {
     /// What of `interest` is ready, as far as events have said.
     pub(crate) fn seen(&self, interest: Interest) -> Seen {
-        let (source, last) = (self.source(), &self.source().last_sight);
-        let read = interest.is_readable().then(|| source.read_ready.see(last)).flatten();
-        let write = interest.is_writable().then(|| source.write_ready.see(last)).flatten();
-        let priority = interest.is_priority().then(|| source.priority_ready.see(last)).flatten();
+        let source = self.source();
+        let read = interest.is_readable().then(|| source.read_ready.see()).flatten();
+        let write = interest.is_writable().then(|| source.write_ready.see()).flatten();
+        let priority = interest.is_priority().then(|| source.priority_ready.see()).flatten();
         let ready = Ready {
             readable: read.is_some(),
             writable: write.is_some(),

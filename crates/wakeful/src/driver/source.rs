@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::joined::Joined;
 use super::mode::Mode;
-use super::readiness::{LastSight, Readiness};
+use super::readiness::Readiness;
 use super::waiters::Waiters;
 use crate::priority::Priority;
 
@@ -34,7 +34,6 @@ pub(crate) struct Source {
     pub(super) write_ready: Readiness,
     /// Something exceptional was announced, or the end.
     pub(super) priority_ready: Readiness,
-    pub(super) last_sight: LastSight,
     /// The peer's end of stream, or an error, was reported: reads are ready for ever.
     pub(super) read_closed: Cell<bool>,
     pub(super) write_closed: Cell<bool>,
@@ -63,7 +62,6 @@ impl Source {
             read_ready: Readiness::new(mode != Mode::Exclusive),
             write_ready: Readiness::new(true),
             priority_ready: Readiness::new(false),
-            last_sight: LastSight::default(),
             read_closed: Cell::new(false),
             write_closed: Cell::new(false),
             urgent: Cell::new(false),
@@ -189,7 +187,7 @@ mod tests {
 
     /// Each connection has one.
     #[test]
-    fn a_registered_descriptor_takes_104_bytes() {
-        assert_eq!(size_of::<Source>(), 104);
+    fn a_registered_descriptor_takes_96_bytes() {
+        assert_eq!(size_of::<Source>(), 96);
     }
 }
