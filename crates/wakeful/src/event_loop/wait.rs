@@ -314,7 +314,7 @@ impl Inner {
         [timer, until].into_iter().flatten().min()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn ask(&self, timeout: Timeout) -> io::Result<usize> {
         self.skipped.set(false);
         self.counters.waits.add(1);
