@@ -49,7 +49,9 @@ fn run() -> ExitCode {
     let command = numbers::take_negative_values(Arguments::command());
     let arguments =
         Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
-    let _logging = logging::start();
+    let is_master =
+        matches!(&arguments.command, Command::Serve(serve) if serve.are_workers_wanted());
+    let _logging = logging::start(is_master);
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
 use wakeful::group::Targets;
+use wakeful::heartbeat::Heartbeats;
 use wakeful::log::LossyWriter;
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
@@ -25,6 +26,7 @@ use wakeful_http::{DrainPlan, Limits, Server};
 /// | [`idle`](Self::idle) | [`IdlePolicy::ADAPTIVE`] | [`IdlePolicy`] |
 /// | [`grace`](Self::grace) | 10 s | any |
 /// | [`log`](Self::log) | none | |
+/// | [`heartbeats`](Self::heartbeats) | none | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
 pub struct ServeOptions {
@@ -39,6 +41,7 @@ pub struct ServeOptions {
     pub(crate) idle: IdlePolicy,
     pub(crate) grace: Duration,
     pub(crate) log: Option<LossyWriter>,
+    pub(crate) heartbeats: Option<Heartbeats>,
 }
 
 impl ServeOptions {
@@ -116,6 +119,13 @@ impl ServeOptions {
         self.log = writer.into();
         self
     }
+
+    /// Sets where the loops say that they take turns, for a process that watches this one. `None`:
+    /// nobody does.
+    pub fn heartbeats(mut self, heartbeats: impl Into<Option<Heartbeats>>) -> Self {
+        self.heartbeats = heartbeats.into();
+        self
+    }
 }
 
 /// Where the loops' threads run.
@@ -142,6 +152,7 @@ impl Default for ServeOptions {
             tls: None,
             limits: Limits::default(),
             log: None,
+            heartbeats: None,
         }
     }
 }
@@ -172,7 +183,8 @@ impl ServeOptions {
         }
     }
 
-    pub(crate) fn group(&self) -> LoopGroupBuilder {
+    /// The loops that a service with these options runs on.
+    pub fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
         let group = LoopGroup::builder().event_loop(event_loop);
         let group = match self.loops {
@@ -183,9 +195,13 @@ impl ServeOptions {
             Some(targets) => group.concentrate(targets),
             None => group.spread(),
         };
-        match self.pinning {
+        let group = match self.pinning {
             Pinning::Free => group,
             Pinning::Pinned => group.pin(),
+        };
+        match &self.heartbeats {
+            Some(heartbeats) => group.heartbeats(heartbeats.clone()),
+            None => group,
         }
     }
 }

@@ -11,6 +11,7 @@ use wakeful_services::options::Pinning;
 
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
+use super::workers::WorkerArguments;
 use crate::passed_sockets::passed_sockets;
 
 /// What stands for the sockets that it passes, in the place of an address.
@@ -48,6 +49,9 @@ pub(super) struct CommonArguments {
     #[command(flatten)]
     idle: IdleArguments,
 
+    #[command(flatten)]
+    workers: WorkerArguments,
+
     /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops
     /// at once.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
@@ -79,9 +83,25 @@ impl CommonArguments {
             let reason = "--accept reuse-port makes a socket for each loop: with --listen systemd take exclusive or dispatch";
             return Err(reason.to_owned());
         }
+        if self.workers.are_given() {
+            self.check_workers(admin)?;
+        }
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
         each_once(listen.chain(admin))
+    }
+
+    fn check_workers(&self, admin: &[String]) -> Result<(), String> {
+        if self.accept == Accept::ReusePort {
+            return Err(
+                "--accept reuse-port is not for --workers: they share one socket".to_owned()
+            );
+        }
+        if !admin.is_empty() {
+            let reason = "--admin is not for --workers: each of them would have to listen there";
+            return Err(reason.to_owned());
+        }
+        Ok(())
     }
 
     /// `activity`: for services that may use some of their loops only.
@@ -97,7 +117,12 @@ impl CommonArguments {
             .idle(self.idle_policy()?)
             .grace(self.grace)
             .log(crate::logging::writer());
-        Ok(options.loops((self.loops > 0).then_some(self.loops.into())))
+        let loops = (self.loops > 0).then_some(self.loops.into());
+        Ok(options.loops(loops.or_else(|| self.workers.loops())))
+    }
+
+    pub(super) fn workers(&self) -> &WorkerArguments {
+        &self.workers
     }
 
     /// How long connections may finish after a signal.
@@ -117,17 +142,25 @@ impl CommonArguments {
     /// A line for the user.
     pub(super) fn bind(&self, options: &ServeOptions) -> Result<Vec<SharedListener>, String> {
         let mut listeners = options.bind()?;
-        if self.is_passed_sockets() {
-            listeners.extend(passed()?);
-        }
+        listeners.extend(self.passed()?);
         Ok(listeners)
+    }
+
+    /// The sockets that systemd passes, if they were asked for.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be listened on: a line for the user.
+    pub(super) fn passed(&self) -> Result<Vec<SharedListener>, String> {
+        if self.is_passed_sockets() { passed() } else { Ok(Vec::new()) }
     }
 
     fn is_passed_sockets(&self) -> bool {
         self.listen.iter().any(|addr| addr == SYSTEMD)
     }
 
-    fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
         let addrs = self.listen.iter().filter(|addr| *addr != SYSTEMD);
         let addrs = addrs.map(|addr| address(addr)).collect::<Result<_, _>>();
         addrs.map_err(|error| format!("--listen: {error}"))

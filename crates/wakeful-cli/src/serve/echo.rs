@@ -7,9 +7,10 @@ use super::activity::{ActivityArguments, MoveArguments};
 use super::common::{CommonArguments, address};
 use super::given::{given, unless_zero};
 use super::lifecycle::{Scheme, serving, until_terminated};
-use super::other_signals::{self, Caught};
+use super::other_signals;
 use super::size;
 use super::stalls::StallArguments;
+use super::start::Start;
 use crate::numbers::count;
 
 #[derive(Debug, Args)]
@@ -65,7 +66,7 @@ impl EchoArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), String> {
+pub(super) fn serve(arguments: &EchoArguments, mut start: Start) -> Result<(), String> {
     let options = arguments.common.options(&arguments.activity)?.moves(arguments.moves.moves());
     let backend = arguments.backend.as_deref().map(address).transpose();
     let backend = backend.map_err(|error| format!("--backend: {error}"))?;
@@ -76,8 +77,9 @@ pub(super) fn serve(arguments: &EchoArguments, caught: Caught) -> Result<(), Str
     let echo = given(echo, arguments.stalls.idle_timeout(), EchoOptions::idle_timeout);
     let echo = given(echo, arguments.stalls.stall_timeout(), EchoOptions::stall_timeout);
     let echo = given(echo, arguments.stalls.keepalive(), EchoOptions::keepalive);
-    let listeners = arguments.common.bind(&options)?;
-    until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
+    let options = start.watched(options);
+    let listeners = start.listeners(&arguments.common, &options)?;
+    until_terminated(&arguments.common, Scheme::Plain, start, Vec::new(), || {
         match &backend {
             Some(backend) => echo::start_frontend(&options, echo, listeners, backend),
             None => echo::start(&options, echo, listeners),

@@ -8,8 +8,9 @@ use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
-use super::other_signals::{self, Caught};
+use super::other_signals;
 use super::site::SiteArguments;
+use super::start::Start;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
@@ -55,7 +56,7 @@ impl HttpArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &HttpArguments, caught: Caught) -> Result<(), String> {
+pub(super) fn serve(arguments: &HttpArguments, mut start: Start) -> Result<(), String> {
     let tls = arguments.tls.load()?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
@@ -63,11 +64,12 @@ pub(super) fn serve(arguments: &HttpArguments, caught: Caught) -> Result<(), Str
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
     let admin = arguments.admin.bind()?;
-    let listeners = arguments.common.bind(&options)?;
+    let options = start.watched(options);
+    let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),
-        caught,
+        start,
         arguments.reloaded(),
         || {
             arguments.tls.watch(tls.as_ref())?;

@@ -7,9 +7,10 @@ use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use super::given::{given, unless_zero};
 use super::lifecycle::{Scheme, serving, until_terminated};
-use super::other_signals::{self, Caught};
+use super::other_signals;
 use super::size;
 use super::stalls::StallArguments;
+use super::start::Start;
 use crate::numbers::count;
 
 /// The words of a command are values too.
@@ -58,6 +59,10 @@ impl KvArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
+        if self.common.workers().are_given() {
+            let reason = "--workers is not for kv: its keys are in the memory of one process, and several would each have some of them. Take --loops";
+            return Err(reason.to_owned());
+        }
         let longest = self.max_value.unwrap_or(kv::DEFAULT_MAX_VALUE);
         match self.client_query_buffer_limit {
             Some(limit) if limit < longest => Err(format!(
@@ -71,7 +76,7 @@ impl KvArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &KvArguments, caught: Caught) -> Result<(), String> {
+pub(super) fn serve(arguments: &KvArguments, mut start: Start) -> Result<(), String> {
     // All loops have keys.
     let options = arguments.common.options(&ActivityArguments::default())?;
     let kv = given(KvOptions::new(), arguments.max_memory.map(unless_zero), KvOptions::max_memory);
@@ -84,8 +89,9 @@ pub(super) fn serve(arguments: &KvArguments, caught: Caught) -> Result<(), Strin
     let kv = given(kv, arguments.stalls.idle_timeout(), KvOptions::idle_timeout);
     let kv = given(kv, arguments.stalls.stall_timeout(), KvOptions::stall_timeout);
     let kv = given(kv, arguments.stalls.keepalive(), KvOptions::keepalive);
-    let listeners = arguments.common.bind(&options)?;
-    until_terminated(&arguments.common, Scheme::Plain, caught, Vec::new(), || {
+    let options = start.watched(options);
+    let listeners = start.listeners(&arguments.common, &options)?;
+    until_terminated(&arguments.common, Scheme::Plain, start, Vec::new(), || {
         kv::start(&options, kv, listeners).map(serving)
     })
 }

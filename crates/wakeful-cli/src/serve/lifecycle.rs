@@ -14,9 +14,10 @@ use wakeful::net::ListenAddr;
 use wakeful::signal;
 use wakeful_services::tls::ServerTls;
 use wakeful_services::{DrainPlan, RunningService};
+use wakeful_workers::Worker;
 
 use super::common::CommonArguments;
-use super::other_signals::Caught;
+use super::start::Start;
 
 /// How clients name the addresses that a service listens on.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +80,21 @@ pub(super) fn running(
     }
 }
 
+/// # Errors
+/// No descriptors left.
+fn end_with_the_master(worker: &Worker) -> io::Result<()> {
+    let orphaned = worker.orphaned()?;
+    wakeful::spawn(async move {
+        orphaned.await;
+        tracing::warn!("the master is gone: ending");
+        if let Err(error) = signal_hook::low_level::raise(signal::SIGTERM) {
+            tracing::error!(%error, "cannot end");
+        }
+    })
+    .detach();
+    Ok(())
+}
+
 /// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP
 /// reloads `reloaded`.
 ///
@@ -87,7 +103,7 @@ pub(super) fn running(
 pub(super) fn until_terminated<F, E>(
     common: &CommonArguments,
     scheme: Scheme,
-    caught: Caught,
+    start_with: Start,
     reloaded: Vec<&'static str>,
     start: impl FnOnce() -> io::Result<Started<F>>,
 ) -> Result<(), String>
@@ -96,6 +112,7 @@ where
     E: Display,
 {
     let (grace, idle) = (common.grace(), common.idle_policy()?);
+    let Start { caught, mut worker } = start_with;
     let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {
@@ -111,6 +128,10 @@ where
                 scheme.prefix(),
                 service.loops
             );
+        }
+        if let Some(worker) = &mut worker {
+            end_with_the_master(worker)?;
+            worker.ready();
         }
         Ok(service)
     };

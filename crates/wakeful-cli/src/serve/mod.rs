@@ -16,7 +16,9 @@ mod rpc;
 mod site;
 mod size;
 mod stalls;
+mod start;
 mod tls;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -26,7 +28,10 @@ use wakeful::accept::Descriptors;
 use crate::file_size;
 use crate::logging::say;
 
+use self::common::CommonArguments;
 use self::other_signals::Caught;
+use self::start::Start;
+use self::workers::Divided;
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -61,23 +66,49 @@ enum Service {
     Proxy(Box<proxy::ProxyArguments>),
 }
 
+impl Arguments {
+    /// Is this process to be a master, which must not start a thread?
+    pub(crate) fn are_workers_wanted(&self) -> bool {
+        self.common().workers().are_given()
+    }
+
+    fn common(&self) -> &CommonArguments {
+        match &self.service {
+            None => &self.http.common,
+            Some(Service::Http(arguments)) => &arguments.common,
+            Some(Service::Echo(arguments)) => &arguments.common,
+            Some(Service::Kv(arguments)) => &arguments.common,
+            Some(Service::Rpc(arguments)) => &arguments.common,
+            Some(Service::Proxy(arguments)) => &arguments.common,
+        }
+    }
+}
+
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    let caught = Caught::from_now_on()?;
+    // A master handles signals of its own, and its workers begin anew.
+    let caught = if arguments.are_workers_wanted() { None } else { Some(Caught::from_now_on()?) };
     if let Err(line) = check(arguments) {
         say(format_args!("wakeful: {line}"));
         return Ok(ExitCode::from(WRONG_USAGE));
     }
     file_size::survive_limits();
     raise_descriptor_limit();
+    let worker = match workers::divide(arguments.common())? {
+        Divided::Whole => None,
+        Divided::Worker(worker) => Some(worker),
+        Divided::Ended(code) => return Ok(code),
+    };
+    let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
+    let start = Start { caught, worker };
     match &arguments.service {
-        None => http::serve(&arguments.http, caught),
-        Some(Service::Http(arguments)) => http::serve(arguments, caught),
-        Some(Service::Echo(arguments)) => echo::serve(arguments, caught),
-        Some(Service::Kv(arguments)) => kv::serve(arguments, caught),
-        Some(Service::Rpc(arguments)) => rpc::serve(arguments, caught),
-        Some(Service::Proxy(arguments)) => proxy::serve(arguments, caught),
+        None => http::serve(&arguments.http, start),
+        Some(Service::Http(arguments)) => http::serve(arguments, start),
+        Some(Service::Echo(arguments)) => echo::serve(arguments, start),
+        Some(Service::Kv(arguments)) => kv::serve(arguments, start),
+        Some(Service::Rpc(arguments)) => rpc::serve(arguments, start),
+        Some(Service::Proxy(arguments)) => proxy::serve(arguments, start),
     }
     .map(|()| ExitCode::SUCCESS)
 }

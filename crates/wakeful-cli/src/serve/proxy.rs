@@ -15,8 +15,9 @@ use super::common::{CommonArguments, positive_seconds};
 use super::given::given;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
-use super::other_signals::{self, Caught};
+use super::other_signals;
 use super::size;
+use super::start::Start;
 use super::tls::TlsArguments;
 use crate::numbers::positive_count;
 
@@ -195,7 +196,7 @@ impl ProxyArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &ProxyArguments, caught: Caught) -> Result<(), String> {
+pub(super) fn serve(arguments: &ProxyArguments, mut start: Start) -> Result<(), String> {
     let tls = arguments.tls.load()?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
@@ -203,11 +204,12 @@ pub(super) fn serve(arguments: &ProxyArguments, caught: Caught) -> Result<(), St
     let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
     let admin = arguments.admin.bind()?;
-    let listeners = arguments.common.bind(&options)?;
+    let options = start.watched(options);
+    let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),
-        caught,
+        start,
         arguments.tls.reloaded(),
         || {
             arguments.tls.watch(tls.as_ref())?;

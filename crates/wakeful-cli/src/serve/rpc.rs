@@ -9,8 +9,9 @@ use super::common::CommonArguments;
 use super::given::given;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
-use super::other_signals::{self, Caught};
+use super::other_signals;
 use super::size;
+use super::start::Start;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
@@ -54,18 +55,19 @@ impl RpcArguments {
 
 /// # Errors
 /// A line for the user.
-pub(super) fn serve(arguments: &RpcArguments, caught: Caught) -> Result<(), String> {
+pub(super) fn serve(arguments: &RpcArguments, mut start: Start) -> Result<(), String> {
     let tls = arguments.tls.load()?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let pre_drain = arguments.drain.pre_drain;
     let rpc_options = given(RpcOptions::new(), arguments.max_message, RpcOptions::max_message);
     let admin = arguments.admin.bind()?;
-    let listeners = arguments.common.bind(&options)?;
+    let options = start.watched(options);
+    let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(
         &arguments.common,
         Scheme::of(tls.as_ref()),
-        caught,
+        start,
         arguments.tls.reloaded(),
         || {
             arguments.tls.watch(tls.as_ref())?;

@@ -1,5 +1,6 @@
 //! What a server that drains does with the connections in a listener's backlog: it serves them, and
-//! closes the listener then.
+//! closes the listener then. If somebody else has the socket, too, it serves those that it has room
+//! for, and leaves the others where they are: to another worker, or to the next server.
 //!
 //! The limit of connections still holds, and descriptors may be short. Permits and descriptors come
 //! back when open connections close, and these close when they are told of the drain. So the loop
@@ -49,7 +50,7 @@ pub(super) async fn accept_out<H, F>(
     while taken < GREATEST_BACKLOG {
         let permit = match server.shared.limit.try_permit() {
             Some(permit) => permit,
-            None if listener.is_empty() => break,
+            None if listener.is_lent() || listener.is_empty() => break,
             None => {
                 server.shared.tell_connections();
                 server.shared.limit.permit().await
@@ -64,7 +65,7 @@ pub(super) async fn accept_out<H, F>(
         match served {
             Ok(()) => taken += 1,
             // accept(2) says EMFILE also when nobody waits.
-            Err(_) if listener.is_empty() => break,
+            Err(_) if listener.is_lent() || listener.is_empty() => break,
             Err(error) => {
                 server.shared.tell_connections();
                 let is_helped =
@@ -106,7 +107,7 @@ struct Backlog<'a, H> {
 impl<H> Drop for Backlog<'_, H> {
     fn drop(&mut self) {
         // After a panic it is taken up again.
-        if self.is_done || thread::panicking() {
+        if self.is_done || self.listener.is_lent() || thread::panicking() {
             return;
         }
         let close = || close_what_waits(self.listener, self.server.counts(), GREATEST_BACKLOG);

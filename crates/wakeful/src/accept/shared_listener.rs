@@ -101,6 +101,28 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders })
     }
 
+    /// As [`from_socket`](Self::from_socket), from a server that this one succeeds, which has
+    /// [left the file](Self::leave_file) of a Unix socket to it: that is this listener's own then,
+    /// and is removed with its last clone.
+    ///
+    /// # Errors
+    /// As for `from_socket`.
+    pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
+        let mut listener = Self::from_socket(socket)?;
+        if let ListenAddr::Unix(path) = &listener.addr {
+            listener.file = SocketFile::adopt(path)?.map(Arc::new);
+        }
+        Ok(listener)
+    }
+
+    /// Leaves the file of a Unix socket where it is, also when the last clone is dropped: a server
+    /// that succeeds this one has the socket now. Nothing happens to another socket.
+    pub fn leave_file(&self) {
+        if let Some(file) = &self.file {
+            file.leave();
+        }
+    }
+
     /// A listener on the same socket for this thread's loop.
     ///
     /// # Errors

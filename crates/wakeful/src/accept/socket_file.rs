@@ -15,24 +15,46 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sys::fork_check::Process;
 
-/// Removes the socket file with its last user, unless that is a copy in a forked child: the parent
-/// still listens.
+/// Removes the socket file with its last user, unless that is a copy in a forked child, whose
+/// parent still listens, or the file was left to somebody else.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
     process: Process,
+    is_left: AtomicBool,
+}
+
+impl SocketFile {
+    fn new(path: &Path, identity: Identity, process: Process) -> Self {
+        Self { path: path.to_owned(), identity, process, is_left: AtomicBool::new(false) }
+    }
+
+    /// The file that is there, of a socket that somebody else has bound. `None`: there is none.
+    ///
+    /// # Errors
+    /// Forks cannot be watched for.
+    pub(super) fn adopt(path: &Path) -> io::Result<Option<Self>> {
+        let process = Process::current()?;
+        Ok(Identity::of_socket(path).map(|identity| Self::new(path, identity, process)))
+    }
+
+    /// It stays.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if !self.process.is_forked() {
+        if !self.process.is_forked() && !*self.is_left.get_mut() {
             remove_if(&self.path, self.identity);
         }
     }
@@ -56,7 +78,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         result => result?,
     };
     let identity = Identity::of_socket(path).ok_or(io::ErrorKind::NotFound)?;
-    Ok((fd, SocketFile { path: path.to_owned(), identity, process }))
+    Ok((fd, SocketFile::new(path, identity, process)))
 }
 
 /// Which file it is, whatever its name.

@@ -109,6 +109,15 @@ impl LossyWriter {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
     }
 
+    /// As [`new`](Self::new), but without a thread, for a process that must not have a second one
+    /// because it forks. The threads that log write what the destination takes at once, judged by
+    /// poll(2), and the rest waits for the next line.
+    #[must_use]
+    pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
+        let refused = |_| Err(io::ErrorKind::Unsupported.into());
+        Self::make(Plain(fd), Queue::default(), refused).0
+    }
+
     /// Writes to `destination` on a thread named `name`.
     ///
     /// # Errors

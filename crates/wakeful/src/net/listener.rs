@@ -93,6 +93,14 @@ impl Listener {
         unaccepted(self.fd()).unwrap_or_else(|| u32::from(!self.is_empty()))
     }
 
+    /// Has somebody else the socket, too, and accepts from it perhaps?
+    pub(crate) fn is_lent(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => listener.is_lent(),
+            Self::Unix(listener) => listener.is_lent(),
+        }
+    }
+
     /// For the log.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.fd().as_raw_fd()

@@ -30,6 +30,11 @@ macro_rules! listener_methods {
                 self.socket.membership()
             }
 
+            /// See [`Listener::is_lent`](super::Listener::is_lent).
+            pub(super) fn is_lent(&self) -> bool {
+                self.socket.is_lent()
+            }
+
             pub(super) fn from_socket(socket: Registered<Arc<OwnedFd>>) -> Self {
                 Self { socket }
             }

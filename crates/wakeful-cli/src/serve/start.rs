@@ -1,0 +1,36 @@
+//! What a service starts with, beside its options: alone, or as one of several workers.
+
+use wakeful::accept::SharedListener;
+use wakeful_services::ServeOptions;
+use wakeful_workers::Worker;
+
+use super::common::CommonArguments;
+use super::other_signals::Caught;
+
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) caught: Caught,
+    pub(super) worker: Option<Worker>,
+}
+
+impl Start {
+    /// Listens everywhere that was asked for, or has that from the master.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn listeners(
+        &mut self,
+        common: &CommonArguments,
+        options: &ServeOptions,
+    ) -> Result<Vec<SharedListener>, String> {
+        match &mut self.worker {
+            Some(worker) => worker.listeners().map_err(|error| error.to_string()),
+            None => common.bind(options),
+        }
+    }
+
+    /// A worker's loops say that they take turns.
+    pub(super) fn watched(&self, options: ServeOptions) -> ServeOptions {
+        options.heartbeats(self.worker.as_ref().map(Worker::heartbeats))
+    }
+}

@@ -1,0 +1,122 @@
+//! `--workers`: the service as processes.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use wakeful_workers::{Master, Orphans, Role, Worker};
+
+use super::activity::ActivityArguments;
+use super::common::{CommonArguments, positive_seconds};
+use crate::logging;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Processes")]
+pub(super) struct WorkerArguments {
+    /// Serve by N worker processes, each with its share of the loops, below a master that replaces
+    /// those that die or hang; auto is one for each CPU
+    #[arg(long, value_name = "N|auto", value_parser = workers)]
+    workers: Option<Workers>,
+
+    /// Names the process of the master in charge, also after an upgrade
+    #[arg(long, value_name = "FILE", requires = "workers")]
+    pid_file: Option<PathBuf>,
+
+    /// Seconds that a loop may be in one turn, 1 and more; then its worker is killed and replaced
+    /// [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
+    worker_timeout: Option<Duration>,
+
+    /// What workers do whose master is gone [default: drain]
+    #[arg(long, value_enum, value_name = "WHAT", requires = "workers")]
+    orphan: Option<Orphan>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Workers {
+    ForEachCpu,
+    Number(NonZeroUsize),
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Orphan {
+    /// They drain and end.
+    Drain,
+    /// They go on, until somebody ends each of them.
+    GoOn,
+}
+
+impl WorkerArguments {
+    pub(super) fn are_given(&self) -> bool {
+        self.workers.is_some()
+    }
+
+    /// How many processes there are to be. `None`: this one serves itself.
+    pub(super) fn count(&self) -> Option<usize> {
+        self.workers.map(|workers| match workers {
+            Workers::ForEachCpu => cpus(),
+            Workers::Number(number) => number.get(),
+        })
+    }
+
+    /// How many loops a worker has where `--loops` says nothing: its share of the CPUs.
+    pub(super) fn loops(&self) -> Option<usize> {
+        self.count().map(|workers| (cpus() / workers).max(1))
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+fn workers(text: &str) -> Result<Workers, String> {
+    if text == "auto" {
+        return Ok(Workers::ForEachCpu);
+    }
+    let number = text.parse::<NonZeroUsize>().ok().filter(|number| number.get() <= 4096);
+    number
+        .map(Workers::Number)
+        .ok_or_else(|| "expected a number from 1 to 4096, or auto".to_owned())
+}
+
+/// With `--workers` this process becomes a master, and returns in each worker, and at its own end.
+///
+/// # Errors
+/// A line for the user.
+pub(super) fn divide(common: &CommonArguments) -> Result<Divided, String> {
+    let arguments = common.workers();
+    let Some(workers) = arguments.count() else { return Ok(Divided::Whole) };
+    let options = common.options(&ActivityArguments::default())?;
+    let master = Master::new(options.group())
+        .listen(common.addresses()?)
+        .passed(common.passed()?)
+        .workers(workers)
+        .pid_file(arguments.pid_file.clone());
+    let master = match arguments.worker_timeout {
+        Some(timeout) => master.timeout(timeout),
+        None => master,
+    };
+    let master = master.orphans(match arguments.orphan {
+        Some(Orphan::GoOn) => Orphans::GoOn,
+        Some(Orphan::Drain) | None => Orphans::Drain,
+    });
+    match master.run().map_err(|error| format!("cannot serve: {error}"))? {
+        Role::Worker(worker) => {
+            logging::of_worker();
+            Ok(Divided::Worker(worker))
+        }
+        Role::Ended(code) => Ok(Divided::Ended(code)),
+    }
+}
+
+/// What this process is.
+#[derive(Debug)]
+pub(super) enum Divided {
+    /// The only one.
+    Whole,
+    Worker(Worker),
+    /// A master that is through.
+    Ended(ExitCode),
+}

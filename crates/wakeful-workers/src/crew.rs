@@ -1,0 +1,247 @@
+//! Which workers there are, and which there should be. It decides, and neither forks nor kills: it
+//! is told what happened and when.
+
+use std::time::{Duration, Instant};
+
+/// A worker that dies sooner after its start, or before it is ready, died young. A place whose
+/// workers die young is filled again after a pause, which doubles each time.
+const YOUNG: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the master should do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Start a worker in this place, and say so: [`Crew::started`], or [`Crew::cannot_start`].
+    Start(usize),
+    /// Have it drain.
+    Drain(WorkerId),
+}
+
+/// Names a worker, and is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WorkerId(u64);
+
+/// What the end of a worker means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It was told to end.
+    Expected,
+    /// Another one is started in its place, perhaps after a pause.
+    Sudden,
+    /// It was to replace another worker, and never accepted: no further one is replaced.
+    Replacement,
+    /// It was among the first, and never accepted. Nobody serves in its place.
+    First,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Starting,
+    Ready,
+    Draining,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: WorkerId,
+    place: usize,
+    state: State,
+    since: Instant,
+    /// The replacements that had been asked for when it was started.
+    generation: u64,
+}
+
+/// A place's next start, after deaths.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    pause: Duration,
+    not_before: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Crew {
+    wanted: usize,
+    members: Vec<Member>,
+    places: Vec<Place>,
+    generation: u64,
+    /// Workers of earlier generations are to be replaced.
+    is_replacing: bool,
+    /// All that were wanted at the start have accepted.
+    has_begun: bool,
+    is_ending: bool,
+    next_id: u64,
+}
+
+impl Crew {
+    pub(crate) fn new(wanted: usize) -> Self {
+        Self {
+            wanted,
+            members: Vec::new(),
+            places: Vec::new(),
+            generation: 0,
+            is_replacing: false,
+            has_begun: false,
+            is_ending: false,
+            next_id: 0,
+        }
+    }
+
+    /// What is to be done now. To be asked until there is nothing.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Order> {
+        self.place_to_fill(now).map(Order::Start).or_else(|| self.next_to_drain().map(Order::Drain))
+    }
+
+    /// When to ask again at the latest, though nothing happens.
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        let empty = (0..self.wanted_now()).filter(|&place| !self.is_filled(place));
+        empty.filter_map(|place| self.places.get(place)?.not_before).min()
+    }
+
+    /// A worker was started in this place.
+    pub(crate) fn started(&mut self, place: usize, now: Instant) -> WorkerId {
+        let id = WorkerId(self.next_id);
+        self.next_id += 1;
+        let generation = self.generation;
+        self.members.push(Member { id, place, state: State::Starting, since: now, generation });
+        id
+    }
+
+    /// No process could be had for this place.
+    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) {
+        self.is_replacing = false;
+        self.pause(place, now);
+    }
+
+    /// It accepts. Returns whether that completes the start or a replacement of all.
+    pub(crate) fn ready(&mut self, id: WorkerId) -> bool {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id)
+            && member.state == State::Starting
+        {
+            member.state = State::Ready;
+        }
+        let is_whole = (0..self.wanted_now()).all(|place| self.is_filled_by_this_generation(place));
+        let completes = is_whole && (self.is_replacing || !self.has_begun);
+        if is_whole {
+            self.is_replacing = false;
+            self.has_begun = true;
+        }
+        completes
+    }
+
+    /// It is dead.
+    pub(crate) fn lost(&mut self, id: WorkerId, now: Instant) -> Loss {
+        let Some(position) = self.members.iter().position(|member| member.id == id) else {
+            return Loss::Expected;
+        };
+        let member = self.members.swap_remove(position);
+        if member.state == State::Draining || self.is_ending {
+            return Loss::Expected;
+        }
+        let was_young = member.state == State::Starting || now - member.since < YOUNG;
+        if !was_young {
+            self.places[member.place] = Place::default();
+        } else {
+            self.pause(member.place, now);
+        }
+        if member.state == State::Ready {
+            return Loss::Sudden;
+        }
+        if !self.has_begun {
+            return Loss::First;
+        }
+        if self.is_filled(member.place) {
+            self.is_replacing = false;
+            return Loss::Replacement;
+        }
+        Loss::Sudden
+    }
+
+    /// Each worker is to be replaced by one that starts from now on.
+    pub(crate) fn replace_all(&mut self) {
+        self.generation += 1;
+        self.is_replacing = true;
+        // Whoever asks wants no pause.
+        self.places.fill(Place::default());
+    }
+
+    pub(crate) fn set_wanted(&mut self, wanted: usize) {
+        self.wanted = wanted;
+    }
+
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// All drain, and none is started any more.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    /// Nobody is left, and nobody is wanted.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_ending && self.members.is_empty()
+    }
+
+    fn wanted_now(&self) -> usize {
+        if self.is_ending { 0 } else { self.wanted }
+    }
+
+    fn in_place(&self, place: usize) -> impl Iterator<Item = &Member> {
+        let serves = |member: &&Member| member.state != State::Draining;
+        self.members.iter().filter(move |member| member.place == place).filter(serves)
+    }
+
+    fn is_filled(&self, place: usize) -> bool {
+        self.in_place(place).next().is_some()
+    }
+
+    fn is_filled_by_this_generation(&self, place: usize) -> bool {
+        self.in_place(place)
+            .any(|member| member.state == State::Ready && member.generation == self.generation)
+    }
+
+    fn place_to_fill(&mut self, now: Instant) -> Option<usize> {
+        let wanted = self.wanted_now();
+        if self.places.len() < wanted {
+            self.places.resize(wanted, Place::default());
+        }
+        let may_start = |place: &usize| self.places[*place].not_before.is_none_or(|at| at <= now);
+        let empty = (0..wanted).find(|place| !self.is_filled(*place) && may_start(place));
+        if empty.is_some() || !self.is_replacing {
+            return empty;
+        }
+        // One after the other: no more than one more than are wanted.
+        if self.members.iter().any(|member| member.state == State::Starting) {
+            return None;
+        }
+        (0..wanted).find(|place| !self.is_filled_by_this_generation(*place))
+    }
+
+    /// Marks it as draining.
+    fn next_to_drain(&mut self) -> Option<WorkerId> {
+        let wanted = self.wanted_now();
+        let is_replaced = |old: &Member| {
+            let newer = |new: &Member| new.state == State::Ready && new.id > old.id;
+            old.place >= wanted || self.in_place(old.place).any(newer)
+        };
+        let serving = self.members.iter().filter(|member| member.state != State::Draining);
+        let id = serving.filter(|member| is_replaced(member)).map(|member| member.id).next()?;
+        let member = self.members.iter_mut().find(|member| member.id == id)?;
+        member.state = State::Draining;
+        Some(id)
+    }
+
+    fn pause(&mut self, place: usize, now: Instant) {
+        let place = &mut self.places[place];
+        place.pause = (place.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        place.not_before = Some(now + place.pause);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+use super::*;
+
+/// A crew, and what was ordered.
+struct Ship {
+    crew: Crew,
+    now: Instant,
+    started: Vec<(usize, WorkerId)>,
+    drained: Vec<WorkerId>,
+}
+
+impl Ship {
+    fn new(wanted: usize) -> Self {
+        let crew = Crew::new(wanted);
+        Self { crew, now: Instant::now(), started: Vec::new(), drained: Vec::new() }
+    }
+
+    /// Follows all orders. Returns the workers that were started by them.
+    fn obey(&mut self) -> Vec<WorkerId> {
+        let before = self.started.len();
+        while let Some(order) = self.crew.next(self.now) {
+            match order {
+                Order::Start(place) => {
+                    self.started.push((place, self.crew.started(place, self.now)));
+                }
+                Order::Drain(id) => self.drained.push(id),
+            }
+        }
+        self.started[before..].iter().map(|(_, id)| *id).collect()
+    }
+
+    /// All that were wanted accept.
+    fn begun(wanted: usize) -> (Self, Vec<WorkerId>) {
+        let mut ship = Self::new(wanted);
+        let first = ship.obey();
+        assert_eq!(first.len(), wanted);
+        for (number, id) in first.iter().enumerate() {
+            assert_eq!(ship.crew.ready(*id), number + 1 == wanted);
+        }
+        assert_eq!(ship.obey(), []);
+        ship.now += YOUNG;
+        (ship, first)
+    }
+}
+
+#[test]
+fn a_reload_replaces_one_after_the_other_and_drains_each_when_its_successor_accepts() {
+    let (mut ship, first) = Ship::begun(3);
+    ship.crew.replace_all();
+    for place in 0..3 {
+        let new = ship.obey();
+        assert_eq!(new.len(), 1);
+        assert_eq!(ship.drained, first[..place]);
+        assert_eq!(ship.crew.ready(new[0]), place == 2);
+    }
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.drained, first);
+    for old in first {
+        assert_eq!(ship.crew.lost(old, ship.now), Loss::Expected);
+    }
+    assert_eq!((ship.obey(), ship.started.len()), (Vec::new(), 6));
+}
+
+#[test]
+fn a_replacement_that_fails_leaves_the_old_ones() {
+    let (mut ship, first) = Ship::begun(2);
+    ship.crew.replace_all();
+    let new = ship.obey();
+    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Replacement);
+    ship.now += LONGEST_PAUSE;
+    assert_eq!((ship.obey(), ship.drained.len()), (Vec::new(), 0));
+    // The next one is tried whatever became of the last.
+    ship.crew.replace_all();
+    let new = ship.obey();
+    assert_eq!(new.len(), 1);
+    ship.crew.ready(new[0]);
+    ship.obey();
+    assert_eq!(ship.drained, first[..1]);
+}
+
+#[test]
+fn a_second_reload_amid_the_first_replaces_what_the_first_has_started_too() {
+    let (mut ship, _) = Ship::begun(2);
+    ship.crew.replace_all();
+    let early = ship.obey();
+    ship.crew.ready(early[0]);
+    ship.crew.replace_all();
+    let mut completed = false;
+    while !completed {
+        let new = ship.obey();
+        assert_eq!(new.len(), 1);
+        completed = ship.crew.ready(new[0]);
+    }
+    ship.obey();
+    assert!(ship.drained.contains(&early[0]));
+    let serving: Vec<_> = ship.crew.members.iter().filter(|m| m.state == State::Ready).collect();
+    assert_eq!(serving.len(), 2);
+    assert!(serving.iter().all(|member| member.generation == 2));
+}
+
+#[test]
+fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
+    let (mut ship, first) = Ship::begun(1);
+    let mut id = first[0];
+    // Old enough.
+    assert_eq!(ship.crew.lost(id, ship.now), Loss::Sudden);
+    id = ship.obey()[0];
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..10 {
+        ship.crew.ready(id);
+        assert_eq!(ship.crew.lost(id, ship.now), Loss::Sudden);
+        assert_eq!(ship.obey(), []);
+        assert_eq!(ship.crew.next_at(), Some(ship.now + pause));
+        ship.now += pause;
+        id = ship.obey()[0];
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    assert_eq!(pause, LONGEST_PAUSE);
+    // One that lives for long makes good what was.
+    ship.crew.ready(id);
+    ship.now += YOUNG;
+    ship.crew.lost(id, ship.now);
+    assert_eq!(ship.obey().len(), 1);
+}
+
+#[test]
+fn more_and_fewer_are_wanted() {
+    let (mut ship, first) = Ship::begun(2);
+    ship.crew.set_wanted(3);
+    let third = ship.obey();
+    assert_eq!(third.len(), 1);
+    // It need not accept first.
+    ship.crew.set_wanted(1);
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.drained, [first[1], third[0]]);
+    ship.crew.set_wanted(0);
+    ship.obey();
+    assert_eq!(ship.drained.len(), 3);
+    for id in [first[0], first[1], third[0]] {
+        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+    }
+    assert!(!ship.crew.is_over());
+    ship.crew.set_wanted(2);
+    assert_eq!(ship.obey().len(), 2);
+}
+
+#[test]
+fn at_the_end_all_drain_and_none_is_started() {
+    let (mut ship, first) = Ship::begun(2);
+    ship.crew.replace_all();
+    let new = ship.obey();
+    ship.crew.end();
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.drained.len(), 3);
+    for id in first.into_iter().chain(new) {
+        assert!(!ship.crew.is_over());
+        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+    }
+    assert!(ship.crew.is_over());
+    assert_eq!(ship.crew.next_at(), None);
+}
+
+#[test]
+fn one_of_the_first_that_never_accepts_is_told_apart() {
+    let mut ship = Ship::new(2);
+    let first = ship.obey();
+    ship.crew.ready(first[0]);
+    assert_eq!(ship.crew.lost(first[1], ship.now), Loss::First);
+}
+
+#[test]
+fn a_process_that_cannot_be_had_ends_a_reload_and_is_tried_again_in_an_empty_place() {
+    let (mut ship, first) = Ship::begun(1);
+    ship.crew.replace_all();
+    assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
+    ship.crew.cannot_start(0, ship.now);
+    assert_eq!(ship.crew.next(ship.now), None);
+    ship.crew.lost(first[0], ship.now);
+    ship.now += LONGEST_PAUSE;
+    assert_eq!(ship.obey().len(), 1);
+}

@@ -1,0 +1,94 @@
+//! The sockets that a master listens on, and passes on: to its workers, and to the master that
+//! succeeds it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
+
+/// What stands for a socket that a service manager passes, in the place of an address.
+const PASSED: &str = "passed";
+
+#[derive(Debug)]
+pub(crate) struct Listeners(Vec<Listening>);
+
+#[derive(Debug)]
+struct Listening {
+    /// As it was asked for: port 0 is one name for whatever port the kernel chose.
+    name: String,
+    socket: SharedListener,
+}
+
+/// A socket of this master's predecessor, and the name that it had there.
+pub(crate) type Inherited = (String, OwnedFd);
+
+impl Listeners {
+    /// Listens on `addrs`, but has those that are among `inherited` from there, and takes the
+    /// sockets that are `passed`. Others that are inherited close: nobody asks for them any more.
+    ///
+    /// # Errors
+    /// The text names the address.
+    pub(crate) fn open(
+        addrs: &[ListenAddr],
+        passed: Vec<SharedListener>,
+        mut inherited: Vec<Inherited>,
+    ) -> io::Result<Self> {
+        let mut all = Vec::new();
+        for addr in addrs {
+            let name = addr.to_string();
+            let socket = match take(&mut inherited, &name) {
+                Some(socket) => SharedListener::from_predecessor(socket),
+                None => SharedListener::bind(addr),
+            };
+            let socket = socket.map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+            })?;
+            all.push(Listening { name, socket });
+        }
+        let is_passed = |(name, _): &Inherited| name == PASSED;
+        let again = inherited.extract_if(.., |one| is_passed(one));
+        let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
+        let again = again.collect::<io::Result<Vec<_>>>()?;
+        // The manager has passed them to the first master only.
+        let passed = if again.is_empty() { passed } else { again };
+        let named = |socket| Listening { name: PASSED.to_owned(), socket };
+        all.extend(passed.into_iter().map(named));
+        for (name, _) in &inherited {
+            tracing::info!("listens no more on {name}");
+        }
+        Ok(Self(all))
+    }
+
+    /// Descriptors of its own for a worker.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn for_worker(&self) -> io::Result<Vec<OwnedFd>> {
+        self.0.iter().map(|one| one.socket.as_fd().try_clone_to_owned()).collect()
+    }
+
+    /// Where they listen.
+    pub(crate) fn addrs(&self) -> impl Iterator<Item = &ListenAddr> {
+        self.0.iter().map(|one| one.socket.local_addr())
+    }
+
+    /// For a successor: names, and descriptors that an `exec` does not close.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn for_successor(&self) -> io::Result<Vec<Inherited>> {
+        let pass = |one: &Listening| Ok((one.name.clone(), rustix::io::dup(&one.socket)?));
+        self.0.iter().map(pass).collect()
+    }
+
+    /// A successor has them now: files of Unix sockets are its own.
+    pub(crate) fn handed_over(&self) {
+        self.0.iter().for_each(|one| one.socket.leave_file());
+    }
+}
+
+fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
+    let position = inherited.iter().position(|(known, _)| known == name)?;
+    Some(inherited.swap_remove(position).1)
+}

@@ -1,0 +1,226 @@
+//! A master that runs: its workers, what it waits for, and how one is forked.
+
+mod events;
+mod requests;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use wakeful::LoopGroupBuilder;
+use wakeful::heartbeat::{Heartbeats, Watchdog};
+
+use crate::crew::{Crew, WorkerId};
+use crate::listeners::Listeners;
+use crate::master::Master;
+use crate::pid_file::PidFile;
+use crate::signals::Signals;
+use crate::successor::{Inheritance, Program, Successor};
+use crate::worker::{Orphans, Worker};
+use crate::{sys, systemd};
+
+/// How long processes may take that were told to end at once. Then they are killed.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// A worker as its master sees it.
+#[derive(Debug)]
+struct Process {
+    id: WorkerId,
+    pid: Pid,
+    /// Readable when it is dead.
+    pidfd: OwnedFd,
+    /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
+    ready: Option<OwnedFd>,
+    heartbeats: Heartbeats,
+}
+
+/// What a forked worker takes along.
+#[derive(Debug)]
+pub(crate) struct New {
+    heartbeats: Heartbeats,
+    ready: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) crew: Crew,
+    processes: Vec<Process>,
+    listeners: Listeners,
+    signals: Signals,
+    watchdog: Watchdog,
+    /// When the watchdog wants to look.
+    look_at: Option<Instant>,
+    group: LoopGroupBuilder,
+    orphans: Orphans,
+    /// Each worker has the first end; it is at its end when the master is gone, which has the other.
+    lifeline: (OwnedFd, OwnedFd),
+    pid_path: Option<PathBuf>,
+    pid_file: Option<PidFile>,
+    program: Program,
+    inheritance: Inheritance,
+    successor: Option<Successor>,
+    /// Since when all are to end at once.
+    at_once: Option<Instant>,
+    /// When the service manager wants to hear of this master, and how often.
+    alive_at: Option<(Instant, Duration)>,
+    /// How many workers were wanted before all were told to drain.
+    before_pause: Option<usize>,
+    code: ExitCode,
+}
+
+impl Running {
+    pub(crate) fn new(
+        master: Master,
+        program: Program,
+        mut inheritance: Inheritance,
+    ) -> io::Result<Self> {
+        let Master { group, listen, passed, workers, timeout, orphans, pid_file } = master;
+        let inherited = std::mem::take(&mut inheritance.listeners);
+        let listeners = Listeners::open(&listen, passed, inherited)?;
+        let running = Self {
+            crew: Crew::new(workers),
+            processes: Vec::new(),
+            listeners,
+            signals: Signals::new()?,
+            watchdog: Watchdog::new(timeout)?,
+            look_at: None,
+            group,
+            orphans,
+            lifeline: pipe_with(PipeFlags::CLOEXEC)?,
+            pid_path: pid_file,
+            pid_file: None,
+            program,
+            inheritance,
+            successor: None,
+            at_once: None,
+            alive_at: systemd::watchdog().map(|every| (Instant::now(), every)),
+            before_pause: None,
+            code: ExitCode::SUCCESS,
+        };
+        for addr in running.listeners.addrs() {
+            tracing::info!(workers, "master listening on {addr}");
+        }
+        Ok(running)
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        self.code
+    }
+
+    /// Forks a worker for this place of the crew. In the master it returns `None`.
+    ///
+    /// # Errors
+    /// No process, no descriptor or no memory is left; the process has several threads.
+    pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
+        let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
+        let pid = match sys::fork() {
+            Ok(Some(child)) => child,
+            Ok(None) => return Ok(Some(New { heartbeats, ready: told })),
+            Err(error) => {
+                self.watchdog.remove(&heartbeats);
+                return Err(error);
+            }
+        };
+        // It has not been waited for, so the number is its own.
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::empty());
+                self.watchdog.remove(&heartbeats);
+                return Err(error.into());
+            }
+        };
+        let id = self.crew.started(place, now);
+        self.processes.push(Process { id, pid, pidfd, ready: Some(ready), heartbeats });
+        // Its loops are going to wake: the watchdog is told.
+        self.look_at = Some(now);
+        Ok(None)
+    }
+
+    /// This process is a worker. What is the master's is closed here.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
+        let listeners = self.listeners.for_worker()?;
+        self.signals.into_worker()?;
+        let (lifeline, _) = self.lifeline;
+        Ok(Worker {
+            number,
+            listeners,
+            heartbeats: new.heartbeats,
+            ready: Some(new.ready),
+            lifeline,
+            orphans: self.orphans,
+        })
+    }
+
+    pub(crate) fn signal(&self, id: WorkerId, signal: Signal) {
+        if let Some(process) = self.processes.iter().find(|process| process.id == id) {
+            process.signal(signal);
+        }
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        self.processes.iter().for_each(|process| process.signal(signal));
+    }
+
+    /// Waits until something has happened, and takes note of all that has.
+    ///
+    /// # Errors
+    /// No memory is left; the pid file cannot be written.
+    pub(crate) fn wait_and_see(&mut self) -> io::Result<()> {
+        self.wait()?;
+        while let Some((signal, request)) = self.signals.next() {
+            self.take(signal, request);
+        }
+        self.see_who_is_ready()?;
+        self.see_who_is_dead();
+        self.see_successor();
+        self.look_for_stuck_loops();
+        let now = Instant::now();
+        if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
+            self.signal_all(Signal::KILL);
+        }
+        if let Some((at, every)) = &mut self.alive_at
+            && now >= *at
+        {
+            systemd::alive();
+            *at = now + *every;
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = vec![readable(self.signals.as_fd()), readable(self.watchdog.as_fd())];
+        fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
+        let starting = self.processes.iter().filter_map(|process| process.ready.as_ref());
+        fds.extend(starting.map(|ready| readable(ready.as_fd())));
+        fds.extend(self.successor.as_ref().map(|successor| readable(successor.ready.as_fd())));
+        let killed_at = self.at_once.map(|since| since + AT_ONCE);
+        let alive_at = self.alive_at.map(|(at, _)| at);
+        let until = [self.crew.next_at(), self.look_at, killed_at, alive_at].into_iter().flatten();
+        let left = until.min().map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        // It has not been waited for, so the number is its own.
+        let _ = kill_process(self.pid, signal);
+    }
+}

@@ -1,0 +1,120 @@
+//! What happens to a master's workers, and to its successor.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rustix::process::{Signal, WaitOptions, WaitStatus, waitpid};
+
+use super::{Process, Running};
+use crate::crew::Loss;
+use crate::pid_file::PidFile;
+use crate::successor::Progress;
+use crate::sys::is_readable;
+use crate::systemd;
+
+impl Running {
+    /// # Errors
+    /// The pid file cannot be written.
+    pub(super) fn see_who_is_ready(&mut self) -> io::Result<()> {
+        for process in &mut self.processes {
+            let Some(ready) = process.ready.as_ref().filter(|ready| is_readable(ready)) else {
+                continue;
+            };
+            let accepts = matches!(rustix::io::read(ready, &mut [0]), Ok(1));
+            process.ready = None;
+            if !accepts {
+                continue;
+            }
+            tracing::info!("worker {} accepts", process.pid.as_raw_pid());
+            if self.crew.ready(process.id) {
+                if let (Some(path), None) = (&self.pid_path, &self.pid_file) {
+                    self.pid_file = Some(PidFile::write(path)?);
+                }
+                systemd::ready();
+                self.inheritance.ready();
+                tracing::info!(workers = self.crew.wanted(), "all workers accept");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn see_who_is_dead(&mut self) {
+        let now = Instant::now();
+        let is_dead = |process: &mut Process| is_readable(&process.pidfd);
+        for process in self.processes.extract_if(.., is_dead).collect::<Vec<_>>() {
+            self.watchdog.remove(&process.heartbeats);
+            let status = waitpid(Some(process.pid), WaitOptions::NOHANG);
+            let status = status.ok().flatten().map(|(_, status)| status);
+            let how = status.map_or_else(|| "ended".to_owned(), describe);
+            let pid = process.pid.as_raw_pid();
+            match self.crew.lost(process.id, now) {
+                Loss::Expected => tracing::info!("worker {pid} {how}"),
+                Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
+                Loss::Replacement => {
+                    tracing::error!(
+                        "worker {pid} {how} before it accepted: the workers from before go on"
+                    );
+                    // What is not replaced is as ready as it was.
+                    systemd::ready();
+                }
+                Loss::First => {
+                    tracing::error!("worker {pid} {how} before it accepted: ending");
+                    self.code = code_of(status);
+                    self.end();
+                }
+            }
+        }
+    }
+
+    pub(super) fn see_successor(&mut self) {
+        let Some(successor) = &mut self.successor else { return };
+        match successor.progress() {
+            Progress::Starting => {}
+            Progress::Ready => {
+                tracing::info!("process {} has taken over: ending", successor.process());
+                self.listeners.handed_over();
+                self.successor = None;
+                self.crew.end();
+            }
+            Progress::Failed(how) => {
+                tracing::error!("no upgrade: the new master {how}; this one goes on");
+                self.successor = None;
+            }
+        }
+    }
+
+    pub(super) fn look_for_stuck_loops(&mut self) {
+        let look = self.watchdog.look(Instant::now());
+        self.look_at = look.next;
+        for stuck in look.stuck {
+            let process =
+                self.processes.iter().find(|process| process.heartbeats == stuck.heartbeats);
+            let Some(process) = process else { continue };
+            tracing::error!(
+                "worker {} is killed: loop {} has been in one turn for {:?}{}",
+                process.pid.as_raw_pid(),
+                stuck.number,
+                stuck.at_least,
+                stuck.running.map_or_else(String::new, |place| format!(", in the task of {place}")),
+            );
+            process.signal(Signal::KILL);
+            self.watchdog.remove(&stuck.heartbeats);
+        }
+    }
+}
+
+fn describe(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => "has ended".to_owned(),
+        (Some(code), _) => format!("has ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "has ended".to_owned(),
+    }
+}
+
+/// What the master ends with when one of the first workers has: its own code.
+fn code_of(status: Option<WaitStatus>) -> ExitCode {
+    let code = status.and_then(WaitStatus::exit_status).and_then(|code| u8::try_from(code).ok());
+    code.filter(|code| *code != 0).map_or(ExitCode::FAILURE, ExitCode::from)
+}

@@ -1,0 +1,105 @@
+//! What a master does at a signal.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use nix::sys::signal::Signal as Name;
+use rustix::process::Signal;
+
+use super::Running;
+use crate::master::MOST_WORKERS;
+use crate::signals::Request;
+use crate::successor::Successor;
+use crate::systemd;
+
+impl Running {
+    pub(super) fn take(&mut self, signal: Name, request: Request) {
+        if self.crew.is_ending() && request != Request::End {
+            tracing::info!("{signal}: no effect, since this master ends");
+            return;
+        }
+        match request {
+            Request::End if self.crew.is_ending() => self.end_at_once(signal),
+            Request::End => {
+                tracing::info!("{signal}: ending; a second signal stops at once");
+                self.end();
+            }
+            Request::Replace => self.replace(signal),
+            Request::Reopen => {
+                tracing::info!("{signal}: the workers reopen their logs");
+                self.signal_all(Signal::HUP);
+            }
+            Request::Upgrade => self.upgrade(signal),
+            Request::More => {
+                self.resume();
+                self.want(signal, self.crew.wanted() + 1);
+            }
+            Request::Fewer => self.want(signal, self.crew.wanted().saturating_sub(1)),
+            Request::DrainWorkers => {
+                tracing::info!("{signal}: the workers drain, and this master stays");
+                self.before_pause.get_or_insert(self.crew.wanted());
+                self.crew.set_wanted(0);
+            }
+        }
+    }
+
+    /// All workers drain.
+    pub(super) fn end(&mut self) {
+        systemd::stopping();
+        if let Some(successor) = self.successor.take() {
+            successor.give_up();
+        }
+        self.crew.end();
+    }
+
+    fn end_at_once(&mut self, signal: Name) {
+        tracing::warn!("{signal}, the second one: ending at once");
+        self.code = ExitCode::FAILURE;
+        if self.at_once.is_none() {
+            self.at_once = Some(Instant::now());
+            self.signal_all(Signal::TERM);
+        }
+    }
+
+    fn replace(&mut self, signal: Name) {
+        tracing::info!("{signal}: replacing the workers, one after the other");
+        systemd::reloading();
+        self.resume();
+        self.crew.replace_all();
+    }
+
+    fn want(&mut self, signal: Name, wanted: usize) {
+        if self.before_pause.is_some() {
+            tracing::info!("{signal}: no effect, since all workers were told to drain");
+            return;
+        }
+        let wanted = wanted.clamp(1, MOST_WORKERS);
+        self.crew.set_wanted(wanted);
+        tracing::info!("{signal}: {wanted} workers");
+    }
+
+    /// As many as before all were told to drain.
+    fn resume(&mut self) {
+        if let Some(before) = self.before_pause.take() {
+            self.crew.set_wanted(before);
+        }
+    }
+
+    fn upgrade(&mut self, signal: Name) {
+        if std::process::id() == 1 {
+            tracing::warn!(
+                "{signal}: no upgrade: this is process 1, whose container ends with it. Replace the container"
+            );
+        } else if self.successor.is_some() {
+            tracing::warn!("{signal}: no effect: an upgrade is under way");
+        } else {
+            match Successor::start(&self.program, &self.listeners) {
+                Ok(successor) => {
+                    tracing::info!("{signal}: upgrading: process {} starts", successor.process());
+                    self.successor = Some(successor);
+                }
+                Err(error) => tracing::error!(%error, "no upgrade; this master goes on"),
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The upgrade: the program is started again from its file, and gets the sockets.
+//!
+//! What the new process needs to know is in one variable of its environment, a word or more a line:
+//! whose successor it is, where it says that it is ready, and the sockets with their names. It is
+//! believed only by a child of the process that it names.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::str::FromStr;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::getppid;
+
+use crate::listeners::{Inherited, Listeners};
+use crate::sys::{self, is_readable};
+
+const VARIABLE: &str = "WAKEFUL_SUCCEEDS";
+
+/// How the program was started.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// To be asked at the start: later the file may be another one, which the kernel would call
+    /// deleted.
+    ///
+    /// # Errors
+    /// /proc does not say.
+    pub(crate) fn this() -> io::Result<Self> {
+        Ok(Self { path: env::current_exe()?, arguments: env::args_os().skip(1).collect() })
+    }
+}
+
+/// A new master that has been started.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    process: Child,
+    /// A byte comes when all its workers accept; its end, if it dies before.
+    pub(crate) ready: OwnedFd,
+}
+
+/// How far a successor is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Starting,
+    Ready,
+    /// With how it ended.
+    Failed(String),
+}
+
+impl Successor {
+    /// # Errors
+    /// The file cannot be executed; a limit of processes or descriptors.
+    pub(crate) fn start(program: &Program, listeners: &Listeners) -> io::Result<Self> {
+        let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Open in the child, and closed here when it has been started. This thread is the only one,
+        // so nobody else can start a program meanwhile.
+        let told_there = rustix::io::dup(&told)?;
+        let passed = listeners.for_successor()?;
+        let told_line = format!("ready {}", told_there.as_raw_fd());
+        let from = format!("from {}", std::process::id());
+        let lines = passed.iter().map(|(name, fd)| format!("listener {} {name}", fd.as_raw_fd()));
+        let lines: Vec<_> = [from, told_line].into_iter().chain(lines).collect();
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).env(VARIABLE, lines.join("\n"));
+        let process = command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
+        })?;
+        Ok(Self { process, ready })
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn progress(&mut self) -> Progress {
+        if !is_readable(&self.ready) {
+            return Progress::Starting;
+        }
+        if matches!(rustix::io::read(&self.ready, &mut [0]), Ok(1)) {
+            return Progress::Ready;
+        }
+        // It closes that end by ending only.
+        match self.process.wait() {
+            Ok(status) => Progress::Failed(format!("has ended ({status})")),
+            Err(error) => Progress::Failed(format!("is gone ({error})")),
+        }
+    }
+
+    /// It is not to succeed any more.
+    pub(crate) fn give_up(mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What a master has from the one that it succeeds.
+#[derive(Debug, Default)]
+pub(crate) struct Inheritance {
+    ready: Option<OwnedFd>,
+    pub(crate) listeners: Vec<Inherited>,
+}
+
+impl Inheritance {
+    /// Of the process's environment; of none if nobody has started it as a successor.
+    ///
+    /// # Errors
+    /// What the environment says is not true.
+    pub(crate) fn take() -> io::Result<Self> {
+        let Some(told) = env::var_os(VARIABLE).and_then(|text| text.into_string().ok()) else {
+            return Ok(Self::default());
+        };
+        let parent = getppid().map(rustix::process::Pid::as_raw_pid);
+        let Some(Told { ready, listeners }) = Told::parse(&told, parent) else {
+            return Ok(Self::default());
+        };
+        let numbers: Vec<RawFd> =
+            [ready].into_iter().chain(listeners.iter().map(|(_, number)| *number)).collect();
+        let taken = sys::take_descriptors(&numbers).map_err(|error| {
+            io::Error::new(error.kind(), format!("what {VARIABLE} names is not open: {error}"))
+        })?;
+        let Some(taken) = taken else { return Ok(Self::default()) };
+        let mut taken = taken.into_iter();
+        let ready = taken.next();
+        let names = listeners.into_iter().map(|(name, _)| name);
+        Ok(Self { ready, listeners: names.zip(taken).collect() })
+    }
+
+    /// This master's workers accept: the one before may go.
+    pub(crate) fn ready(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            // It may be gone by now, and then it has nothing to do any more.
+            let _ = rustix::io::write(&ready, &[1]);
+        }
+    }
+}
+
+/// The variable's text, understood.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    ready: RawFd,
+    listeners: Vec<(String, RawFd)>,
+}
+
+impl Told {
+    /// `None`: it is not for this process, whose parent is `parent`.
+    fn parse(text: &str, parent: Option<i32>) -> Option<Self> {
+        let mut lines = text.lines();
+        let from = number(lines.next()?.strip_prefix("from ")?)?;
+        if Some(from) != parent {
+            return None;
+        }
+        let ready = number(lines.next()?.strip_prefix("ready ")?)?;
+        let listener = |line: &str| {
+            let (fd, name) = line.strip_prefix("listener ")?.split_once(' ')?;
+            Some((name.to_owned(), number(fd)?))
+        };
+        let listeners = lines.map(listener).collect::<Option<_>>()?;
+        Some(Self { ready, listeners })
+    }
+}
+
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_child_of_who_is_named_believes_it() {
+        let text = "from 7\nready 3\nlistener 4 127.0.0.1:0\nlistener 5 unix:/a b";
+        let listeners = vec![("127.0.0.1:0".to_owned(), 4), ("unix:/a b".to_owned(), 5)];
+        assert_eq!(Told::parse(text, Some(7)), Some(Told { ready: 3, listeners }));
+        assert_eq!(Told::parse(text, Some(8)), None);
+        assert_eq!(Told::parse(text, None), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_believed() {
+        for text in ["", "from 7", "from 7\nready x", "from 7\nready 3\nlistener 4"] {
+            assert_eq!(Told::parse(text, Some(7)), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! System calls: a fork and a descriptor that comes as a number, for which there is no safe call,
+//! and a look at one descriptor.
+
+use std::fs;
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::unistd::ForkResult;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::FdFlags;
+use rustix::process::Pid;
+
+/// In the parent it returns the child, and in the child `None`.
+///
+/// # Errors
+/// The process has several threads; the kernel's: a limit of processes, no memory.
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    let threads = threads();
+    if threads > 1 {
+        return Err(io::Error::other(format!(
+            "a master must not start a thread, and this process has {threads}"
+        )));
+    }
+    // SAFETY: the process has one thread, this one, so nothing that another one holds (a lock, a
+    // half-changed value) is copied.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(Pid::from_raw(child.as_raw())),
+        ForkResult::Child => Ok(None),
+    }
+}
+
+/// How many threads the process has. 1 where /proc does not say.
+pub(crate) fn threads() -> usize {
+    fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+}
+
+/// Takes descriptors that were passed to this program, by their numbers. `None`: it is not the
+/// first call, so they may have an owner.
+///
+/// # Errors
+/// One of them is not open.
+pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<OwnedFd>>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let take = |&number: &RawFd| {
+        if number <= 2 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the number is not -1, and is used for one call, which a number that is not open
+        // fails.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+        // SAFETY: it is open, and whoever started this program has passed it on for this purpose.
+        // It was not close-on-exec, unlike every descriptor that Rust's libraries open, so it has
+        // no owner here; and it is taken once.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    numbers.iter().map(take).collect::<io::Result<_>>().map(Some)
+}
+
+/// Is there something to read, or an end?
+pub(crate) fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fd = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,40 @@
+//! What a master tells its service manager. Without one (`NOTIFY_SOCKET`) nothing happens.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// All workers accept.
+pub(crate) fn ready() {
+    // A new master after an upgrade is another process than the one that the manager started.
+    tell(&[NotifyState::MainPid(std::process::id()), NotifyState::Ready]);
+}
+
+/// Workers are being replaced. [`ready`] says when that is over.
+pub(crate) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(_) => tell(&[NotifyState::Reloading]),
+    }
+}
+
+pub(crate) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// The master runs, and no loop of its workers is stuck.
+pub(crate) fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
+/// How often it wants to hear that. `None`: never.
+pub(crate) fn watchdog() -> Option<Duration> {
+    // Half of the time after which it gives the service up, as its documentation advises.
+    sd_notify::watchdog_enabled().map(|limit| limit / 2)
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}
