@@ -13,6 +13,7 @@ use wakeful::net::ListenAddr;
 use crate::crew::Order;
 use crate::running::Running;
 use crate::successor::{Inheritance, Program};
+use crate::sys;
 use crate::worker::{Orphans, Worker};
 
 /// More make no sense, and would be a mistake in a number.
@@ -112,6 +113,7 @@ impl Master {
     /// The process has several threads; an address cannot be had; no descriptors left; the pid file
     /// cannot be written. In a worker: no descriptors left.
     pub fn run(self) -> io::Result<Role> {
+        sys::is_single_threaded()?;
         let program = Program::this()?;
         let inheritance = Inheritance::take()?;
         let mut running = Running::new(self, program, inheritance)?;
@@ -135,5 +137,18 @@ impl Master {
             }
             running.wait_and_see()?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As all programs of tests have, of which one waits for the others.
+    #[test]
+    fn a_process_with_several_threads_is_refused() {
+        let master = Master::new(wakeful::LoopGroup::builder());
+        let error = master.run().unwrap_err();
+        assert!(error.to_string().starts_with("a master must not start a thread"), "{error}");
     }
 }

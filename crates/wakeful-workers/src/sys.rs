@@ -16,12 +16,7 @@ use rustix::process::Pid;
 /// # Errors
 /// The process has several threads; the kernel's: a limit of processes, no memory.
 pub(crate) fn fork() -> io::Result<Option<Pid>> {
-    let threads = threads();
-    if threads > 1 {
-        return Err(io::Error::other(format!(
-            "a master must not start a thread, and this process has {threads}"
-        )));
-    }
+    is_single_threaded()?;
     // SAFETY: the process has one thread, this one, so nothing that another one holds (a lock, a
     // half-changed value) is copied.
     match unsafe { nix::unistd::fork() }? {
@@ -30,9 +25,15 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// How many threads the process has. 1 where /proc does not say.
-pub(crate) fn threads() -> usize {
-    fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+/// # Errors
+/// The process has several threads. (Where /proc does not say, it has one.)
+pub(crate) fn is_single_threaded() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task").map_or(1, Iterator::count) {
+        0 | 1 => Ok(()),
+        threads => Err(io::Error::other(format!(
+            "a master must not start a thread, and this process has {threads}"
+        ))),
+    }
 }
 
 /// Takes descriptors that were passed to this program, by their numbers. `None`: it is not the

@@ -1,0 +1,474 @@
+//! `wakeful serve --workers`: a master and its workers, by their signals.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{GUARD, PROGRAM, get};
+use tempfile::TempDir;
+
+const AT_ANY_PORT: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+/// A master that runs, and the ones that succeed it. All are killed when it is dropped.
+struct Master {
+    first: Child,
+    directory: TempDir,
+    /// To be killed too: they may outlive their master.
+    orphans: BTreeSet<u32>,
+}
+
+impl Master {
+    fn start(arguments: &[&str]) -> Self {
+        Self::start_by(Command::new(PROGRAM), arguments)
+    }
+
+    fn start_by(command: Command, arguments: &[&str]) -> Self {
+        let mut this = Self::launch(command, arguments);
+        this.waits_for("all workers accept", 1);
+        this
+    }
+
+    /// It need not get anywhere.
+    fn launch(mut command: Command, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = OpenOptions::new().create(true).append(true).open(directory.path().join("log"));
+        command.args(["serve", "http", "--idle", "park", "--loops", "1"]).args(arguments);
+        command
+            .arg("--pid-file")
+            .arg(directory.path().join("pid"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS").env("RUST_LOG", "info");
+        let first = command.stderr(log.unwrap()).spawn().unwrap();
+        Self { first, directory, orphans: BTreeSet::new() }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.directory.path().join("pid")
+    }
+
+    /// The master in charge.
+    fn pid(&self) -> u32 {
+        fs::read_to_string(self.pid_file()).unwrap().trim().parse().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    fn waits_for(&mut self, text: &str, times: usize) {
+        self.waits_until(|this| this.log().matches(text).count() >= times, text);
+    }
+
+    fn waits_until(&mut self, is_so: impl Fn(&Self) -> bool, what: &str) {
+        let start = Instant::now();
+        while !is_so(self) {
+            assert!(start.elapsed() < GUARD, "not {what}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn addr(&self) -> String {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("master listening on ")).unwrap();
+        let rest = line.split_once("master listening on ").unwrap().1;
+        rest.split(' ').next().unwrap().to_owned()
+    }
+
+    fn workers(&self) -> BTreeSet<u32> {
+        children(self.pid())
+    }
+
+    /// Of the process that was started.
+    fn ended(mut self) -> (ExitStatus, String) {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.first.try_wait().unwrap() {
+                return (status, self.log());
+            }
+            assert!(start.elapsed() < GUARD, "it does not end:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        let in_charge = fs::read_to_string(self.pid_file()).ok();
+        let in_charge = in_charge.and_then(|text| text.trim().parse().ok());
+        for pid in [Some(self.first.id()), in_charge].into_iter().flatten() {
+            for pid in children(pid).into_iter().chain([pid]) {
+                self.orphans.insert(pid);
+            }
+        }
+        for pid in self.orphans.iter().filter(|pid| is_ours(**pid)) {
+            signal(*pid, "KILL");
+        }
+        let _ = self.first.wait();
+    }
+}
+
+/// Not another process that was given the number since.
+fn is_ours(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.windows(9).any(|w| w == b"--workers"))
+}
+
+fn children(pid: u32) -> BTreeSet<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+}
+
+fn with(more: &[&'static str]) -> Vec<&'static str> {
+    [&AT_ANY_PORT[..], more].concat()
+}
+
+/// Asks for `/healthz` on this connection. `Ok(false)`: the answer was the connection's last.
+/// `Err`: no whole answer came.
+fn asks(stream: &mut TcpStream) -> Result<bool, String> {
+    let said = |error: std::io::Error| error.to_string();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").map_err(said)?;
+    let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+    while !answer.ends_with(b"\r\n\r\nok\n") {
+        match stream.read(&mut piece).map_err(said)? {
+            0 => return Err(format!("closed after {answer:?}")),
+            read => answer.extend_from_slice(&piece[..read]),
+        }
+    }
+    let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 200"), "{answer}");
+    Ok(!answer.contains("connection: close"))
+}
+
+/// Clients, some on kept connections and some with a connection for each request, until they are
+/// told to stop. Returns how many requests were answered.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<usize>>,
+}
+
+impl Clients {
+    fn start(addr: &str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = |requests: usize| {
+            let (stop, addr) = (stop.clone(), addr.to_owned());
+            thread::spawn(move || {
+                let mut answered = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = TcpStream::connect(&addr).expect("a connect is refused");
+                    stream.set_read_timeout(Some(GUARD)).unwrap();
+                    for number in 0..requests {
+                        match asks(&mut stream) {
+                            Ok(true) => answered += 1,
+                            Ok(false) => {
+                                answered += 1;
+                                break;
+                            }
+                            // The server may close a connection on which nothing happens in the
+                            // moment in which the client begins, as HTTP/1.1 says; it must not be
+                            // the first request on it.
+                            Err(_) if number > 0 => break,
+                            Err(error) => panic!("a request is lost: {error}"),
+                        }
+                    }
+                }
+                answered
+            })
+        };
+        let threads = [1, 1, 200, 200].into_iter().map(client).collect();
+        Self { stop, threads }
+    }
+
+    fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    }
+}
+
+#[test]
+fn reloads_scalings_and_upgrades_lose_no_request() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let addr = master.addr();
+    let clients = Clients::start(&addr);
+    let mut whole = 1;
+    for _ in 0..5 {
+        let before = master.workers();
+        master.signal("HUP");
+        whole += 1;
+        master.waits_for("all workers accept", whole);
+        master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+        assert_eq!(master.workers().len(), 2);
+        master.signal("TTIN");
+        master.waits_until(|this| this.workers().len() == 3, "more");
+        master.signal("TTOU");
+        master.waits_until(|this| this.workers().len() == 2, "fewer");
+        let before = master.pid();
+        master.signal("USR2");
+        whole += 1;
+        master.waits_for("all workers accept", whole);
+        master.waits_until(|this| this.pid() != before, "in charge");
+        master.waits_until(|_| children(before).is_empty(), "drained");
+    }
+    assert!(clients.end() > 0);
+    let in_charge = master.pid();
+    signal(in_charge, "TERM");
+    master.waits_until(|this| !this.pid_file().exists(), "ended");
+    let (status, log) = master.ended();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced_and_a_term_of_its_own_drains_it() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    for name in ["KILL", "ABRT", "TERM"] {
+        let before = master.workers();
+        signal(*before.first().unwrap(), name);
+        let is_replaced = |this: &Master| {
+            let now = this.workers();
+            now.len() == 2 && now.intersection(&before).count() == 1
+        };
+        master.waits_until(is_replaced, "replaced");
+        assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    }
+    assert!(master.log().contains("was killed by signal 9; another one takes its place"));
+}
+
+#[test]
+fn a_worker_that_cannot_serve_leaves_the_old_ones_and_says_why() {
+    let files = tempfile::tempdir().unwrap();
+    let (certificate, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let paths = [certificate.to_str().unwrap(), key.to_str().unwrap()];
+    let tls = ["--workers", "2", "--tls-cert", paths[0], "--tls-key", paths[1]];
+    let mut master = Master::start(&[&AT_ANY_PORT[..], &tls].concat());
+    let before = master.workers();
+    fs::write(&certificate, "nothing").unwrap();
+    master.signal("HUP");
+    master.waits_for("the workers from before go on", 1);
+    assert_eq!(master.workers(), before);
+    let log = master.log();
+    assert!(
+        log.lines().any(|line| line.contains("cert.pem") && line.starts_with("wakeful:")),
+        "{log}"
+    );
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    master.signal("HUP");
+    master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+}
+
+#[test]
+fn a_first_worker_that_cannot_serve_ends_the_master_with_its_exit_code() {
+    let missing = ["--workers", "2", "--tls-cert", "/nowhere/cert", "--tls-key", "/nowhere/key"];
+    let master = Master::launch(Command::new(PROGRAM), &[&AT_ANY_PORT[..], &missing].concat());
+    let pid_file = master.pid_file();
+    let (status, log) = master.ended();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("/nowhere/cert"), "{log}");
+    assert!(!pid_file.exists());
+}
+
+#[test]
+fn an_upgrade_that_fails_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let mut master = Master::start_by(Command::new(&program), &with(&["--workers", "2"]));
+    let (pid, workers) = (master.pid(), master.workers());
+    // A program that ends, and a file that is none.
+    let replace = |text: &str, mode| {
+        fs::remove_file(&program).unwrap();
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    replace("#!/bin/sh\nexit 3\n", 0o755);
+    master.signal("USR2");
+    master.waits_for("no upgrade: the new master has ended (exit status: 3)", 1);
+    replace("", 0o600);
+    master.signal("USR2");
+    master.waits_for("no upgrade; this master goes on", 1);
+    assert_eq!((master.pid(), master.workers()), (pid, workers));
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    // And the next one that is sound.
+    fs::remove_file(&program).unwrap();
+    fs::copy(PROGRAM, &program).unwrap();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != pid, "in charge");
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
+fn the_file_of_a_unix_socket_goes_with_the_last_master() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let addr = format!("unix:{}", socket.display());
+    let mut master = Master::start(&["--listen", &addr, "--workers", "1"]);
+    let before = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != before, "in charge");
+    master.waits_until(|_| children(before).is_empty(), "drained");
+    assert!(master.first.wait().unwrap().success());
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    UnixStream::connect(&socket).unwrap();
+    master.signal("TERM");
+    master.waits_until(|_| !socket.exists(), "removed");
+}
+
+#[test]
+fn a_second_signal_ends_all_at_once() {
+    let mut master = Master::start(&with(&["--workers", "2", "--grace", "3600"]));
+    let mut slow = TcpStream::connect(master.addr()).unwrap();
+    slow.write_all(b"GET /sleep/59000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    // Whoever has it has begun with it.
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    master.signal("TERM");
+    master.waits_for("draining, for", 2);
+    assert!(master.pid_file().exists());
+    let pid = master.pid();
+    signal(pid, "INT");
+    let (status, log) = master.ended();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(children(pid).is_empty());
+    slow.set_read_timeout(Some(GUARD)).unwrap();
+    let end = slow.read(&mut [0; 1]);
+    assert!(
+        matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+    );
+}
+
+#[test]
+fn workers_whose_master_is_killed_drain_or_go_on() {
+    for (what, ends) in [("drain", true), ("go-on", false)] {
+        let mut master = Master::start(&with(&["--workers", "2", "--orphan", what]));
+        let (pid, addr, workers) = (master.pid(), master.addr(), master.workers());
+        master.orphans.clone_from(&workers);
+        signal(pid, "KILL");
+        master.first.wait().unwrap();
+        if ends {
+            master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
+        } else {
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
+            for pid in &workers {
+                signal(*pid, "TERM");
+            }
+            master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
+        }
+    }
+}
+
+#[test]
+fn winch_drains_the_workers_and_keeps_the_master() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    master.signal("WINCH");
+    master.waits_until(|this| this.workers().is_empty(), "drained");
+    // Whoever connects meanwhile waits.
+    let mut early = TcpStream::connect(master.addr()).unwrap();
+    early.set_read_timeout(Some(GUARD)).unwrap();
+    master.signal("HUP");
+    master.waits_until(|this| this.workers().len() == 2, "back");
+    assert_eq!(asks(&mut early), Ok(true));
+}
+
+/// How often the threads of a process were given a CPU.
+fn switches(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let status = tasks.map(|task| fs::read_to_string(task.path().join("status")).unwrap());
+    let counts = status.map(|text| {
+        let lines = text.lines().filter(|line| line.contains("ctxt_switches"));
+        lines
+            .map(|line| line.rsplit('\t').next().unwrap().trim().parse::<u64>().unwrap())
+            .sum::<u64>()
+    });
+    counts.sum()
+}
+
+#[test]
+fn a_master_has_one_thread_and_nobody_wakes_in_silence() {
+    let mut master = Master::start(&with(&["--workers", "3"]));
+    let pid = master.pid();
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    let all = |this: &Master| this.workers().into_iter().chain([pid]).map(switches).sum::<u64>();
+    // Nobody who sleeps for good is switched to; what is left of the start ends some time.
+    let quiet = |this: &Master| {
+        let before = all(this);
+        thread::sleep(Duration::from_secs(2));
+        all(this) == before
+    };
+    master.waits_until(quiet, "silent");
+    assert_eq!(fs::read_dir(format!("/proc/{pid}/task")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(GUARD)).unwrap();
+    let mut launched = Command::new("env");
+    launched.arg(format!("NOTIFY_SOCKET={}", path.display())).arg(PROGRAM);
+    let mut master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let told = || {
+        let mut text = [0; 512];
+        let read = socket.recv(&mut text).unwrap();
+        String::from_utf8(text[..read].to_vec()).unwrap()
+    };
+    let first = master.pid();
+    assert_eq!(told().trim_end(), format!("MAINPID={first}\nREADY=1"));
+    master.signal("HUP");
+    let reloading = told();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert_eq!(told().trim_end(), format!("MAINPID={first}\nREADY=1"));
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != first, "in charge");
+    let second = master.pid();
+    assert_eq!(told().trim_end(), format!("MAINPID={second}\nREADY=1"));
+    // The old one says nothing: the service does not stop.
+    master.signal("TERM");
+    assert_eq!(told().trim_end(), "STOPPING=1");
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused() {
+    let refused = |arguments: &[&str], expected: &str| {
+        let output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    };
+    refused(&["kv", "--workers", "2"], "--workers is not for kv");
+    refused(&["http", "--workers", "2", "--accept", "reuse-port"], "--accept reuse-port");
+    refused(&["http", "--workers", "2", "--admin", "127.0.0.1:0"], "--admin");
+    refused(&["echo", "--workers", "0"], "from 1 to 4096");
+    refused(&["echo", "--pid-file", "/tmp/x"], "--workers");
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_written_ends_it() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "http", "--listen", "127.0.0.1:0", "--workers", "1"]);
+    let output = command.args(["--pid-file", "/proc/none/pid"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the pid file /proc/none/pid"), "{said}");
+}

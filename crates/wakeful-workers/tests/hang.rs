@@ -1,0 +1,116 @@
+//! A worker that hangs is killed, and one that sleeps or works is not.
+//!
+//! This program starts itself again as a master. So it has no harness: see `Cargo.toml`.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{ChildStderr, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use wakeful::LoopGroup;
+use wakeful::accept::{Connection, ConnectionServer, Serving};
+use wakeful::log::LossyWriter;
+use wakeful::signal::run_until_terminated_or_failed;
+use wakeful_workers::{Master, Role};
+
+const ROLE: &str = "WAKEFUL_TEST_MASTER";
+/// Has its loop run for ever.
+const HANG: u8 = b'h';
+
+fn main() -> io::Result<ExitCode> {
+    if env::var_os(ROLE).is_some() {
+        return serve();
+    }
+    // The arguments of a harness: `--list` is asked by tools that run single tests.
+    if env::args().any(|argument| argument == "--list") {
+        println!("a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not: test");
+        return Ok(ExitCode::SUCCESS);
+    }
+    a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not();
+    println!("test a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not ... ok");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve() -> io::Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(|| LossyWriter::without_thread(io::stderr())).init();
+    let group = LoopGroup::builder().loops(1);
+    let master = Master::new(group.clone())
+        .listen(["127.0.0.1:0".parse().expect("an address")])
+        .workers(1)
+        .timeout(Duration::from_secs(1));
+    let mut worker = match master.run()? {
+        Role::Worker(worker) => worker,
+        Role::Ended(code) => return Ok(code),
+    };
+    let listeners = worker.listeners()?;
+    let server = ConnectionServer::new(listeners).group(group.heartbeats(worker.heartbeats()));
+    run_until_terminated_or_failed(
+        || {
+            let serving = server.start(|| echo)?;
+            worker.ready();
+            Ok(serving)
+        },
+        Serving::failure,
+        |serving| serving.shutdown(Duration::from_secs(10)),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn echo(connection: Connection) {
+    let mut stream = connection.stream;
+    let mut byte = [0];
+    while matches!(stream.read(&mut byte).await, Ok(1)) {
+        while byte[0] == HANG {
+            std::hint::spin_loop();
+        }
+        if stream.write_all(&byte).await.is_err() {
+            break;
+        }
+    }
+}
+
+fn asks(addr: &str, byte: u8) -> io::Result<u8> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.write_all(&[byte])?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    Ok(answer[0])
+}
+
+/// What is behind `text` in the next line that has it.
+fn behind(log: &mut BufReader<ChildStderr>, text: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).unwrap() > 0, "it ended early");
+        if let Some((_, rest)) = line.split_once(text) {
+            return rest.trim().to_owned();
+        }
+    }
+}
+
+fn a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not() {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.env(ROLE, "1").env("NO_COLOR", "1").stderr(Stdio::piped()).stdin(Stdio::null());
+    let mut master = command.spawn().unwrap();
+    let mut log = BufReader::new(master.stderr.take().unwrap());
+    let addr = behind(&mut log, "master listening on ");
+    let addr = addr.split(' ').next().unwrap();
+    behind(&mut log, "all workers accept");
+    assert_eq!(asks(addr, b'a').unwrap(), b'a');
+    // For longer than the time-out, with a connection open and without.
+    let idle = TcpStream::connect(addr).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(asks(addr, b'b').unwrap(), b'b');
+    drop(idle);
+    // The client of the killed worker sees its end.
+    asks(addr, HANG).unwrap_err();
+    let said = behind(&mut log, "is killed: loop 0 has been in one turn for ");
+    assert!(said.contains("in the task of "), "{said}");
+    behind(&mut log, "was killed by signal 9; another one takes its place");
+    assert_eq!(asks(addr, b'c').unwrap(), b'c');
+    let term = Command::new("kill").arg(master.id().to_string()).status().unwrap();
+    assert!(term.success());
+    assert!(master.wait().unwrap().success());
+}
