@@ -162,8 +162,8 @@ fn ask(connection: &mut TcpStream, path: &str) -> String {
 #[test]
 fn a_server_to_which_held_time_is_dear_holds_for_frequent_requests_only() {
     let kept = Kept::new();
-    // The prices are far apart: on a busy machine a request waits tens of milliseconds for a CPU, and
-    // a wake seems to cost next to nothing.
+    // The prices are far apart: on a busy machine a request waits tens of milliseconds for a CPU,
+    // and a wake seems to cost next to nothing.
     let frequent = ("0.000001", Duration::ZERO, "held");
     let rare = ("1", Duration::from_millis(100), "too_dear");
     for (price, pause, state) in [frequent, rare] {

@@ -69,9 +69,10 @@
 
 mod crew;
 mod listeners;
-mod master;
 mod pid_file;
+mod run;
 mod running;
+mod settings;
 mod signals;
 mod successor;
 #[allow(unsafe_code)]
@@ -79,5 +80,6 @@ mod sys;
 mod systemd;
 mod worker;
 
-pub use self::master::{Master, Role};
+pub use self::run::Role;
+pub use self::settings::Master;
 pub use self::worker::{Orphans, Worker};

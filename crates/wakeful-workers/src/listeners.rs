@@ -82,9 +82,14 @@ impl Listeners {
         self.0.iter().map(pass).collect()
     }
 
-    /// A successor has them now: files of Unix sockets are its own.
-    pub(crate) fn handed_over(&self) {
-        self.0.iter().for_each(|one| one.socket.leave_file());
+    /// A successor has them now, and files of Unix sockets are its own.
+    pub(crate) fn hand_over(&mut self) {
+        self.0.drain(..).for_each(|one| one.socket.leave_file());
+    }
+
+    /// Nobody is to come in any more, once the workers have closed theirs.
+    pub(crate) fn close(&mut self) {
+        self.0.clear();
     }
 }
 

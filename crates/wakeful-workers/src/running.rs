@@ -18,8 +18,8 @@ use wakeful::heartbeat::{Heartbeats, Watchdog};
 
 use crate::crew::{Crew, WorkerId};
 use crate::listeners::Listeners;
-use crate::master::Master;
 use crate::pid_file::PidFile;
+use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor};
 use crate::worker::{Orphans, Worker};
@@ -58,7 +58,7 @@ pub(crate) struct Running {
     look_at: Option<Instant>,
     group: LoopGroupBuilder,
     orphans: Orphans,
-    /// Each worker has the first end; it is at its end when the master is gone, which has the other.
+    /// Each worker has what is read, and the master the other end: which closes with it.
     lifeline: (OwnedFd, OwnedFd),
     pid_path: Option<PathBuf>,
     pid_file: Option<PidFile>,

@@ -52,16 +52,16 @@ impl Worker {
         self.listeners.drain(..).map(SharedListener::from_socket).collect()
     }
 
-    /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group that
-    /// the master was told of: only loops that have them are watched.
+    /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group
+    /// that the master was told of: only loops that have them are watched.
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
     }
 
-    /// Tells the master that this worker accepts, and lets signals come to this thread. Call it once
-    /// the server has started, and handlers of signals are there. The worker that it replaces drains
-    /// then.
+    /// Tells the master that this worker accepts, and lets signals come to this thread. Call it
+    /// once the server has started, and handlers of signals are there. The worker that it replaces
+    /// drains then.
     ///
     /// A worker that ends before has failed: if it was to replace another one, that one stays.
     pub fn ready(&mut self) {

@@ -11,6 +11,7 @@ use wakeful_services::options::Pinning;
 
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
+use super::seconds::seconds;
 use super::workers::WorkerArguments;
 use crate::passed_sockets::passed_sockets;
 
@@ -218,23 +219,4 @@ fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Res
 /// A line for the user.
 pub(super) fn address(text: &str) -> Result<ListenAddr, String> {
     text.parse().map_err(|error: InvalidListenAddr| error.to_string())
-}
-
-/// # Errors
-/// A text that says what would have been understood.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    parse_seconds(text)
-        .ok_or_else(|| "expected a number of seconds, 0 or more, as 10 or 0.5".to_owned())
-}
-
-/// # Errors
-/// As for [`seconds`]; 0 is too few.
-pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
-    parse_seconds(text)
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "expected a number of seconds, more than 0, as 10 or 0.5".to_owned())
-}
-
-fn parse_seconds(text: &str) -> Option<Duration> {
-    Duration::try_from_secs_f64(text.parse().ok()?).ok()
 }

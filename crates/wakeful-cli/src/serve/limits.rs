@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use wakeful_services::{Limits, PeerRate};
 
-use super::common::{positive_seconds, seconds};
 use super::given::{given, unless_zero};
+use super::seconds::{positive_seconds, seconds};
 use super::size;
 use crate::numbers::count;
 

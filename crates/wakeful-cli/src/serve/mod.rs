@@ -3,6 +3,7 @@
 mod activity;
 mod admin;
 mod common;
+mod divide;
 mod echo;
 mod given;
 mod http;
@@ -13,6 +14,7 @@ mod limits;
 mod other_signals;
 mod proxy;
 mod rpc;
+mod seconds;
 mod site;
 mod size;
 mod stalls;
@@ -29,9 +31,9 @@ use crate::file_size;
 use crate::logging::say;
 
 use self::common::CommonArguments;
+use self::divide::Divided;
 use self::other_signals::Caught;
 use self::start::Start;
-use self::workers::Divided;
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -95,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     file_size::survive_limits();
     raise_descriptor_limit();
-    let worker = match workers::divide(arguments.common())? {
+    let worker = match divide::divide(arguments.common())? {
         Divided::Whole => None,
         Divided::Worker(worker) => Some(worker),
         Divided::Ended(code) => return Ok(code),

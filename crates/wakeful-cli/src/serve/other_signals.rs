@@ -24,7 +24,15 @@ Signals:
             "
   USR1, USR2  no effect; logged
   QUIT        end at once, with a core dump
-  ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain"
+  ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain
+
+Signals of the master with --workers:
+  TERM, INT, QUIT  the workers drain, then it exits. A second one ends all at once
+  HUP              replace the workers, one after the other
+  USR1             a HUP for each worker
+  USR2             upgrade: start the program anew with the sockets, then drain the old workers
+  TTIN, TTOU       a worker more, a worker fewer
+  WINCH            drain the workers and keep the master; HUP starts them again"
         )
     };
 }

@@ -11,11 +11,12 @@ use wakeful_services::{HttpVersion, InvalidTarget, Target};
 
 use super::activity::{ActivityArguments, MoveArguments};
 use super::admin::AdminArguments;
-use super::common::{CommonArguments, positive_seconds};
+use super::common::CommonArguments;
 use super::given::given;
 use super::lifecycle::{Scheme, running, until_terminated};
 use super::limits::{DrainArguments, LimitArguments};
 use super::other_signals;
+use super::seconds::positive_seconds;
 use super::size;
 use super::start::Start;
 use super::tls::TlsArguments;

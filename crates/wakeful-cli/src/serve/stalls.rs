@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use super::common::seconds;
 use super::given::unless_zero;
+use super::seconds::seconds;
 
 #[derive(Debug, Args)]
 pub(super) struct StallArguments {

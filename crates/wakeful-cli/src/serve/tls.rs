@@ -5,12 +5,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::seconds::positive_seconds;
 use clap::{Args, ValueEnum};
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful::task::spawn_blocking;
 use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls};
-
-use super::common::positive_seconds;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]

@@ -1,16 +1,14 @@
-//! `--workers`: the service as processes.
+//! `--workers` and its options: the service as processes.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful_workers::{Master, Orphans, Role, Worker};
+use wakeful_workers::{Master, Orphans};
 
-use super::activity::ActivityArguments;
-use super::common::{CommonArguments, positive_seconds};
-use crate::logging;
+use super::given::given;
+use super::seconds::positive_seconds;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Processes")]
@@ -61,6 +59,16 @@ impl WorkerArguments {
         })
     }
 
+    /// Sets what was asked for.
+    pub(super) fn set(&self, master: Master) -> Master {
+        let master = master.workers(self.count().unwrap_or(1)).pid_file(self.pid_file.clone());
+        let master = given(master, self.worker_timeout, Master::timeout);
+        master.orphans(match self.orphan {
+            Some(Orphan::GoOn) => Orphans::GoOn,
+            Some(Orphan::Drain) | None => Orphans::Drain,
+        })
+    }
+
     /// How many loops a worker has where `--loops` says nothing: its share of the CPUs.
     pub(super) fn loops(&self) -> Option<usize> {
         self.count().map(|workers| (cpus() / workers).max(1))
@@ -79,44 +87,4 @@ fn workers(text: &str) -> Result<Workers, String> {
     number
         .map(Workers::Number)
         .ok_or_else(|| "expected a number from 1 to 4096, or auto".to_owned())
-}
-
-/// With `--workers` this process becomes a master, and returns in each worker, and at its own end.
-///
-/// # Errors
-/// A line for the user.
-pub(super) fn divide(common: &CommonArguments) -> Result<Divided, String> {
-    let arguments = common.workers();
-    let Some(workers) = arguments.count() else { return Ok(Divided::Whole) };
-    let options = common.options(&ActivityArguments::default())?;
-    let master = Master::new(options.group())
-        .listen(common.addresses()?)
-        .passed(common.passed()?)
-        .workers(workers)
-        .pid_file(arguments.pid_file.clone());
-    let master = match arguments.worker_timeout {
-        Some(timeout) => master.timeout(timeout),
-        None => master,
-    };
-    let master = master.orphans(match arguments.orphan {
-        Some(Orphan::GoOn) => Orphans::GoOn,
-        Some(Orphan::Drain) | None => Orphans::Drain,
-    });
-    match master.run().map_err(|error| format!("cannot serve: {error}"))? {
-        Role::Worker(worker) => {
-            logging::of_worker();
-            Ok(Divided::Worker(worker))
-        }
-        Role::Ended(code) => Ok(Divided::Ended(code)),
-    }
-}
-
-/// What this process is.
-#[derive(Debug)]
-pub(super) enum Divided {
-    /// The only one.
-    Whole,
-    Worker(Worker),
-    /// A master that is through.
-    Ended(ExitCode),
 }

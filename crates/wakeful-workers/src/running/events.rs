@@ -73,7 +73,7 @@ impl Running {
             Progress::Starting => {}
             Progress::Ready => {
                 tracing::info!("process {} has taken over: ending", successor.process());
-                self.listeners.handed_over();
+                self.listeners.hand_over();
                 self.successor = None;
                 self.crew.end();
             }

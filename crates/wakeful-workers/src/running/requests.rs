@@ -7,7 +7,7 @@ use nix::sys::signal::Signal as Name;
 use rustix::process::Signal;
 
 use super::Running;
-use crate::master::MOST_WORKERS;
+use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
 use crate::successor::Successor;
 use crate::systemd;
@@ -43,9 +43,10 @@ impl Running {
         }
     }
 
-    /// All workers drain.
+    /// All workers drain, and nobody new comes in.
     pub(super) fn end(&mut self) {
         systemd::stopping();
+        self.listeners.close();
         if let Some(successor) = self.successor.take() {
             successor.give_up();
         }

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ use crate::background::LONG;
 on_every_backend! {
     a_socket_with_another_descriptor_takes_connections_while_its_server_drains_and_after,
     a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
+    what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
+    a_unix_socket_goes_to_a_successor_with_its_file,
     a_server_that_failed_says_so_and_serves_its_connections,
     a_server_whose_loops_have_ended_says_so,
     the_end_of_a_listener_leaves_a_successor_s_socket_file,
@@ -263,6 +266,47 @@ fn a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s<
     drop(open);
     assert_eq!(drained.join().unwrap(), 0);
     UnixStream::connect(directory.path()).expect("the successor is found");
+}
+
+fn what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket<B: Backend>() {
+    let other = TcpListener::bind(crate::backend::localhost()).unwrap();
+    let addr = other.local_addr().unwrap();
+    let shared = SharedListener::from_socket(other.try_clone().unwrap().into()).unwrap();
+    // It made the descriptors that both have non-blocking.
+    other.set_nonblocking(false).unwrap();
+    let server = ConnectionServer::new(vec![shared]).group(B::group().loops(1)).max_connections(1);
+    let serving = server
+        .start(|| {
+            async |mut connection: wakeful::accept::Connection| {
+                let _ = connection.stream.write_all(b"!").await;
+                let _ = connection.stream.read(&mut [0]).await;
+            }
+        })
+        .unwrap();
+    let connect = || {
+        let client = TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        client
+    };
+    let mut served = connect();
+    served.read_exact(&mut [0]).unwrap();
+    let mut waiting = connect();
+    assert_eq!(serving.shutdown(Duration::from_millis(10)).unwrap(), 1);
+    let (mut accepted, _) = other.accept().unwrap();
+    accepted.write_all(b"?").unwrap();
+    waiting.read_exact(&mut [0]).expect("it was left in the backlog");
+}
+
+fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
+    let directory = Directory::new::<B>("handed");
+    let first = SharedListener::bind(&directory.addr()).unwrap();
+    let passed = first.as_fd().try_clone_to_owned().unwrap();
+    let second = SharedListener::from_predecessor(passed).unwrap();
+    first.leave_file();
+    drop(first);
+    UnixStream::connect(directory.path()).expect("the file is still there");
+    drop(second);
+    assert!(!directory.path().exists(), "it went with its new owner");
 }
 
 fn a_live_server_whose_backlog_is_full_is_not_taken_for_gone<B: Backend>() {

@@ -26,6 +26,7 @@ use crate::support::tcp_pair;
 on_every_backend! {
     hours_of_sleeps_intervals_and_limits_take_no_time,
     timers_are_due_at_their_own_moments_and_in_order,
+    an_interval_starts_anew_at_the_moment_that_it_is_reset_to,
     the_clock_stands_still_while_anything_is_ready,
     what_the_kernel_has_comes_before_a_jump,
     a_socket_that_nobody_writes_to_holds_nothing_up,
@@ -102,6 +103,34 @@ fn timers_are_due_at_their_own_moments_and_in_order<B: Backend>() {
         }
         let wanted: Vec<_> = (1..=5).chain(11..=15).map(|number| number * SECOND).collect();
         assert_eq!(*log.borrow(), wanted);
+    });
+}
+
+fn an_interval_starts_anew_at_the_moment_that_it_is_reset_to<B: Backend>() {
+    on_a_paused_loop::<B, _>(async {
+        let start = now();
+        let mut ticks = interval(10 * SECOND);
+        assert_eq!(ticks.tick().await, start);
+        // Each time, the ticks after it follow the new one by whole periods.
+        ticks.reset_after(3 * SECOND);
+        for second in [3, 13] {
+            assert_eq!(ticks.tick().await, start + second * SECOND);
+        }
+        sleep(SECOND).await;
+        ticks.reset_immediately();
+        for second in [14, 24] {
+            assert_eq!(ticks.tick().await, start + second * SECOND);
+        }
+        ticks.reset_at(start + HOUR);
+        for moment in [start + HOUR, start + HOUR + 10 * SECOND] {
+            assert_eq!(ticks.tick().await, moment);
+        }
+        ticks.reset();
+        assert_eq!(ticks.tick().await, start + HOUR + 20 * SECOND);
+        // A moment that has passed is a tick that was missed.
+        ticks.reset_at(start);
+        assert_eq!(ticks.tick().await, start);
+        assert_eq!(now(), start + HOUR + 20 * SECOND);
     });
 }
 

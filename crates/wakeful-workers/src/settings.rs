@@ -1,20 +1,13 @@
-//! What a master is told to do, and its one loop: it follows the orders of its crew, and waits.
+//! What a master is told to do.
 
-use std::io;
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::Signal;
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
-use crate::crew::Order;
-use crate::running::Running;
-use crate::successor::{Inheritance, Program};
-use crate::sys;
-use crate::worker::{Orphans, Worker};
+use crate::worker::Orphans;
 
 /// More make no sense, and would be a mistake in a number.
 pub(crate) const MOST_WORKERS: usize = 4096;
@@ -38,16 +31,6 @@ pub struct Master {
     pub(crate) timeout: Duration,
     pub(crate) orphans: Orphans,
     pub(crate) pid_file: Option<PathBuf>,
-}
-
-/// What this process has become.
-#[derive(Debug)]
-pub enum Role {
-    /// A worker, which is to serve.
-    Worker(Worker),
-    /// A master that is through: no worker is left. It is what the process ends with: a failure if
-    /// no worker could serve, or if they were ended at once.
-    Ended(ExitCode),
 }
 
 impl Master {
@@ -101,54 +84,5 @@ impl Master {
     pub fn pid_file(mut self, path: impl Into<Option<PathBuf>>) -> Self {
         self.pid_file = path.into();
         self
-    }
-
-    /// Forks the workers and looks after them. In this process it returns when it has ended, and in
-    /// each worker at its start.
-    ///
-    /// The memory of a worker is a copy of what the process had here. What the master itself needs
-    /// is closed in it.
-    ///
-    /// # Errors
-    /// The process has several threads; an address cannot be had; no descriptors left; the pid file
-    /// cannot be written. In a worker: no descriptors left.
-    pub fn run(self) -> io::Result<Role> {
-        sys::is_single_threaded()?;
-        let program = Program::this()?;
-        let inheritance = Inheritance::take()?;
-        let mut running = Running::new(self, program, inheritance)?;
-        loop {
-            let now = Instant::now();
-            while let Some(order) = running.crew.next(now) {
-                match order {
-                    Order::Start(place) => match running.start(place, now) {
-                        Ok(Some(new)) => return running.into_worker(place, new).map(Role::Worker),
-                        Ok(None) => {}
-                        Err(error) => {
-                            tracing::error!(%error, "cannot start a worker; it is tried again");
-                            running.crew.cannot_start(place, now);
-                        }
-                    },
-                    Order::Drain(id) => running.signal(id, Signal::TERM),
-                }
-            }
-            if running.crew.is_over() {
-                return Ok(Role::Ended(running.code()));
-            }
-            running.wait_and_see()?;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As all programs of tests have, of which one waits for the others.
-    #[test]
-    fn a_process_with_several_threads_is_refused() {
-        let master = Master::new(wakeful::LoopGroup::builder());
-        let error = master.run().unwrap_err();
-        assert!(error.to_string().starts_with("a master must not start a thread"), "{error}");
     }
 }

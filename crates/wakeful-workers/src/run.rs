@@ -1,0 +1,75 @@
+//! The one loop of a master: it follows the orders of its crew, and waits.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::crew::Order;
+use crate::running::Running;
+use crate::settings::Master;
+use crate::successor::{Inheritance, Program};
+use crate::sys;
+use crate::worker::Worker;
+
+/// What this process has become.
+#[derive(Debug)]
+pub enum Role {
+    /// A worker, which is to serve.
+    Worker(Worker),
+    /// A master that is through: no worker is left. It is what the process ends with: a failure if
+    /// no worker could serve, or if they were ended at once.
+    Ended(ExitCode),
+}
+
+impl Master {
+    /// Forks the workers and looks after them. In this process it returns when it has ended, and in
+    /// each worker at its start.
+    ///
+    /// The memory of a worker is a copy of what the process had here. What the master itself needs
+    /// is closed in it.
+    ///
+    /// # Errors
+    /// The process has several threads; an address cannot be had; no descriptors left; the pid file
+    /// cannot be written. In a worker: no descriptors left.
+    pub fn run(self) -> io::Result<Role> {
+        sys::is_single_threaded()?;
+        let program = Program::this()?;
+        let inheritance = Inheritance::take()?;
+        let mut running = Running::new(self, program, inheritance)?;
+        loop {
+            let now = Instant::now();
+            while let Some(order) = running.crew.next(now) {
+                match order {
+                    Order::Start(place) => match running.start(place, now) {
+                        Ok(Some(new)) => return running.into_worker(place, new).map(Role::Worker),
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::error!(%error, "cannot start a worker; it is tried again");
+                            running.crew.cannot_start(place, now);
+                        }
+                    },
+                    Order::Drain(id) => running.signal(id, Signal::TERM),
+                }
+            }
+            if running.crew.is_over() {
+                return Ok(Role::Ended(running.code()));
+            }
+            running.wait_and_see()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As all programs of tests have, of which one waits for the others.
+    #[test]
+    fn a_process_with_several_threads_is_refused() {
+        let master = Master::new(wakeful::LoopGroup::builder());
+        let error = master.run().unwrap_err();
+        assert!(error.to_string().starts_with("a master must not start a thread"), "{error}");
+    }
+}
