@@ -11,6 +11,7 @@ mod passed_sockets;
 mod serve;
 mod stack;
 mod stop_signals;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Load a server and measure its latency honestly, whatever it is built on.
     Load(Box<load::Arguments>),
+    /// Upgrade a server of several processes to the program that its file has now.
+    Upgrade(upgrade::Arguments),
     /// Keep CPUs from halting while any server, unmodified, has traffic: a wake takes microseconds.
     Awake(awake::Arguments),
     /// Hold CPUs awake for all programs of the machine that ask for it: the one process that may.
@@ -54,6 +57,7 @@ fn run() -> ExitCode {
     let _logging = logging::start(is_master);
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Upgrade(arguments) => upgrade::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Awake(arguments) => awake::run(&arguments),
         Command::Keeper(arguments) => keeper::run(arguments),

@@ -40,14 +40,18 @@ impl Master {
     }
 
     /// It need not get anywhere.
-    fn launch(mut command: Command, arguments: &[&str]) -> Self {
+    fn launch(command: Command, arguments: &[&str]) -> Self {
+        Self::launch_with(command, arguments, Stdio::null())
+    }
+
+    fn launch_with(mut command: Command, arguments: &[&str], stdin: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let log = OpenOptions::new().create(true).append(true).open(directory.path().join("log"));
         command.args(["serve", "http", "--idle", "park", "--loops", "1"]).args(arguments);
         command
             .arg("--pid-file")
             .arg(directory.path().join("pid"))
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::null());
         command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS").env("RUST_LOG", "info");
         let first = command.stderr(log.unwrap()).spawn().unwrap();
@@ -316,6 +320,59 @@ fn an_upgrade_that_fails_changes_nothing() {
     master.signal("USR2");
     master.waits_until(|this| this.pid() != pid, "in charge");
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
+fn an_upgrade_by_a_command_says_how_it_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let master = Master::start_by(Command::new(&program), &with(&["--workers", "1"]));
+    let file = master.pid_file();
+    let upgrade = |what: &str| {
+        let output = Command::new(PROGRAM).args(["upgrade", what]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let before = master.pid();
+    let (code, said) = upgrade(file.to_str().unwrap());
+    assert_eq!(code, Some(0), "{said}");
+    assert_ne!(master.pid(), before);
+    assert!(said.contains(&format!("process {} has taken over", master.pid())), "{said}");
+    // By the process: it waits until that one has drained.
+    let before = master.pid();
+    let (code, said) = upgrade(&before.to_string());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!is_ours(before));
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nsleep 1\nexit 3\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, said) = upgrade(file.to_str().unwrap());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the upgrade failed"), "{said}");
+    let (code, said) = upgrade("/nowhere/pid");
+    assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn sockets_of_a_service_manager_go_through_an_upgrade() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    // As systemd does it: descriptor 3, and a variable that names the process.
+    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$0" "$@""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, PROGRAM]);
+    let arguments = ["--listen", "systemd", "--workers", "1"];
+    let mut master =
+        Master::launch_with(shell, &arguments, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+    master.waits_for("all workers accept", 1);
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    for _ in 0..2 {
+        let before = master.pid();
+        master.signal("USR2");
+        master.waits_until(|this| this.pid() != before, "in charge");
+        master.waits_until(|_| !is_ours(before), "drained");
+        assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    }
 }
 
 #[test]

@@ -82,4 +82,5 @@ mod worker;
 
 pub use self::run::Role;
 pub use self::settings::Master;
+pub use self::successor::{SUCCEEDS, is_successor};
 pub use self::worker::{Orphans, Worker};

@@ -21,7 +21,7 @@ use crate::listeners::Listeners;
 use crate::pid_file::PidFile;
 use crate::settings::Master;
 use crate::signals::Signals;
-use crate::successor::{Inheritance, Program, Successor};
+use crate::successor::{Inheritance, Program, Successor, is_successor};
 use crate::worker::{Orphans, Worker};
 use crate::{sys, systemd};
 
@@ -99,7 +99,7 @@ impl Running {
             inheritance,
             successor: None,
             at_once: None,
-            alive_at: systemd::watchdog().map(|every| (Instant::now(), every)),
+            alive_at: systemd::watchdog(is_successor()).map(|every| (Instant::now(), every)),
             before_pause: None,
             code: ExitCode::SUCCESS,
         };

@@ -18,7 +18,9 @@ use rustix::process::getppid;
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, is_readable};
 
-const VARIABLE: &str = "WAKEFUL_SUCCEEDS";
+/// The variable of the environment by which a master tells another one that it succeeds it. Its
+/// first line is `from` and the process of the former.
+pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
 
 /// How the program was started.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Successor {
         let lines = passed.iter().map(|(name, fd)| format!("listener {} {name}", fd.as_raw_fd()));
         let lines: Vec<_> = [from, told_line].into_iter().chain(lines).collect();
         let mut command = Command::new(&program.path);
-        command.args(&program.arguments).env(VARIABLE, lines.join("\n"));
+        command.args(&program.arguments).env(SUCCEEDS, lines.join("\n"));
         let process = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
         })?;
@@ -114,17 +116,11 @@ impl Inheritance {
     /// # Errors
     /// What the environment says is not true.
     pub(crate) fn take() -> io::Result<Self> {
-        let Some(told) = env::var_os(VARIABLE).and_then(|text| text.into_string().ok()) else {
-            return Ok(Self::default());
-        };
-        let parent = getppid().map(rustix::process::Pid::as_raw_pid);
-        let Some(Told { ready, listeners }) = Told::parse(&told, parent) else {
-            return Ok(Self::default());
-        };
+        let Some(Told { ready, listeners }) = Told::this() else { return Ok(Self::default()) };
         let numbers: Vec<RawFd> =
             [ready].into_iter().chain(listeners.iter().map(|(_, number)| *number)).collect();
         let taken = sys::take_descriptors(&numbers).map_err(|error| {
-            io::Error::new(error.kind(), format!("what {VARIABLE} names is not open: {error}"))
+            io::Error::new(error.kind(), format!("what {SUCCEEDS} names is not open: {error}"))
         })?;
         let Some(taken) = taken else { return Ok(Self::default()) };
         let mut taken = taken.into_iter();
@@ -142,6 +138,15 @@ impl Inheritance {
     }
 }
 
+/// Was this process started by a master as its successor? It has its sockets from there then: not
+/// from a service manager, say, who has passed them to the first master only.
+///
+/// Once it has taken over it has another parent, and the answer is no.
+#[must_use]
+pub fn is_successor() -> bool {
+    Told::this().is_some()
+}
+
 /// The variable's text, understood.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
@@ -150,6 +155,12 @@ struct Told {
 }
 
 impl Told {
+    /// What this process was told, if it was started as a successor.
+    fn this() -> Option<Self> {
+        let text = env::var_os(SUCCEEDS)?.into_string().ok()?;
+        Self::parse(&text, getppid().map(rustix::process::Pid::as_raw_pid))
+    }
+
     /// `None`: it is not for this process, whose parent is `parent`.
     fn parse(text: &str, parent: Option<i32>) -> Option<Self> {
         let mut lines = text.lines();

@@ -1,5 +1,6 @@
 //! What a master tells its service manager. Without one (`NOTIFY_SOCKET`) nothing happens.
 
+use std::env;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -27,10 +28,17 @@ pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// How often it wants to hear that. `None`: never.
-pub(crate) fn watchdog() -> Option<Duration> {
+/// How often it wants to hear that. `None`: never. The variables name the first master's process:
+/// a successor is not it, but is watched in its place.
+pub(crate) fn watchdog(is_successor: bool) -> Option<Duration> {
+    let limit = if is_successor {
+        let microseconds = env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+        Some(Duration::from_micros(microseconds)).filter(|limit| !limit.is_zero())
+    } else {
+        sd_notify::watchdog_enabled()
+    };
     // Half of the time after which it gives the service up, as its documentation advises.
-    sd_notify::watchdog_enabled().map(|limit| limit / 2)
+    limit.map(|limit| limit / 2)
 }
 
 fn tell(state: &[NotifyState<'_>]) {

@@ -122,6 +122,11 @@ impl CommonArguments {
         Ok(options.loops(loops.or_else(|| self.workers.loops())))
     }
 
+    /// Is each loop's thread to have a CPU?
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pin
+    }
+
     pub(super) fn workers(&self) -> &WorkerArguments {
         &self.workers
     }

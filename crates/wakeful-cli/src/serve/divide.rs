@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use wakeful_workers::{Master, Role, Worker};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use wakeful_workers::{Master, Role, Worker, is_successor};
 
 use super::activity::ActivityArguments;
 use super::common::CommonArguments;
@@ -17,15 +18,35 @@ pub(super) fn divide(common: &CommonArguments) -> Result<Divided, String> {
     if !arguments.are_given() {
         return Ok(Divided::Whole);
     }
-    let options = common.options(&ActivityArguments::default())?;
-    let master = Master::new(options.group()).listen(common.addresses()?).passed(common.passed()?);
+    let group = common.options(&ActivityArguments::default())?.group();
+    let loops = group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
+    let passed = if is_successor() { Vec::new() } else { common.passed()? };
+    let master = Master::new(group).listen(common.addresses()?).passed(passed);
     let role = arguments.set(master).run().map_err(|error| format!("cannot serve: {error}"))?;
     match role {
         Role::Worker(worker) => {
             logging::of_worker();
+            if common.is_pinned() {
+                take_share_of_cpus(worker.number(), loops);
+            }
             Ok(Divided::Worker(worker))
         }
         Role::Ended(code) => Ok(Divided::Ended(code)),
+    }
+}
+
+/// Leaves a worker those CPUs that are its own if each loop of all workers has one, in turn. Its
+/// threads are pinned to CPUs among them then.
+fn take_share_of_cpus(number: usize, loops: usize) {
+    let pinned = sched_getaffinity(None).and_then(|allowed| {
+        let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+        let mut share = CpuSet::new();
+        let own = (number * loops..(number + 1) * loops).map(|place| cpus[place % cpus.len()]);
+        own.for_each(|cpu| share.set(cpu));
+        sched_setaffinity(None, &share)
+    });
+    if let Err(error) = pinned {
+        tracing::warn!(%error, "workers share CPUs: the affinity cannot be had or set");
     }
 }
 

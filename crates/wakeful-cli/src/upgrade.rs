@@ -1,0 +1,129 @@
+//! `wakeful upgrade`: asks a master to hand over to a new one, and says how that ended.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::logging::say;
+
+/// How often it looks.
+const AGAIN: Duration = Duration::from_millis(20);
+/// How long a master may take to start its successor.
+const TO_BEGIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 when the new master's workers accept; 1 when the upgrade failed, and the old master \
+                  goes on. Its log says why."
+)]
+pub(crate) struct Arguments {
+    /// The file of `wakeful serve --workers N --pid-file FILE`, or the master's process. With a
+    /// process it ends when the old master has.
+    #[arg(value_name = "FILE|PID")]
+    master: String,
+}
+
+/// # Errors
+/// A line for the user.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let master = Master::find(&arguments.master)?;
+    let process = Pid::from_raw(master.pid).ok_or("0 is no process")?;
+    let pidfd = pidfd_open(process, PidfdFlags::empty())
+        .map_err(|error| format!("process {}: {error}", master.pid))?;
+    pidfd_send_signal(&pidfd, Signal::USR2)
+        .map_err(|error| format!("process {}: {error}", master.pid))?;
+    let successor = master.successor()?;
+    say(format_args!("process {successor} starts"));
+    loop {
+        if master.is_followed_by(successor) {
+            say(format_args!("process {successor} has taken over"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_there(successor) {
+            return Err(format!(
+                "the upgrade failed: process {successor} has ended; the log of process {} says why",
+                master.pid
+            ));
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+struct Master {
+    pid: i32,
+    file: Option<PathBuf>,
+}
+
+impl Master {
+    fn find(text: &str) -> Result<Self, String> {
+        if let Ok(pid) = text.parse() {
+            return Ok(Self { pid, file: None });
+        }
+        let named = fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
+        let pid = named.trim().parse().map_err(|_| format!("{text} names no process"))?;
+        Ok(Self { pid, file: Some(text.into()) })
+    }
+
+    /// The process that it has started as its successor.
+    fn successor(&self) -> Result<i32, String> {
+        let start = Instant::now();
+        while start.elapsed() < TO_BEGIN {
+            let was_there = is_there(self.pid);
+            let told = told_that_they_succeed(self.pid);
+            // The workers of the successor have its environment, too.
+            let is_first =
+                |pid: &&i32| stat(**pid).is_some_and(|stat| !told.contains(&stat.parent));
+            if let Some(successor) = told.iter().find(is_first) {
+                return Ok(*successor);
+            }
+            if !was_there {
+                return Err(format!("process {} has ended: was it a master?", self.pid));
+            }
+            thread::sleep(AGAIN);
+        }
+        Err(format!("process {} starts no successor; its log says why", self.pid))
+    }
+
+    fn is_followed_by(&self, successor: i32) -> bool {
+        match &self.file {
+            Some(file) => {
+                fs::read_to_string(file).is_ok_and(|text| text.trim().parse() == Ok(successor))
+            }
+            None => !is_there(self.pid) && is_there(successor),
+        }
+    }
+}
+
+fn is_there(pid: i32) -> bool {
+    stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+struct Stat {
+    state: char,
+    parent: i32,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have any characters.
+    let mut fields = text.rsplit(')').next()?.split_whitespace();
+    Some(Stat { state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+}
+
+/// Whose environment says that they succeed this master.
+fn told_that_they_succeed(master: i32) -> BTreeSet<i32> {
+    let expected = format!("{}=from {master}\n", wakeful_workers::SUCCEEDS);
+    let is_told = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+            environment.split(|byte| *byte == 0).any(|one| one.starts_with(expected.as_bytes()))
+        })
+    };
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|one| one.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_told).collect()
+}
