@@ -94,8 +94,15 @@ impl Master {
         rest.split(' ').next().unwrap().to_owned()
     }
 
+    /// Its children, but for a successor that starts.
     fn workers(&self) -> BTreeSet<u32> {
-        children(self.pid())
+        let pid = self.pid();
+        let told = format!("WAKEFUL_SUCCEEDS=from {pid}\n");
+        let is_successor = |child: &u32| {
+            fs::read(format!("/proc/{child}/environ"))
+                .is_ok_and(|all| all.windows(told.len()).any(|part| part == told.as_bytes()))
+        };
+        children(pid).into_iter().filter(|child| !is_successor(child)).collect()
     }
 
     /// Of the process that was started.
@@ -124,6 +131,9 @@ impl Drop for Master {
             signal(*pid, "KILL");
         }
         let _ = self.first.wait();
+        if thread::panicking() {
+            eprintln!("{}", self.log());
+        }
     }
 }
 
@@ -445,6 +455,109 @@ fn winch_drains_the_workers_and_keeps_the_master() {
     master.signal("HUP");
     master.waits_until(|this| this.workers().len() == 2, "back");
     assert_eq!(asks(&mut early), Ok(true));
+}
+
+/// A sequence of numbers that looks random, and is the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// All processes of this test's server, whoever their parents are, and those of them that are dead
+/// and nobody has waited for.
+fn processes_of(master: &Master) -> (BTreeSet<u32>, usize) {
+    let name = master.pid_file();
+    let name = name.as_os_str().as_encoded_bytes();
+    let (mut alive, mut zombies) = (BTreeSet::new(), 0);
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if line.windows(name.len()).any(|part| part == name) {
+            alive.insert(pid);
+        }
+    }
+    let in_charge = fs::read_to_string(master.pid_file()).ok();
+    let in_charge = in_charge.and_then(|text| text.trim().parse().ok());
+    for pid in in_charge.map(children).unwrap_or_default() {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        zombies += usize::from(stat.contains(") Z "));
+    }
+    (alive, zombies)
+}
+
+/// For 3 seconds, or as many as `WAKEFUL_SIGNAL_SECONDS` says. The seed is printed;
+/// `WAKEFUL_SIGNAL_SEED` repeats its choices.
+#[test]
+fn random_signals_leave_no_worker_unowned_no_listener_lost_and_no_zombie() {
+    let variable = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
+    let seconds = variable("WAKEFUL_SIGNAL_SECONDS").unwrap_or(3);
+    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = variable("WAKEFUL_SIGNAL_SEED").unwrap_or_else(|| clock().as_nanos() as u64 | 1);
+    eprintln!("WAKEFUL_SIGNAL_SEED={seed}");
+    let mut random = Random(seed);
+    let mut master = Master::start(&with(&["--workers", "2", "--grace", "1"]));
+    let addr = master.addr();
+    // What a killed worker had in flight is lost, so these only see that nobody is ever refused.
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let (stop, addr) = (stop.clone(), addr.clone());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = TcpStream::connect(&addr).expect("a connect is refused");
+                    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                    let _ = asks(&mut stream);
+                }
+            })
+        })
+        .collect();
+    let of_master = ["HUP", "HUP", "USR1", "USR2", "TTIN", "TTOU", "WINCH", "TTIN"];
+    let of_worker = ["KILL", "TERM", "STOP", "CONT", "HUP", "INT"];
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(seconds) {
+        thread::sleep(Duration::from_millis(random.below(40) as u64));
+        if random.below(2) == 0 {
+            master.signal(of_master[random.below(of_master.len())]);
+        } else if let Some(worker) = master.workers().into_iter().nth(random.below(3)) {
+            signal(worker, of_worker[random.below(of_worker.len())]);
+        }
+    }
+    // Whoever is stopped goes on, an upgrade that is under way ends, and then all is in order.
+    for pid in processes_of(&master).0 {
+        signal(pid, "CONT");
+    }
+    let is_settled = |this: &Master| {
+        let settled = || {
+            let (alive, zombies) = processes_of(this);
+            let owned = this.workers().into_iter().chain([this.pid()]).collect();
+            zombies == 0 && alive == owned && alive.len() > 1
+        };
+        // Twice: a reload starts one worker after the other.
+        settled() && {
+            thread::sleep(Duration::from_millis(500));
+            settled()
+        }
+    };
+    master.signal("HUP");
+    master.waits_until(is_settled, "in order");
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    let pid = master.pid();
+    master.signal("TERM");
+    master.waits_until(|_| !is_ours(pid), "ended");
+    let (alive, _) = processes_of(&master);
+    assert!(alive.is_empty(), "{alive:?}\n{}", master.log());
 }
 
 /// How often the threads of a process were given a CPU.

@@ -120,7 +120,9 @@ impl Crew {
         {
             member.state = State::Ready;
         }
-        let is_whole = (0..self.wanted_now()).all(|place| self.is_filled_by_this_generation(place));
+        let wanted = self.wanted_now();
+        let is_filled = |place| self.is_filled_by_this_generation(place);
+        let is_whole = wanted > 0 && (0..wanted).all(is_filled);
         let completes = is_whole && (self.is_replacing || !self.has_begun);
         if is_whole {
             self.is_replacing = false;

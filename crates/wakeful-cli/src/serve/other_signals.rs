@@ -73,10 +73,12 @@ impl Caught {
             let arrived = Arc::new(AtomicBool::new(false));
             flag::register(signal, arrived.clone()).map(|_| (signal, arrived))
         };
-        // A supervisor that waits for signals itself may have left them blocked.
-        let caught: io::Result<_> = unblock(&[SIGTERM, SIGINT])
-            .and_then(|()| unblock(&CAUGHT))
-            .and_then(|()| CAUGHT.into_iter().map(catch).collect());
+        // A supervisor that waits for signals itself may have left them blocked, and one that has
+        // come meanwhile arrives as soon as it is not.
+        let caught: io::Result<_> = CAUGHT.into_iter().map(catch).collect();
+        let caught = caught
+            .and_then(|caught: Vec<_>| unblock(&CAUGHT).map(|()| caught))
+            .and_then(|caught| unblock(&[SIGTERM, SIGINT]).map(|()| caught));
         let arrived =
             caught.map_err(|error| format!("cannot serve: signals cannot be caught: {error}"))?;
         Ok(Self { arrived, draining: Draining::default() })

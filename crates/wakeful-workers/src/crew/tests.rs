@@ -160,6 +160,20 @@ fn at_the_end_all_drain_and_none_is_started() {
 }
 
 #[test]
+fn who_ends_or_wants_none_before_the_first_accept_has_not_begun() {
+    for wanted in [1, 0] {
+        let mut ship = Ship::new(2);
+        let first = ship.obey();
+        if wanted > 0 {
+            ship.crew.end();
+        } else {
+            ship.crew.set_wanted(0);
+        }
+        assert!(!first.iter().any(|id| ship.crew.ready(*id)));
+    }
+}
+
+#[test]
 fn one_of_the_first_that_never_accepts_is_told_apart() {
     let mut ship = Ship::new(2);
     let first = ship.obey();
