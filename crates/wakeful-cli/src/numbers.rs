@@ -14,8 +14,9 @@ use wakeful_awake::keeper_protocol::parse_cpus;
 const MOST_CPUS: f64 = 1024.0;
 
 /// The value names of options that take a number, or something that begins with one.
-const NUMBERS: [&str; 16] = [
+const NUMBERS: [&str; 17] = [
     "N",
+    "N|auto",
     "N:N…",
     "BYTES,…",
     "CONNECTIONS",
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     /// Those of options that take a text. A new name belongs here or into `NUMBERS`.
-    const TEXTS: [&str; 21] = [
+    const TEXTS: [&str; 22] = [
         "A",
         "ADDR",
         "ACCEPT",
@@ -116,6 +117,7 @@ mod tests {
         "COMMAND",
         "DIR",
         "FILE",
+        "FILE|PID",
         "FORMAT",
         "FORWARDED",
         "LOGS",

@@ -125,7 +125,10 @@ impl Backoff {
 /// Closes `most` connections of the backlog at most. Returns how many it closed.
 pub(super) fn close_what_waits(listener: &Listener, counts: &LoopCounts, most: u32) -> u32 {
     let mut closed = 0;
-    while closed < most && matches!(listener.try_accept_detached(), Ok(Some(_))) {
+    while closed < most
+        && let Ok(Some(_connection)) = listener.try_accept_detached()
+    {
+        // Before it closes: whoever sees the end finds it counted.
         counts.count_turned_away();
         closed += 1;
     }
