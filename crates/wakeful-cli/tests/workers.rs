@@ -252,6 +252,31 @@ fn reloads_scalings_and_upgrades_lose_no_request() {
 }
 
 #[test]
+fn who_comes_while_all_end_is_answered_or_refused() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let addr = master.addr();
+    let clients: Vec<_> = (0..32)
+        .map(|_| {
+            let addr = addr.clone();
+            thread::spawn(move || {
+                let mut answered = 0;
+                loop {
+                    let Ok(mut stream) = TcpStream::connect(&addr) else { break answered };
+                    stream.set_read_timeout(Some(GUARD)).unwrap();
+                    asks(&mut stream).expect("who is let in is answered");
+                    answered += 1;
+                }
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(100));
+    let pid = master.pid();
+    master.signal("TERM");
+    master.waits_until(|_| !is_ours(pid), "ended");
+    assert!(clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>() > 0);
+}
+
+#[test]
 fn a_worker_that_dies_is_replaced_and_a_term_of_its_own_drains_it() {
     let mut master = Master::start(&with(&["--workers", "2"]));
     for name in ["KILL", "ABRT", "TERM"] {

@@ -2,13 +2,19 @@
 //! succeeds it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
 /// What stands for a socket that a service manager passes, in the place of an address.
 const PASSED: &str = "passed";
+
+/// For handshakes that are under way, where the peer is not on this host.
+const SETTLE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Listeners(Vec<Listening>);
@@ -87,8 +93,20 @@ impl Listeners {
         self.0.drain(..).for_each(|one| one.socket.leave_file());
     }
 
-    /// Nobody is to come in any more, once the workers have closed theirs.
+    /// Nobody comes in any more, but to sockets that a service manager keeps. The workers accept
+    /// what has come before they close theirs.
     pub(crate) fn close(&mut self) {
+        let own = || self.0.iter().filter(|one| one.name != PASSED);
+        for one in own() {
+            if let Err(error) = one.socket.let_nobody_in() {
+                tracing::debug!(%error, "a listener's filter cannot be attached");
+            }
+        }
+        let is_remote = |addr: SocketAddr| !addr.ip().to_canonical().is_loopback();
+        if own().any(|one| one.socket.socket_addr().is_some_and(is_remote)) {
+            // Handshakes with other hosts are under way: they complete.
+            thread::sleep(SETTLE);
+        }
         self.0.clear();
     }
 }

@@ -8,6 +8,7 @@ use socket2::SockRef;
 
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
+use super::syn_filter;
 use crate::driver::listener_members::ListenerMembers;
 use crate::net::{ListenAddr, Listener, TcpListener, UnixListener, keepalive};
 use crate::sys::fork_check::Process;
@@ -120,6 +121,22 @@ impl SharedListener {
     pub fn leave_file(&self) {
         if let Some(file) = &self.file {
             file.leave();
+        }
+    }
+
+    /// Lets nobody in any more, in no process that has this socket, until the last of them closes
+    /// it: each SYN is dropped, so a client tries again a second later and is refused then. What
+    /// has come before is still there to be accepted. For whoever knows all these processes, and
+    /// that they all end. Nothing happens to a Unix socket: remove its file.
+    ///
+    /// A server that is alone with its socket does this by itself when it drains.
+    ///
+    /// # Errors
+    /// The kernel refuses a filter (`SO_ATTACH_FILTER`): no memory, or the call is forbidden.
+    pub fn let_nobody_in(&self) -> io::Result<()> {
+        match self.socket_addr() {
+            Some(_) => syn_filter::attach_filter(&self.fd),
+            None => Ok(()),
         }
     }
 

@@ -77,7 +77,8 @@ impl SynFilter {
     }
 }
 
-fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
+/// See the [module](self). Until it is detached, or the socket closes in all processes.
+pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     SockRef::from(socket).attach_filter(&drop_beginnings())
 }
 

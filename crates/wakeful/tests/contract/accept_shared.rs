@@ -26,6 +26,7 @@ on_every_backend! {
     a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
     what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
     a_unix_socket_goes_to_a_successor_with_its_file,
+    a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end,
     a_server_that_failed_says_so_and_serves_its_connections,
     a_server_whose_loops_have_ended_says_so,
     the_end_of_a_listener_leaves_a_successor_s_socket_file,
@@ -307,6 +308,23 @@ fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
     UnixStream::connect(directory.path()).expect("the file is still there");
     drop(second);
     assert!(!directory.path().exists(), "it went with its new owner");
+}
+
+fn a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end<B: Backend>() {
+    let listener = localhost();
+    let addr = listener.socket_addr().unwrap();
+    let another = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
+    let mut early = TcpStream::connect(addr).unwrap();
+    early.set_read_timeout(Some(LONG)).unwrap();
+    listener.let_nobody_in().unwrap();
+    let late = TcpStream::connect_timeout(&addr, Duration::from_millis(50));
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut, "nobody answers");
+    let (mut accepted, _) = another.accept().expect("who was there before is still there");
+    accepted.write_all(b"!").unwrap();
+    early.read_exact(&mut [0]).unwrap();
+    drop((listener, another));
+    let refused = TcpStream::connect(addr).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
 
 fn a_live_server_whose_backlog_is_full_is_not_taken_for_gone<B: Backend>() {
