@@ -50,6 +50,10 @@ use super::operation::Operation;
 /// [`set_permissions`](Self::set_permissions) and [`try_clone`]. Given up before a thread has begun
 /// them, they are not done.
 ///
+/// # Memory
+/// A file that was read keeps the buffer of its last read until the next one: as long as the `buf`
+/// of that read, 2 MiB at most. Drop a file that is no longer used.
+///
 /// # Threads
 /// `Send` and `Sync`; it needs no loop. Where several tasks use one file, each task opens the file
 /// itself, or uses [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`, which take
@@ -94,6 +98,9 @@ impl File {
     }
 
     /// Waits for what is in flight, and gives the file back.
+    ///
+    /// Bytes that a read which was given up has read come back: the position goes back by them. A
+    /// terminal or a FIFO has no position, so there those bytes are lost.
     ///
     /// # Errors
     /// A write has failed; no thread can be started; the kernel's seek (after a read that was given

@@ -45,7 +45,12 @@ impl Listener {
     /// number of those that `accept`: only the one that asked last is woken.
     ///
     /// # Errors
-    /// As there.
+    /// No descriptors left: the message names the limit, the connection stays in the backlog, and
+    /// the caller should wait before it tries again (see
+    /// [`accept::is_shortage`](crate::accept::is_shortage)).
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has taken no connection.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, PeerAddr)>> {
         Poll::Ready(match self {
             Self::Tcp(listener) => {

@@ -112,7 +112,7 @@ macro_rules! message_methods {
             /// As [`send`](Self::send), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. As there.
+            /// `WouldBlock`: there is no room now. As for [`send`](Self::send).
             pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io.attempt(Direction::Write, |fd| message_io::send(fd, buf))
             }
@@ -120,7 +120,7 @@ macro_rules! message_methods {
             /// As [`recv`](Self::recv), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. As there.
+            /// `WouldBlock`: there is nothing now. The kernel's.
             pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::empty();
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
@@ -129,7 +129,7 @@ macro_rules! message_methods {
             /// As [`peek`](Self::peek), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. As there.
+            /// `WouldBlock`: there is nothing now. The kernel's.
             pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::PEEK;
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))

@@ -179,7 +179,7 @@ impl UnixDatagram {
     /// As [`send_to`](Self::send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As there.
+    /// `InvalidInput`: the address is unnamed. As for [`send_to`](Self::send_to).
     ///
     /// # Cancel safety
     /// As for [`send_to`](Self::send_to).
@@ -210,7 +210,8 @@ impl UnixDatagram {
     /// other one's queue is full no event ends.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now, here or there. As there.
+    /// `WouldBlock`: there is no room now, in this socket's buffer or in the
+    /// other one's queue. As for [`send_to`](Self::send_to).
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let addr = SocketAddrUnix::new(path.as_ref())?;
         self.try_send_addressed(buf, &[], &addr).map_err(explain)
@@ -219,7 +220,7 @@ impl UnixDatagram {
     /// As [`try_send_to`](Self::try_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As there.
+    /// `InvalidInput`: the address is unnamed. As for [`try_send_to`](Self::try_send_to).
     pub fn try_send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.try_send_addressed(buf, &[], &kernel_addr(addr)?).map_err(explain)
     }
@@ -316,7 +317,7 @@ impl UnixDatagram {
     /// As [`recv_from`](Self::recv_from), and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. As there.
+    /// `WouldBlock`: there is nothing now. The kernel's.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing))
     }
@@ -324,7 +325,7 @@ impl UnixDatagram {
     /// As [`peek_from`](Self::peek_from), and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. As there.
+    /// `WouldBlock`: there is nothing now. The kernel's.
     pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Message))
     }

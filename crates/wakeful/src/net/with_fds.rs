@@ -130,7 +130,8 @@ macro_rules! sending_methods {
             /// As [`send_with_fds`](Self::send_with_fds), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. As there.
+            /// `WouldBlock`: there is no room now. As for
+            /// [`send_with_fds`](Self::send_with_fds).
             pub fn try_send_with_fds(
                 &self,
                 buf: &[u8],
@@ -180,7 +181,8 @@ macro_rules! receiving_methods {
             /// As [`recv_with_fds`](Self::recv_with_fds), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. As there.
+            /// `WouldBlock`: there is nothing now. As for
+            /// [`recv_with_fds`](Self::recv_with_fds).
             pub fn try_recv_with_fds(
                 &self,
                 buf: &mut [u8],

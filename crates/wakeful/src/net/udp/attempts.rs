@@ -57,7 +57,7 @@ impl UdpSocket {
     /// As [`try_recv_buf`](Self::try_recv_buf), and says who sent it.
     ///
     /// # Errors
-    /// As there.
+    /// `WouldBlock`: there is none. `InvalidInput`: `buf` has no room. The kernel's.
     pub fn try_recv_buf_from(&self, buf: &mut Vec<u8>) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.try_receive_into(buf)?;
         Ok((length, from?))

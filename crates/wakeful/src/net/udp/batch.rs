@@ -106,7 +106,8 @@ impl BatchUdpSocket {
     /// As [`send`](Self::send), and does not wait.
     ///
     /// # Errors
-    /// As there; `WouldBlock`: the socket's buffer has no room now, and nothing was sent.
+    /// As for [`send`](Self::send); `WouldBlock`: the socket's buffer has no room now, and nothing
+    /// was sent.
     pub fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.socket().attempt(Direction::Write, |fd| send(&self.state, fd, transmit))
     }
@@ -116,7 +117,10 @@ impl BatchUdpSocket {
     /// [`writable`](Self::writable) beside it.)
     ///
     /// # Errors
-    /// As there; the loop has ended.
+    /// As for [`send`](Self::send); the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has sent nothing.
     pub fn poll_send(&self, cx: &mut Context<'_>, transmit: &Transmit<'_>) -> Poll<io::Result<()>> {
         let state = &self.state;
         self.socket.poll_alone(Direction::Write, cx, |fd| send(state, fd, transmit))
@@ -144,7 +148,7 @@ impl BatchUdpSocket {
     /// As [`recv`](Self::recv), and does not wait.
     ///
     /// # Errors
-    /// As there; `WouldBlock`: there is nothing.
+    /// As for [`recv`](Self::recv); `WouldBlock`: there is nothing.
     pub fn try_recv(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -158,7 +162,10 @@ impl BatchUdpSocket {
     /// [`readable`](Self::readable) beside it.)
     ///
     /// # Errors
-    /// As there; the loop has ended.
+    /// As for [`recv`](Self::recv); the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has taken nothing.
     pub fn poll_recv(
         &self,
         cx: &mut Context<'_>,

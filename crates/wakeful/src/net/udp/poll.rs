@@ -18,7 +18,11 @@ impl UdpSocket {
     /// [`writable`](Self::writable) beside it.)
     ///
     /// # Errors
-    /// As there; the loop has ended.
+    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has sent nothing.
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let flags = SendFlags::NOSIGNAL;
         self.poll_alone(Direction::Write, cx, |fd| rustix::net::send(fd, buf, flags))
@@ -27,7 +31,11 @@ impl UdpSocket {
     /// As [`poll_send`](Self::poll_send), to `addr`.
     ///
     /// # Errors
-    /// As there.
+    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has sent nothing.
     pub fn poll_send_to(
         &self,
         cx: &mut Context<'_>,
@@ -44,6 +52,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The kernel's; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has taken nothing.
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let received = self.poll_receive(cx, buf, RecvFlags::empty());
         received.map_ok(|(length, _)| length)
@@ -70,7 +81,10 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// The kernel's; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// A poll that was pending has taken nothing.
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,
@@ -83,7 +97,10 @@ impl UdpSocket {
     /// As [`poll_recv_from`](Self::poll_recv_from), without taking the datagram.
     ///
     /// # Errors
-    /// As there.
+    /// The kernel's; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// It takes nothing.
     pub fn poll_peek_from(
         &self,
         cx: &mut Context<'_>,
@@ -97,7 +114,10 @@ impl UdpSocket {
     /// [`poll_recv`](Self::poll_recv) says.
     ///
     /// # Errors
-    /// As there.
+    /// The kernel's; the loop has ended.
+    ///
+    /// # Cancel safety
+    /// It takes nothing.
     pub fn poll_peek_sender(&self, cx: &mut Context<'_>) -> Poll<io::Result<SocketAddr>> {
         Poll::Ready(ready!(self.poll_receive(cx, &mut [], RecvFlags::PEEK))?.1)
     }

@@ -24,7 +24,9 @@ impl UnixDatagram {
     /// and 10 ms at most. A task that gives the send up may be woken once more for it.
     ///
     /// # Errors
-    /// As there.
+    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there,
+    /// `EMSGSIZE` for a datagram that is longer than the socket's buffer (`SO_SNDBUF`); the path is
+    /// too long for an address (`ENAMETOOLONG`); the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.
@@ -63,10 +65,10 @@ impl UnixDatagram {
     /// As [`poll_send_to`](Self::poll_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As there.
+    /// `InvalidInput`: the address is unnamed. As for [`poll_send_to`](Self::poll_send_to).
     ///
     /// # Cancel safety
-    /// As there.
+    /// A poll that was pending has sent nothing.
     pub fn poll_send_to_addr(
         &self,
         cx: &mut Context<'_>,
