@@ -24,10 +24,6 @@ impl Running {
             let accepts = matches!(rustix::io::read(ready, &mut [0]), Ok(1));
             process.ready = None;
             if !accepts {
-                if !is_readable(&process.pidfd) {
-                    let pid = process.pid.as_raw_pid();
-                    tracing::warn!("worker {pid} has given up its `Worker` and never accepts");
-                }
                 continue;
             }
             tracing::info!("worker {} accepts", process.pid.as_raw_pid());
