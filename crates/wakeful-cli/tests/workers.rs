@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,6 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, get};
+use rustix::pty::{self, OpenptFlags};
+use rustix::termios::{self, Winsize};
 use tempfile::TempDir;
 
 const AT_ANY_PORT: [&str; 2] = ["--listen", "127.0.0.1:0"];
@@ -467,6 +469,29 @@ fn workers_whose_master_is_killed_drain_or_go_on() {
             master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
         }
     }
+}
+
+#[test]
+fn a_terminal_that_is_resized_asks_for_nothing() {
+    let terminal = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    pty::unlockpt(&terminal).unwrap();
+    let name = pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OpenptFlags::NOCTTY.bits().cast_signed())
+        .open(name);
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(PROGRAM);
+    let mut master =
+        Master::launch_with(command, &with(&["--workers", "2"]), theirs.unwrap().into());
+    master.waits_for("all workers accept", 1);
+    let size = termios::tcgetwinsize(&terminal).unwrap();
+    termios::tcsetwinsize(&terminal, Winsize { ws_col: size.ws_col + 1, ..size }).unwrap();
+    // It is pending by now, and all that is pending is read before the end.
+    master.signal("TERM");
+    let (status, log) = master.ended();
+    assert!(status.success() && !log.contains("SIGWINCH"), "{status}: {log}");
 }
 
 #[test]

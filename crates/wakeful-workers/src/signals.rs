@@ -46,6 +46,10 @@ const OF_WORKERS: [Signal; 7] = [
     Signal::SIGUSR2,
 ];
 
+/// A terminal sends these to whoever it shows when it is resized, or when the background reads or
+/// writes. Such a one has the kernel as its sender, and asks for nothing.
+const OF_TERMINALS: [Signal; 3] = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGWINCH];
+
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: SignalFd,
@@ -66,9 +70,15 @@ impl Signals {
 
     /// The next one that has come.
     pub(crate) fn next(&self) -> Option<(Signal, Request)> {
-        let info = self.fd.read_signal().ok().flatten()?;
-        let number = i32::try_from(info.ssi_signo).ok()?;
-        REQUESTS.into_iter().find(|(signal, _)| *signal as i32 == number)
+        loop {
+            let info = self.fd.read_signal().ok().flatten()?;
+            let is_it = |(signal, _): &(Signal, Request)| info.ssi_signo == *signal as u32;
+            let found = REQUESTS.into_iter().find(is_it)?;
+            let is_of_kernel = info.ssi_code > 0;
+            if !(is_of_kernel && OF_TERMINALS.contains(&found.0)) {
+                return Some(found);
+            }
+        }
     }
 
     /// In a worker: those that are not for it do again what they did before.
