@@ -18,7 +18,7 @@ use std::path::Path;
 
 pub use cpus::{CpuTime, CpuTimes, tick};
 pub use processes::{CpuUse, ProcessCpu};
-pub use tree::{process_tree, threads_of};
+pub use tree::{children_of, process_tree, threads_of};
 
 /// The names in a directory that are numbers; none if the directory is gone.
 pub(crate) fn numbers_in(path: impl AsRef<Path>) -> Vec<u32> {

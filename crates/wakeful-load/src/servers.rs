@@ -3,6 +3,7 @@
 pub(crate) mod group;
 mod owner;
 mod spec;
+mod successor;
 pub(crate) mod tail;
 
 use std::io;
@@ -18,6 +19,7 @@ use thiserror::Error;
 pub use spec::{ServerSpec, SpecError};
 
 use self::group::{Group, StartError, State};
+use self::successor::Successor;
 use self::tail::Tail;
 use crate::procfs::{ProcessCpu, process_tree};
 
@@ -32,6 +34,9 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A server that accepts connections, or did.
 ///
+/// It may pass its listening socket on to another process and end, as an upgrade does: it lives on
+/// then as whoever listens at its address.
+///
 /// One that was started here is the leader of a process group of its own. It is stopped by
 /// [`stop`](Server::stop) or when this is dropped, and nothing but that group is ever signalled. If
 /// this process ends without dropping it, killed for instance, a small shell that waits for that
@@ -44,6 +49,7 @@ pub struct Server {
     name: String,
     addr: String,
     process: Process,
+    successor: Successor,
 }
 
 #[derive(Debug)]
@@ -131,7 +137,8 @@ impl Server {
             ServerSpec::Command { name, argv } => Self::spawn(name, argv, cpus)?,
             ServerSpec::Running { name, target } => {
                 let process = Process::Foreign(owner::owner(target));
-                Self { name: name.clone(), addr: target.clone(), process }
+                let successor = Successor::default();
+                Self { name: name.clone(), addr: target.clone(), process, successor }
             }
         };
         server.wait_until_ready(ready_within)?;
@@ -231,7 +238,7 @@ impl Server {
                     Err(error) => return Err(ServerError::Spawn { name, program, error }),
                 };
                 let process = Process::Started { group, stderr };
-                Ok(Self { name, addr, process })
+                Ok(Self { name, addr, process, successor: Successor::default() })
             }
             Err(StartError::Cpus(error)) => Err(ServerError::Cpus { name, error }),
             Err(StartError::Spawn(error)) => Err(ServerError::Spawn { name, program, error }),
@@ -276,7 +283,7 @@ impl Server {
         &self.addr
     }
 
-    /// Its process, if known.
+    /// The process that it began as, if known.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
@@ -285,29 +292,35 @@ impl Server {
         }
     }
 
-    /// Its process and all that descend from it, itself first; none if it is unknown, or has ended.
+    /// Its process, or the one that succeeded it, and all that descend from it, itself first; none
+    /// if it is unknown, or has ended.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        if matches!(&self.process, Process::Started { group, .. } if group.state() != State::Runs) {
-            return Vec::new();
-        }
-        self.pid().and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
+        let in_charge =
+            if self.first_ended().is_some() { self.successor.at(&self.addr) } else { self.pid() };
+        in_charge.and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
     }
 
-    /// How its process ended, with the last lines of its stderr; `None` as long as it runs, and if
-    /// it is unknown. Does not wait for it to end, but up to 100 ms for the last lines of one that
-    /// has.
+    /// How its process ended, with the last lines of its stderr; `None` as long as it or a
+    /// successor runs, and if it is unknown. Does not wait for it to end, but up to 100 ms for the
+    /// last lines of one that has.
     #[must_use]
     pub fn died(&self) -> Option<String> {
+        let how = self.first_ended()?;
+        if self.successor.at(&self.addr).is_some() {
+            return None;
+        }
+        Some(with_last_words(how, &self.stderr(LAST_WORDS)))
+    }
+
+    /// How the process that it began as has ended.
+    fn first_ended(&self) -> Option<String> {
         match &self.process {
-            Process::Started { group, .. } => {
-                let how = match group.state() {
-                    State::Runs => return None,
-                    State::Ended(how) => how,
-                    State::Gone => "ended".to_owned(),
-                };
-                Some(with_last_words(how, &self.stderr(LAST_WORDS)))
-            }
+            Process::Started { group, .. } => match group.state() {
+                State::Runs => None,
+                State::Ended(how) => Some(how),
+                State::Gone => Some("ended".to_owned()),
+            },
             Process::Foreign(pid) => {
                 let error = ProcessCpu::read((*pid)?).err()?;
                 (error.kind() == io::ErrorKind::NotFound).then(|| error.to_string())

@@ -23,6 +23,7 @@ pub mod rounds;
 mod scratch;
 mod shared_socket;
 mod sleepy_median;
+mod upgrade;
 
 pub use lab::{Experiment, Findings, Lab, LabError, ProbeRuns, Size};
 
@@ -34,6 +35,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &blocked_consumer::BlockedConsumer,
     &herd::Herd,
     &shared_socket::SharedSocket,
+    &upgrade::Upgrade,
 ];
 
 /// The experiment of that name.

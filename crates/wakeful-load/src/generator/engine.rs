@@ -134,6 +134,7 @@ impl Generator<'_> {
                 self.plan.target.begin_connect().and_then(|fd| self.install(index, fd))
         {
             // Offered again at the next check: not in a storm.
+            self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
             self.failed(request, || format!("cannot connect: {error}"));
             return;
         }
@@ -221,10 +222,18 @@ impl Generator<'_> {
         if self.recording.covers(request.intended) {
             self.measured_ended += 1;
             self.recording.failed += 1;
-        }
-        if self.first_failure.is_none() {
+            self.failed_because(why());
+        } else if self.first_failure.is_none() {
             self.first_failure = Some(why());
         }
+    }
+
+    /// Counts a request of the measured time, by why it failed.
+    pub(super) fn failed_because(&mut self, why: String) {
+        if self.first_failure.is_none() {
+            self.first_failure = Some(why.clone());
+        }
+        *self.failures.entry(why).or_default() += 1;
     }
 
     /// What was in flight has failed; the connection begins anew.
@@ -236,6 +245,7 @@ impl Generator<'_> {
         }
         let refused = error.raw_os_error() == Some(Errno::CONNREFUSED.raw_os_error());
         if refused {
+            self.refused += 1;
             self.refused_in_a_row += 1;
             if self.refused_in_a_row >= REFUSALS {
                 self.gone = Some(error.to_string());
@@ -267,6 +277,7 @@ impl Generator<'_> {
                 self.offer(index);
             }
             Err(error) => {
+                self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
                 self.refused_in_a_row += 1;
                 if self.refused_in_a_row >= REFUSALS {
                     self.gone = Some(format!("cannot connect any more: {error}"));

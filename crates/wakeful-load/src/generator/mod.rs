@@ -14,7 +14,7 @@ mod engine;
 mod outcome;
 mod plan;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::iter::Peekable;
 use std::time::{Duration, Instant};
@@ -92,8 +92,11 @@ struct Generator<'p> {
     measured_ended: u64,
     most_unanswered: u64,
     reconnected: u64,
+    refused: u64,
     refused_in_a_row: u32,
     first_failure: Option<String>,
+    /// Of the measured time.
+    failures: BTreeMap<String, u64>,
     /// Connections of which more has arrived than was read in one go.
     more: Vec<u64>,
     /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole
@@ -128,8 +131,10 @@ impl<'p> Generator<'p> {
             measured_ended: 0,
             most_unanswered: 0,
             reconnected: 0,
+            refused: 0,
             refused_in_a_row: 0,
             first_failure: None,
+            failures: BTreeMap::new(),
             more: Vec::new(),
             stood_still: 0,
             is_draining: false,
@@ -218,7 +223,9 @@ impl<'p> Generator<'p> {
             seconds: Duration::from_nanos(stopped.saturating_sub(start)).as_secs_f64(),
             piled_up,
             reconnected: self.reconnected,
+            refused: self.refused,
             first_failure: self.first_failure,
+            failures: self.failures,
             interrupted,
             robbed,
         })
@@ -324,7 +331,7 @@ impl<'p> Generator<'p> {
         for (intended, kind) in left {
             if self.recording.covers(intended) {
                 self.recording.gave_up(intended, kind, now);
-                self.first_failure.get_or_insert_with(|| "no answer in time".to_owned());
+                self.failed_because("no answer in time".to_owned());
             }
         }
         Ok(outcome)

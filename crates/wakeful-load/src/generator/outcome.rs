@@ -1,5 +1,6 @@
 //! What a run asks while it goes on, and what comes of it.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use thiserror::Error;
@@ -90,8 +91,12 @@ pub struct Measurement {
     pub piled_up: u64,
     /// Connections that broke and were opened again.
     pub reconnected: u64,
+    /// Connects that were refused.
+    pub refused: u64,
     /// The first failure's cause, for the user.
     pub first_failure: Option<String>,
+    /// How many of the measured time's requests failed, by cause.
+    pub failures: BTreeMap<String, u64>,
     /// Whether the user ended it early.
     pub interrupted: bool,
     /// Seconds for which the generator's thread was ready to run and was not let.
@@ -106,6 +111,10 @@ impl Measurement {
         self.seconds += other.seconds;
         self.piled_up += other.piled_up;
         self.reconnected += other.reconnected;
+        self.refused += other.refused;
+        for (cause, count) in &other.failures {
+            *self.failures.entry(cause.clone()).or_default() += count;
+        }
         self.interrupted |= other.interrupted;
         self.robbed += other.robbed;
         if self.first_failure.is_none() {

@@ -19,8 +19,7 @@ pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
     if read_if_there(format!("/proc/{pid}/stat"))?.is_none() {
         return Err(gone(pid));
     }
-    // Only kernels with CONFIG_PROC_CHILDREN have it.
-    if Path::new("/proc/thread-self/children").exists() {
+    if has_lists() {
         tree_by(pid, children_by_thread)
     } else {
         let parents = all_parents()?;
@@ -28,10 +27,28 @@ pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
     }
 }
 
+/// A process's children, without theirs; none if there is no such process.
+#[must_use]
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let children = if has_lists() {
+        children_by_thread(pid)
+    } else {
+        all_parents().map(|parents| children_by_parent(&parents, pid))
+    };
+    let mut children = children.unwrap_or_default();
+    children.sort_unstable();
+    children
+}
+
 /// The numbers of a process's threads; none if there is no such process.
 #[must_use]
 pub fn threads_of(pid: u32) -> Vec<u32> {
     numbers_in(format!("/proc/{pid}/task"))
+}
+
+/// Only kernels with CONFIG_PROC_CHILDREN have them.
+fn has_lists() -> bool {
+    Path::new("/proc/thread-self/children").exists()
 }
 
 fn tree_by(pid: u32, children: impl Fn(u32) -> io::Result<Vec<u32>>) -> io::Result<Vec<u32>> {

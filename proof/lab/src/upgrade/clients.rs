@@ -1,0 +1,50 @@
+//! Who asks meanwhile: 10,000 requests a second, at random times.
+
+use std::time::Duration;
+
+use wakeful_load::internals::bench::{BenchError, Load};
+use wakeful_load::{ConnectionUse, Plan, Protocol, Requests, Target, Template};
+
+const RATE: f64 = 10_000.0;
+const CONNECTIONS: usize = 32;
+/// Answered with 11 bytes. Other servers give that answer on all paths.
+const PATH: &str = "/bytes/11";
+
+/// How clients use their connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Client {
+    pub(super) name: &'static str,
+    pub(super) protocol: Protocol,
+    connections: ConnectionUse,
+}
+
+/// In the order of the tables.
+pub(super) const CLIENTS: [Client; 3] = [
+    Client {
+        name: "HTTP/1.1, kept connections",
+        protocol: Protocol::Http1,
+        connections: ConnectionUse::Kept,
+    },
+    Client {
+        name: "HTTP/1.1, a connection for each request",
+        protocol: Protocol::Http1,
+        connections: ConnectionUse::PerRequest,
+    },
+    Client { name: "HTTP/2", protocol: Protocol::Http2, connections: ConnectionUse::Kept },
+];
+
+impl Client {
+    pub(super) fn load(self, seed: u64, duration: Duration) -> Result<Load, BenchError> {
+        // Each block puts its server in the target's place.
+        let nowhere = Target::Unix("/".into());
+        let template = Template::http("GET", "localhost", PATH);
+        let plan = Plan::new(nowhere)
+            .requests(Requests::new(self.protocol, &template)?)
+            .use_of_connections(self.connections)
+            .rate(RATE)
+            .connections(CONNECTIONS)
+            .seed(seed)
+            .duration(duration);
+        Ok(Load { plan, slow_clients: 0 })
+    }
+}

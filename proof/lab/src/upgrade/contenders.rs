@@ -1,0 +1,133 @@
+//! Which servers `upgrade` measures, and how each is started: a master with two workers.
+
+use std::path::{Path, PathBuf};
+
+use wakeful_load::Protocol;
+use wakeful_load::internals::servers::ServerSpec;
+
+use super::clients::Client;
+use super::master::{Act, Master};
+use crate::lab::Lab;
+use crate::probe::{Probe, Source};
+
+pub(super) const WAKEFUL: &str = "wakeful serve --workers 2";
+pub(super) const NGINX: &str = "nginx";
+pub(super) const HAPROXY: &str = "HAProxy";
+
+/// For the lab to find. They are servers: nobody runs them as probes.
+pub(super) fn programs() -> Vec<Probe> {
+    let installed = [(NGINX, "nginx", "nginx-light"), (HAPROXY, "haproxy", "haproxy")];
+    let probe = |(name, program, package): (&str, &'static str, &'static str)| Probe {
+        name: name.to_owned(),
+        peer: Some(program),
+        program,
+        source: Source::Installed { package },
+        ..Probe::default()
+    };
+    installed.map(probe).to_vec()
+}
+
+/// A server with a master.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) name: &'static str,
+    kind: Kind,
+    program: PathBuf,
+}
+
+/// By whose signals it is led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Wakeful,
+    Nginx,
+    Haproxy,
+}
+
+/// All that are wanted and there, in the order of the tables.
+pub(super) fn all(lab: &Lab<'_>) -> Vec<Server> {
+    let ours = Server { name: WAKEFUL, kind: Kind::Wakeful, program: lab.program.clone() };
+    let theirs = lab.probes.iter().map(|ready| {
+        let (name, kind) = match ready.probe.program {
+            "nginx" => (NGINX, Kind::Nginx),
+            _ => (HAPROXY, Kind::Haproxy),
+        };
+        Server { name, kind, program: ready.path.clone() }
+    });
+    std::iter::once(ours).chain(theirs).collect()
+}
+
+impl Server {
+    /// Whether its operator can do that.
+    pub(super) fn can(&self, act: Act) -> bool {
+        match self.kind {
+            Kind::Wakeful => true,
+            Kind::Nginx => act != Act::Scaling,
+            // A worker that is killed ends the whole of it.
+            Kind::Haproxy => matches!(act, Act::Upgrade | Act::Reload),
+        }
+    }
+
+    pub(super) fn master(&self, scratch: &Path) -> Master {
+        Master { kind: self.kind, pid_file: scratch.join("pid") }
+    }
+
+    /// How it is started. Its files go to `scratch`.
+    pub(super) fn spec(&self, scratch: &Path, client: Client) -> ServerSpec {
+        let (program, scratch) = (self.program.to_string_lossy(), scratch.to_string_lossy());
+        let pid_file = format!("{scratch}/pid");
+        let with_settings = |command: &str, settings: String| {
+            let script = format!(r#"printf '%s' "$2" >"$1/settings" && {command}"#);
+            ["sh", "-c", &script, &*program, &*scratch, &settings].map(str::to_owned).to_vec()
+        };
+        let argv = match self.kind {
+            Kind::Wakeful => {
+                let words = ["serve", "http", "--workers", "2", "--loops", "1", "--idle", "park"];
+                let words = words.into_iter().chain(["--listen", "{addr}", "--pid-file"]);
+                let words = words.chain([&*pid_file]).map(str::to_owned);
+                std::iter::once(program.into_owned()).chain(words).collect()
+            }
+            Kind::Nginx => with_settings(AN_ORPHAN, nginx(client.protocol)),
+            Kind::Haproxy => {
+                with_settings(r#"exec "$0" -W -p "$1/pid" -f "$1/settings""#, haproxy())
+            }
+        };
+        ServerSpec::Command { name: self.name.to_owned(), argv }
+    }
+}
+
+/// nginx takes no upgrade from a process that still has the parent that it was started by. One that
+/// makes itself a daemon has another; but then it leaves the group that the lab ends.
+const AN_ORPHAN: &str = r#"(
+    "$0" -p "$1" -e stderr -c "$1/settings" &
+    while [ ! -s "$1/pid" ]; do sleep 0.01; done
+) & exec sleep 86400"#;
+
+/// As it comes, but for connections, which it keeps however often they are used, and its log.
+fn nginx(protocol: Protocol) -> String {
+    // Without TLS a socket speaks one of them.
+    let http2 = if protocol == Protocol::Http2 { " http2" } else { "" };
+    format!(
+        "daemon off; worker_processes 2; pid pid;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path client_body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  server {{ listen {{addr}}{http2}; location / {{ return 200 \"hello world\"; }} }}
+}}
+"
+    )
+}
+
+/// One worker with two threads: its master cannot have several workers.
+fn haproxy() -> String {
+    "global
+  nbthread 2
+defaults
+  mode http
+  timeout client 10s
+frontend all
+  bind {addr}
+  http-request return status 200 content-type text/plain string \"hello world\"
+"
+    .to_owned()
+}

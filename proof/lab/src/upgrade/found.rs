@@ -1,0 +1,89 @@
+//! Everything that is measured.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wakeful_load::internals::bench::Block;
+use wakeful_load::internals::validity;
+
+use super::master::Act;
+use crate::interleaved::Measured;
+
+/// A server under load, while its operator acted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Served {
+    /// How long each act took.
+    pub(super) acts: Vec<Duration>,
+    /// Requests that were due.
+    pub(super) requests: u64,
+    /// Of these, those that were not answered, by cause.
+    pub(super) lost: BTreeMap<String, u64>,
+    /// Connects that were refused.
+    pub(super) refused: u64,
+    /// Connections that were opened anew.
+    pub(super) reopened: u64,
+    /// Response times, nanoseconds.
+    pub(super) p50: Option<f64>,
+    pub(super) p999: Option<f64>,
+    pub(super) longest: f64,
+}
+
+impl Served {
+    pub(super) fn of(block: &Block, acts: Vec<Duration>) -> Self {
+        let (measurement, recording) = (&block.measurement, &block.measurement.recording);
+        let at = |quantile: f64| {
+            validity::has_enough_beyond(&recording.response, quantile)
+                .then(|| recording.response.value_at_quantile(quantile) as f64)
+        };
+        Self {
+            acts,
+            requests: recording.offered,
+            lost: measurement.failures.clone(),
+            refused: measurement.refused,
+            reopened: measurement.reconnected,
+            p50: at(0.5),
+            p999: at(0.999),
+            longest: recording.response.max() as f64,
+        }
+    }
+
+    pub(super) fn count_lost(&self) -> u64 {
+        self.lost.values().sum()
+    }
+
+    /// The median time of an act, nanoseconds.
+    pub(super) fn act(&self) -> Option<f64> {
+        let mut sorted = self.acts.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).map(|act| act.as_nanos() as f64)
+    }
+}
+
+/// What was measured for each act and kind of client.
+#[derive(Debug, Default)]
+pub(super) struct Found(Vec<(Act, &'static str, Measured<Served>)>);
+
+impl Found {
+    pub(super) fn add(&mut self, act: Act, client: &'static str, served: Measured<Served>) {
+        self.0.push((act, client, served));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, _, served)| served.is_empty())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Act, &'static str, Measured<Served>)> {
+        self.0.iter().filter(|(_, _, served)| !served.is_empty())
+    }
+
+    /// That server's figures at that act, with those of all clients one after the other.
+    pub(super) fn figures(
+        &self,
+        act: Act,
+        name: &str,
+        figure: fn(&Served) -> Option<f64>,
+    ) -> Vec<Option<f64>> {
+        let of_act = self.0.iter().filter(|(one, _, _)| *one == act);
+        of_act.flat_map(|(_, _, served)| served.figures(name, figure)).collect()
+    }
+}
