@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     /// Those of options that take a text. A new name belongs here or into `NUMBERS`.
-    const TEXTS: [&str; 22] = [
+    const TEXTS: [&str; 23] = [
         "A",
         "ADDR",
         "ACCEPT",
@@ -125,6 +125,7 @@ mod tests {
         "NAME",
         "NAME,…",
         "NAME: VALUE",
+        "OPTION",
         "PART,…",
         "PATH",
         "PLACEMENT",

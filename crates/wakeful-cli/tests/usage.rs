@@ -156,3 +156,44 @@ fn a_start_without_descriptors_names_their_limit() {
         assert!(enough.is_some() && refusals > 5, "{service}: {enough:?}, {refusals}");
     }
 }
+
+/// The exit code, and what was said.
+fn checked(settings: &str, more: &[&str]) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("settings.toml");
+    std::fs::write(&file, settings).unwrap();
+    let command = ["config", "check", file.to_str().unwrap()];
+    let output = Command::new(PROGRAM).args(command).args(more).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains(file.to_str().unwrap()), "{text}");
+    (output.status.code(), text)
+}
+
+#[test]
+fn a_settings_file_is_checked_as_the_command_line_is() {
+    let good = "service = 'proxy'\nto = ['127.0.0.1:81', 'unix:/run/a']\ngrace = 1.5\npin = true\n";
+    let (code, text) = checked(good, &[]);
+    assert_eq!((code, text.contains("a server would start with it")), (Some(0), true), "{text}");
+    assert_eq!(checked("", &["kv", "--loops", "2"]).0, Some(0));
+    for (settings, more, expected) in [
+        ("grace = -1", &[][..], "'-1' for '--grace"),
+        ("service = 'proxy'", &[], "--to"),
+        ("placement = 'random'", &[], "--placement is for --accept dispatch"),
+        ("tls-cert = '/nowhere/cert'\ntls-key = '/nowhere/key'", &[], "/nowhere/cert"),
+        ("listen = 'nowhere'", &[], "nowhere"),
+        ("max-value = '1MiB'", &["http"], "max-value is no setting"),
+        ("a = [", &[], "line 1"),
+    ] {
+        let (code, text) = checked(settings, more);
+        assert!(code == Some(1) && text.contains(expected), "{settings}: {code:?} {text}");
+    }
+}
+
+#[test]
+fn a_settings_file_that_is_not_there_is_named() {
+    let output = Command::new(PROGRAM).args(["serve", "--config", "/nowhere/a.toml"]).output();
+    let output = output.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("/nowhere/a.toml: No such file"), "{text}");
+}

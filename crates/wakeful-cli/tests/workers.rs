@@ -331,6 +331,58 @@ fn a_first_worker_that_cannot_serve_ends_the_master_with_its_exit_code() {
 }
 
 #[test]
+fn a_reload_reads_the_settings_file_and_a_bad_one_leaves_the_old_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("settings.toml");
+    let settings = |text: &str| fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    settings("workers = 2\nmax-body = '10B'\n");
+    let arguments = [&AT_ANY_PORT[..], &["--config", path]].concat();
+    let mut master = Master::start_by(Command::new(PROGRAM), &arguments);
+    let addr = master.addr();
+    let posts = || {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        stream
+            .write_all(
+                b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 11\r\nconnection: close\r\n\r\n0123456789\n",
+            )
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(posts().starts_with("HTTP/1.1 413"), "{}", posts());
+    // The command line says where it listens, and the master has made its workers.
+    settings("workers = 3\nmax-body = '11B'\nlisten = '127.0.0.1:1'\n");
+    let before = master.workers();
+    master.signal("HUP");
+    master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+    assert!(posts().starts_with("HTTP/1.1 200"), "{}", posts());
+    assert_eq!(master.workers().len(), 2);
+    assert!(master.log().contains("--workers stays as it is until an upgrade"), "{}", master.log());
+    let before = master.workers();
+    for (bad, expected) in
+        [("max-body = 'much'\n", "'much' for '--max-body"), ("x = 1\n", "x is no")]
+    {
+        settings(bad);
+        master.signal("HUP");
+        let log = master.log().matches("the workers from before go on").count();
+        master.waits_for("the workers from before go on", log.max(1));
+        master.waits_for(expected, 1);
+        assert!(master.log().contains(path));
+    }
+    assert_eq!(master.workers(), before);
+    // An upgrade begins anew, and fails with these.
+    master.signal("USR2");
+    master.waits_for("no upgrade: the new master has ended (exit status: 2)", 1);
+    settings("workers = 3\n");
+    let pid = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != pid, "in charge");
+    assert_eq!(master.workers().len(), 3);
+}
+
+#[test]
 fn an_upgrade_that_fails_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("wakeful");

@@ -26,8 +26,9 @@ use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 use crate::scratch::Scratch;
 
-/// From the beginning of an act to that of the next one.
-const EVERY: Duration = Duration::from_millis(500);
+/// From the beginning of an act to that of the next one. Of two workers each lives longer than a
+/// second, so that its master does not take it for one that cannot serve.
+const EVERY: Duration = Duration::from_millis(1100);
 
 /// See the [module](self).
 #[derive(Debug)]

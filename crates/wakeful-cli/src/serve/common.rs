@@ -1,5 +1,6 @@
 //! What every service is started with.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -28,6 +29,11 @@ pub(super) struct CommonArguments {
         help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, or systemd: on the sockets that systemd passes (LISTEN_FDS). May be repeated"
     )]
     listen: Vec<String>,
+
+    /// Options from a TOML file, as `grace = 20`; what the command line says wins. With --workers, a
+    /// HUP has the new workers read it again
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -103,6 +109,20 @@ impl CommonArguments {
             return Err(reason.to_owned());
         }
         Ok(())
+    }
+
+    pub(super) fn has_file(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// Keeps what a master has made already and a new worker cannot change. Returns the options
+    /// that are different here.
+    pub(super) fn keep(&mut self, masters: &Self) -> Vec<&'static str> {
+        let mut kept = self.workers.keep(&masters.workers);
+        kept.extend(keep(&mut self.listen, &masters.listen, "--listen"));
+        kept.extend(keep(&mut self.loops, &masters.loops, "--loops"));
+        kept.extend(keep(&mut self.pin, &masters.pin, "--pin"));
+        kept
     }
 
     /// `activity`: for services that may use some of their loops only.
@@ -182,6 +202,17 @@ impl CommonArguments {
             (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
         }
     }
+}
+
+/// Takes the master's. The option, if that is another value.
+pub(super) fn keep<T: Clone + PartialEq>(
+    new: &mut T,
+    masters: &T,
+    option: &'static str,
+) -> Option<&'static str> {
+    let is_other = new != masters;
+    new.clone_from(masters);
+    is_other.then_some(option)
 }
 
 /// # Errors

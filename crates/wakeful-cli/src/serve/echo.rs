@@ -1,6 +1,7 @@
 //! `wakeful serve echo`.
 
 use clap::Args;
+use wakeful::net::ListenAddr;
 use wakeful_services::echo::{self, EchoOptions};
 
 use super::activity::{ActivityArguments, MoveArguments};
@@ -62,14 +63,24 @@ impl EchoArguments {
             _ => Ok(()),
         }
     }
+
+    /// # Errors
+    /// The backend's address is none: a line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        self.backend().map(drop)
+    }
+
+    fn backend(&self) -> Result<Option<ListenAddr>, String> {
+        let backend = self.backend.as_deref().map(address).transpose();
+        backend.map_err(|error| format!("--backend: {error}"))
+    }
 }
 
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &EchoArguments, mut start: Start) -> Result<(), String> {
     let options = arguments.common.options(&arguments.activity)?.moves(arguments.moves.moves());
-    let backend = arguments.backend.as_deref().map(address).transpose();
-    let backend = backend.map_err(|error| format!("--backend: {error}"))?;
+    let backend = arguments.backend()?;
     let echo = EchoOptions::new();
     let echo = given(echo, arguments.max_memory.map(unless_zero), EchoOptions::max_memory);
     let echo =

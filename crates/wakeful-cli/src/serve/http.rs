@@ -48,6 +48,13 @@ impl HttpArguments {
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 
+    /// # Errors
+    /// A file cannot be used: a line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        self.tls.load()?;
+        self.site.options().map(drop)
+    }
+
     /// What HUP reloads.
     fn reloaded(&self) -> Vec<&'static str> {
         self.tls.reloaded().into_iter().chain(self.site.reloaded()).collect()

@@ -22,6 +22,7 @@ mod start;
 mod tls;
 mod workers;
 
+use std::mem;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -74,6 +75,17 @@ impl Arguments {
         self.common().workers().are_given()
     }
 
+    fn common_mut(&mut self) -> &mut CommonArguments {
+        match &mut self.service {
+            None => &mut self.http.common,
+            Some(Service::Http(arguments)) => &mut arguments.common,
+            Some(Service::Echo(arguments)) => &mut arguments.common,
+            Some(Service::Kv(arguments)) => &mut arguments.common,
+            Some(Service::Rpc(arguments)) => &mut arguments.common,
+            Some(Service::Proxy(arguments)) => &mut arguments.common,
+        }
+    }
+
     fn common(&self) -> &CommonArguments {
         match &self.service {
             None => &self.http.common,
@@ -86,9 +98,14 @@ impl Arguments {
     }
 }
 
+/// `again` reads the command line and its settings file once more.
+///
 /// # Errors
 /// A line for the user.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+pub(crate) fn run(
+    arguments: &Arguments,
+    again: impl FnOnce() -> Result<Arguments, String>,
+) -> Result<ExitCode, String> {
     // A master handles signals of its own, and its workers begin anew.
     let caught = if arguments.are_workers_wanted() { None } else { Some(Caught::from_now_on()?) };
     if let Err(line) = check(arguments) {
@@ -97,11 +114,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     file_size::survive_limits();
     raise_descriptor_limit();
-    let worker = match divide::divide(arguments.common())? {
-        Divided::Whole => None,
-        Divided::Worker(worker) => Some(worker),
+    let (worker, of_worker) = match divide::divide(arguments.common())? {
+        Divided::Whole => (None, None),
+        Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
         Divided::Ended(code) => return Ok(code),
     };
+    let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
     let start = Start { caught, worker };
     match &arguments.service {
@@ -113,6 +131,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Some(Service::Proxy(arguments)) => proxy::serve(arguments, start),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// What a new worker serves by, if there is a settings file: that may say something else by now
+/// than when its master started.
+///
+/// # Errors
+/// A line for the user.
+fn of_worker(
+    masters: &Arguments,
+    again: impl FnOnce() -> Result<Arguments, String>,
+) -> Result<Option<Arguments>, String> {
+    if !masters.common().has_file() {
+        return Ok(None);
+    }
+    let mut new = again()?;
+    let service = |arguments: &Arguments| arguments.service.as_ref().map(mem::discriminant);
+    if service(&new) != service(masters) {
+        return Err("cannot serve: another service takes a new start".to_owned());
+    }
+    let kept = new.common_mut().keep(masters.common());
+    if !kept.is_empty() {
+        tracing::warn!("{} stays as it is until an upgrade (USR2)", kept.join(", "));
+    }
+    check(&new)?;
+    Ok(Some(new))
+}
+
+/// Whether it would start, as far as that can be known without a socket.
+///
+/// # Errors
+/// A line for the user.
+pub(crate) fn try_out(arguments: &Arguments) -> Result<(), String> {
+    check(arguments)?;
+    arguments.common().addresses()?;
+    match &arguments.service {
+        None => arguments.http.try_out(),
+        Some(Service::Http(arguments)) => arguments.try_out(),
+        Some(Service::Echo(arguments)) => arguments.try_out(),
+        Some(Service::Kv(_)) => Ok(()),
+        Some(Service::Rpc(arguments)) => arguments.try_out(),
+        Some(Service::Proxy(arguments)) => arguments.try_out(),
+    }
 }
 
 /// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the

@@ -146,6 +146,13 @@ impl ProxyArguments {
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 
+    /// # Errors
+    /// A file cannot be used, or a backend is none: a line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        self.tls.load()?;
+        self.proxy_options().map(drop)
+    }
+
     fn has_tls_backends(&self) -> bool {
         self.to.iter().any(|to| to.starts_with("https://"))
     }

@@ -51,6 +51,12 @@ impl RpcArguments {
     pub(super) fn check(&self) -> Result<(), String> {
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
+
+    /// # Errors
+    /// A file cannot be used: a line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        self.tls.load().map(drop)
+    }
 }
 
 /// # Errors

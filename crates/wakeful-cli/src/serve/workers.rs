@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use wakeful_workers::{Master, Orphans};
 
+use super::common::keep;
 use super::given::given;
 use super::seconds::positive_seconds;
 
@@ -32,13 +33,13 @@ pub(super) struct WorkerArguments {
     orphan: Option<Orphan>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Workers {
     ForEachCpu,
     Number(NonZeroUsize),
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Orphan {
     /// They drain and end.
     Drain,
@@ -67,6 +68,17 @@ impl WorkerArguments {
             Some(Orphan::GoOn) => Orphans::GoOn,
             Some(Orphan::Drain) | None => Orphans::Drain,
         })
+    }
+
+    /// As [`CommonArguments::keep`](super::common::CommonArguments::keep).
+    pub(super) fn keep(&mut self, masters: &Self) -> Vec<&'static str> {
+        let kept = [
+            keep(&mut self.workers, &masters.workers, "--workers"),
+            keep(&mut self.pid_file, &masters.pid_file, "--pid-file"),
+            keep(&mut self.worker_timeout, &masters.worker_timeout, "--worker-timeout"),
+            keep(&mut self.orphan, &masters.orphan, "--orphan"),
+        ];
+        kept.into_iter().flatten().collect()
     }
 
     /// How many loops a worker has where `--loops` says nothing: its share of the CPUs.

@@ -44,47 +44,53 @@ pub(super) struct Master {
 
 impl Master {
     /// Acts for the `number`th time, and waits until it is done: until nobody of those is left who
-    /// are to go.
+    /// are to go. `false`: it is over before.
     ///
     /// # Errors
     /// It cannot be done, or not in time.
-    pub(super) fn act(&self, act: Act, number: u32) -> io::Result<()> {
+    pub(super) fn act(
+        &self,
+        act: Act,
+        number: u32,
+        is_over: impl Fn() -> bool,
+    ) -> io::Result<bool> {
+        let wait_until = |what: &str, is_so: &dyn Fn() -> bool| wait(what, is_so, &is_over);
         let master = self.pid()?;
         let workers = children_of(master);
         let are_gone = || workers.iter().all(|worker| !is_there(*worker));
         match (act, self.kind) {
             (Act::Upgrade, Kind::Wakeful) => {
                 signal(master, Signal::USR2)?;
-                wait_until("the old master has gone", || !is_there(master))
+                wait_until("the old master has gone", &|| !is_there(master))
             }
             (Act::Upgrade, Kind::Nginx) => {
                 signal(master, Signal::USR2)?;
                 let new = || self.pid().ok().filter(|new| *new != master);
-                wait_until("the new master has workers", || {
+                wait_until("the new master has workers", &|| {
                     new().is_some_and(|new| !children_of(new).is_empty())
                 })?;
                 signal(master, Signal::QUIT)?;
-                wait_until("the old master has gone", || !is_there(master))
+                wait_until("the old master has gone", &|| !is_there(master))
             }
             // It starts itself anew, and keeps its number.
             (Act::Upgrade | Act::Reload, Kind::Haproxy) => {
                 signal(master, Signal::USR2)?;
-                wait_until("the old workers have gone", are_gone)
+                wait_until("the old workers have gone", &are_gone)
             }
             (Act::Reload, Kind::Wakeful | Kind::Nginx) => {
                 signal(master, Signal::HUP)?;
-                wait_until("the old workers have gone", are_gone)
+                wait_until("the old workers have gone", &are_gone)
             }
             (Act::Scaling, _) => {
                 let more = number.is_multiple_of(2);
                 signal(master, if more { Signal::TTIN } else { Signal::TTOU })?;
                 let wanted = if more { workers.len() + 1 } else { workers.len() - 1 };
-                wait_until("there are as many as wanted", || children_of(master).len() == wanted)
+                wait_until("there are as many as wanted", &|| children_of(master).len() == wanted)
             }
             (Act::Kill, _) => {
                 let victim = *workers.first().ok_or_else(|| io::Error::other("no worker"))?;
                 signal(victim, Signal::KILL)?;
-                wait_until("another one is there", || {
+                wait_until("another one is there", &|| {
                     let now = children_of(master);
                     now.len() == workers.len() && !now.contains(&victim)
                 })
@@ -114,13 +120,16 @@ fn is_there(pid: u32) -> bool {
         && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) -> io::Result<()> {
+fn wait(what: &str, is_so: &dyn Fn() -> bool, is_over: &impl Fn() -> bool) -> io::Result<bool> {
     let start = Instant::now();
     while !is_so() {
+        if is_over() {
+            return Ok(false);
+        }
         if start.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("in {PATIENCE:?} not so: {what}")));
         }
         std::thread::sleep(POLL);
     }
-    Ok(())
+    Ok(true)
 }

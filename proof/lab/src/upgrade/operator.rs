@@ -66,8 +66,9 @@ impl Companion for Operator {
                     break;
                 }
                 let start = Instant::now();
-                master.act(act, number)?;
-                took.push(start.elapsed());
+                if master.act(act, number, is_over)? {
+                    took.push(start.elapsed());
+                }
             }
             Ok(took)
         };

@@ -1,0 +1,50 @@
+//! `wakeful config check`: would a server start with that settings file?
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::logging::say;
+use crate::serve;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say whether `wakeful serve --config FILE` would start: whether each setting is one, and the
+    /// files that it names can be used. No socket is opened.
+    #[command(after_help = "Exit code: 0 when it would; 1 when not, and lines say why.")]
+    Check {
+        /// The settings file.
+        file: PathBuf,
+
+        /// What else stands on the command line of `wakeful serve`, the service first.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        more: Vec<OsString>,
+    },
+}
+
+/// `read` makes arguments of a command line.
+///
+/// # Errors
+/// Lines for the user.
+pub(crate) fn run(
+    arguments: &Arguments,
+    read: impl FnOnce(Vec<OsString>) -> Result<serve::Arguments, String>,
+) -> Result<ExitCode, String> {
+    let Command::Check { file, more } = &arguments.command;
+    let line = ["wakeful", "serve"].map(OsString::from).into_iter().chain(more.iter().cloned());
+    let line = line.chain(["--config".into(), file.into()]).collect();
+    let name = file.display().to_string();
+    read(line).and_then(|arguments| serve::try_out(&arguments)).map_err(|problem| {
+        if problem.starts_with(&name) { problem } else { format!("{name}: {problem}") }
+    })?;
+    say(format_args!("{name}: a server would start with it"));
+    Ok(ExitCode::SUCCESS)
+}

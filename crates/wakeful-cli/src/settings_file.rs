@@ -1,0 +1,219 @@
+//! `wakeful serve --config FILE`: options from a TOML file. What the command line says wins.
+//!
+//! What the file says becomes words behind those of the command line, so that each is read, and
+//! refused, as if it stood there.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use toml::{Table, Value};
+
+/// Which service it is, unless the command line says it.
+const SERVICE: &str = "service";
+
+/// A command line, with what a settings file adds to it.
+#[derive(Debug)]
+pub(crate) struct CommandLine {
+    pub(crate) words: Vec<OsString>,
+    from: Option<File>,
+}
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    /// Those that the command line does not have.
+    options: Vec<String>,
+}
+
+impl CommandLine {
+    /// `words` are those of the process, its name first.
+    ///
+    /// # Errors
+    /// The settings file cannot be read, or says what is no setting: lines for the user.
+    pub(crate) fn new(program: &Command, words: Vec<OsString>) -> Result<Self, String> {
+        let serve = program.find_subcommand("serve").filter(|_| is(words.get(1), "serve"));
+        let (Some(serve), Some(path)) = (serve, named(&words)) else {
+            return Ok(Self { words, from: None });
+        };
+        let text = fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        Self::with(serve, words, &text, &path)
+            .map_err(|problem| format!("{}: {problem}", path.display()))
+    }
+
+    fn with(
+        serve: &Command,
+        mut words: Vec<OsString>,
+        text: &str,
+        path: &Path,
+    ) -> Result<Self, String> {
+        let mut settings: Table = text.parse().map_err(|error| format!("{error}"))?;
+        let service = settings.remove(SERVICE);
+        let on_line = words.get(2).and_then(|word| word.to_str());
+        let on_line = on_line.and_then(|word| serve.find_subcommand(word));
+        let service = match (service, on_line) {
+            (None, None) => serve,
+            (None, Some(service)) => service,
+            (Some(Value::String(name)), on_line) => {
+                let known = serve.find_subcommand(&name);
+                let service = known.ok_or_else(|| format!("there is no {SERVICE} {name}"))?;
+                match on_line {
+                    Some(other) if other.get_name() != name => {
+                        return Err(format!("these are settings of {name}, and not of {other}"));
+                    }
+                    Some(_) => {}
+                    None => words.insert(2, name.into()),
+                }
+                service
+            }
+            (Some(_), _) => return Err(format!("{SERVICE} is not a text, as \"http\"")),
+        };
+        let given = options_of(&words);
+        let mut options = Vec::new();
+        for (name, value) in &settings {
+            let is_known = service.get_arguments().any(|one| one.get_long() == Some(name));
+            if !is_known || matches!(&name[..], "config" | "help" | "version") {
+                let of = service.get_name();
+                return Err(format!(
+                    "{name} is no setting of `wakeful serve {of}`: see its --help"
+                ));
+            }
+            if !given.contains(name) {
+                words.extend(words_of(name, value)?);
+                options.push(name.clone());
+            }
+        }
+        Ok(Self { words, from: Some(File { path: path.to_owned(), options }) })
+    }
+
+    /// The file that has something to do with what clap refuses.
+    pub(crate) fn blamed(&self, error: &clap::Error) -> Option<&Path> {
+        let file = self.from.as_ref()?;
+        let said = error.to_string();
+        let is_named = |option: &String| said.contains(&format!("--{option}"));
+        file.options.iter().any(is_named).then_some(&*file.path)
+    }
+}
+
+fn is(word: Option<&OsString>, text: &str) -> bool {
+    word.is_some_and(|word| word == text)
+}
+
+/// Before what is no option any more.
+fn options(words: &[OsString]) -> impl Iterator<Item = (usize, &str)> {
+    let before = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let texts = words[..before].iter().map(|word| word.to_str().unwrap_or_default());
+    texts.enumerate().filter_map(|(at, word)| Some((at, word.strip_prefix("--")?)))
+}
+
+/// The settings file that the command line names.
+fn named(words: &[OsString]) -> Option<PathBuf> {
+    options(words).find_map(|(at, option)| match option.split_once('=') {
+        Some(("config", path)) => Some(path.into()),
+        None if option == "config" => Some(words.get(at + 1)?.into()),
+        _ => None,
+    })
+}
+
+fn options_of(words: &[OsString]) -> BTreeSet<String> {
+    let name = |(_, option): (usize, &str)| option.split('=').next().map(str::to_owned);
+    options(words).filter_map(name).collect()
+}
+
+/// As they would stand on the command line.
+///
+/// # Errors
+/// A table or a date.
+fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
+    let word = |text: &dyn AsRef<OsStr>| {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(text);
+        vec![word]
+    };
+    match value {
+        Value::String(text) => Ok(word(text)),
+        Value::Integer(number) => Ok(word(&number.to_string())),
+        Value::Float(number) => Ok(word(&number.to_string())),
+        Value::Boolean(true) => Ok(vec![format!("--{name}").into()]),
+        Value::Boolean(false) => Ok(Vec::new()),
+        Value::Array(several) => {
+            let several = several.iter().map(|one| words_of(name, one));
+            Ok(several.collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        Value::Table(_) | Value::Datetime(_) => {
+            Err(format!("{name} is neither a text, a number, true, false, nor a list of such"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(Into::into).collect()
+    }
+
+    fn with(line: &str, settings: &str) -> Result<String, String> {
+        let program = crate::Arguments::command();
+        let serve = program.find_subcommand("serve").unwrap();
+        let line = CommandLine::with(serve, words(line), settings, Path::new("file"))?;
+        Ok(line.words.join(OsStr::new(" ")).into_string().unwrap())
+    }
+
+    #[test]
+    fn settings_are_words_and_the_line_wins() {
+        let settings =
+            "grace = 20\npin = true\nspread = false\nlisten = ['a:1', 'b:2']\nmax-cpu = 0.5\n";
+        let line = with("wakeful serve --config f", settings).unwrap();
+        assert_eq!(
+            line,
+            "wakeful serve --config f --grace=20 --listen=a:1 --listen=b:2 --max-cpu=0.5 --pin"
+        );
+        let line = with("wakeful serve http --grace 5 --listen=c:3 --max-cpu=1 --pin", settings);
+        assert_eq!(line.unwrap(), "wakeful serve http --grace 5 --listen=c:3 --max-cpu=1 --pin");
+    }
+
+    #[test]
+    fn the_service_may_be_a_setting() {
+        let settings = "service = 'proxy'\nto = '127.0.0.1:81'\n";
+        let line = with("wakeful serve --config f", settings).unwrap();
+        assert_eq!(line, "wakeful serve proxy --config f --to=127.0.0.1:81");
+        let line = with("wakeful serve proxy --config f", settings).unwrap();
+        assert_eq!(line, "wakeful serve proxy --config f --to=127.0.0.1:81");
+        let error = with("wakeful serve http --config f", settings).unwrap_err();
+        assert_eq!(error, "these are settings of proxy, and not of http");
+    }
+
+    #[test]
+    fn what_is_no_setting_is_named() {
+        for (settings, expected) in [
+            ("nonsense = 1", "nonsense is no setting of `wakeful serve http`"),
+            ("config = 'other'", "config is no setting"),
+            ("to = 'a:1'", "to is no setting of `wakeful serve http`"),
+            ("service = 'mail'", "there is no service mail"),
+            ("service = 1", "service is not a text"),
+            ("[grace]\nseconds = 1", "grace is neither"),
+            ("grace = 1979-05-27", "grace is neither"),
+            ("grace =", "line 1"),
+        ] {
+            let error = with("wakeful serve http --config f", settings).unwrap_err();
+            assert!(error.contains(expected), "{settings}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_named_in_either_way() {
+        for line in ["wakeful serve --config f", "wakeful serve http --pin --config=f --pin"] {
+            assert_eq!(named(&words(line)), Some("f".into()), "{line}");
+        }
+        for line in ["wakeful serve", "wakeful serve --config", "wakeful serve -- --config f"] {
+            assert_eq!(named(&words(line)), None, "{line}");
+        }
+    }
+}
