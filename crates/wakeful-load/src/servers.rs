@@ -49,7 +49,8 @@ pub struct Server {
     name: String,
     addr: String,
     process: Process,
-    successor: Successor,
+    /// Once it accepts connections.
+    successor: Option<Successor>,
 }
 
 #[derive(Debug)]
@@ -133,12 +134,11 @@ impl Server {
         cpus: Option<&[usize]>,
         ready_within: Duration,
     ) -> Result<Self, ServerError> {
-        let server = match spec {
+        let mut server = match spec {
             ServerSpec::Command { name, argv } => Self::spawn(name, argv, cpus)?,
             ServerSpec::Running { name, target } => {
                 let process = Process::Foreign(owner::owner(target));
-                let successor = Successor::default();
-                Self { name: name.clone(), addr: target.clone(), process, successor }
+                Self { name: name.clone(), addr: target.clone(), process, successor: None }
             }
         };
         server.wait_until_ready(ready_within)?;
@@ -198,7 +198,7 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let addr = format!("unix:{}", path.display());
         let argv = argv.iter().map(|word| word.replace("{addr}", &addr)).collect();
-        let server = Self::spawn_filled_in(name, argv, addr, cpus)?;
+        let mut server = Self::spawn_filled_in(name, argv, addr, cpus)?;
         server.wait_until_ready(ready_within)?;
         Ok(server)
     }
@@ -238,14 +238,14 @@ impl Server {
                     Err(error) => return Err(ServerError::Spawn { name, program, error }),
                 };
                 let process = Process::Started { group, stderr };
-                Ok(Self { name, addr, process, successor: Successor::default() })
+                Ok(Self { name, addr, process, successor: None })
             }
             Err(StartError::Cpus(error)) => Err(ServerError::Cpus { name, error }),
             Err(StartError::Spawn(error)) => Err(ServerError::Spawn { name, program, error }),
         }
     }
 
-    fn wait_until_ready(&self, ready_within: Duration) -> Result<(), ServerError> {
+    fn wait_until_ready(&mut self, ready_within: Duration) -> Result<(), ServerError> {
         let start = Instant::now();
         loop {
             let (name, addr) = (self.name.clone(), self.addr.clone());
@@ -253,7 +253,10 @@ impl Server {
                 return Err(ServerError::Ended { name, addr, how });
             }
             let left = ready_within.saturating_sub(start.elapsed());
-            let Err(error) = connect(&addr, left.clamp(RETRY, ATTEMPT)) else { return Ok(()) };
+            let Err(error) = connect(&addr, left.clamp(RETRY, ATTEMPT)) else {
+                self.successor = Some(Successor::of(&addr));
+                return Ok(());
+            };
             if start.elapsed() >= ready_within {
                 let error = with_last_words(error.to_string(), &self.stderr(Duration::ZERO));
                 return Err(ServerError::NotReady { name, addr, after: ready_within, error });
@@ -296,21 +299,22 @@ impl Server {
     /// if it is unknown, or has ended.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        let in_charge =
-            if self.first_ended().is_some() { self.successor.at(&self.addr) } else { self.pid() };
+        let in_charge = match self.first_ended() {
+            Some(_) => self.successor.as_ref().and_then(Successor::process),
+            None => self.pid(),
+        };
         in_charge.and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
     }
 
     /// How its process ended, with the last lines of its stderr; `None` as long as it or a
-    /// successor runs, and if it is unknown. Does not wait for it to end, but up to 100 ms for the
-    /// last lines of one that has.
+    /// successor runs, and if it is unknown. That nobody succeeds it is known some milliseconds
+    /// after its end. Does not wait for it to end, but up to 100 ms for the last lines of one that
+    /// has.
     #[must_use]
     pub fn died(&self) -> Option<String> {
         let how = self.first_ended()?;
-        if self.successor.at(&self.addr).is_some() {
-            return None;
-        }
-        Some(with_last_words(how, &self.stderr(LAST_WORDS)))
+        let is_succeeded = self.successor.as_ref().is_some_and(|one| !one.is_missing());
+        (!is_succeeded).then(|| with_last_words(how, &self.stderr(LAST_WORDS)))
     }
 
     /// How the process that it began as has ended.
@@ -334,6 +338,7 @@ impl Server {
     pub fn stop(&mut self) {
         if let Process::Started { group, .. } = &mut self.process {
             group.stop();
+            self.successor = None;
         }
     }
 

@@ -26,10 +26,6 @@ use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 use crate::scratch::Scratch;
 
-/// From the beginning of an act to that of the next one. Of two workers each lives longer than a
-/// second, so that its master does not take it for one that cannot serve.
-const EVERY: Duration = Duration::from_millis(1100);
-
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Upgrade;
@@ -75,10 +71,9 @@ impl Experiment for Upgrade {
         let servers = contenders::all(lab);
         let wanted: Vec<Act> =
             Act::ALL.into_iter().filter(|act| lab.is_wanted(act.name())).collect();
-        let duration = EVERY * (acts + 2);
         for act in &wanted {
             let able = servers.iter().filter(|server| server.can(*act)).count();
-            let each = duration + Duration::from_secs(1);
+            let each = act.every() * (acts + 2) + Duration::from_secs(1);
             lab.bench.progress.expect(able * CLIENTS.len() * rounds, each);
         }
         let mut found = Found::default();
@@ -86,7 +81,7 @@ impl Experiment for Upgrade {
             let able: Vec<&Server> = servers.iter().filter(|server| server.can(act)).collect();
             for client in CLIENTS {
                 let part = format!("{} {}", act.name(), client.name);
-                let served = measure(lab, &part, &able, rounds, act, acts, client, duration)?;
+                let served = measure(lab, &part, &able, rounds, act, acts, client)?;
                 found.add(act, client.name, served);
             }
         }
@@ -98,7 +93,6 @@ impl Experiment for Upgrade {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "each is one word of what is measured")]
 fn measure(
     lab: &mut Lab<'_>,
     part: &str,
@@ -107,14 +101,13 @@ fn measure(
     act: Act,
     acts: u32,
     client: clients::Client,
-    duration: Duration,
 ) -> Result<Measured<Served>, LabError> {
     let names: Vec<String> = servers.iter().map(|server| server.name.to_owned()).collect();
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
         let server = servers[one];
         let scratch = Scratch::new().map_err(|error| Failure::LeftOut(error.to_string()))?;
-        let load = client.load(lab.seed, duration)?;
-        let mut operator = Operator::new(server.master(scratch.path()), act, acts, EVERY);
+        let load = client.load(lab.seed, act.every() * (acts + 2))?;
+        let mut operator = Operator::new(server.master(scratch.path()), act, acts);
         let spec = server.spec(scratch.path(), client);
         let block = lab.bench.block_beside(&spec, &load, label, &mut operator)?;
         if block.measurement.interrupted {

@@ -11,17 +11,24 @@ const LISTEN: &str = "0A";
 /// if several share the socket; `None` if it is on another machine, or belongs to somebody whose
 /// descriptors we may not see.
 pub(super) fn owner(addr: &str) -> Option<u32> {
-    let inode = match addr.strip_prefix("unix:") {
-        Some(path) => unix_inode(path)?,
-        None => {
-            let addr = addr.to_socket_addrs().ok()?.next()?;
-            // Only an address that we could bind is one of this machine.
-            std::net::UdpSocket::bind((addr.ip(), 0)).ok()?;
-            let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-            tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr))?
-        }
-    };
-    let name = format!("socket:[{inode}]");
+    socket_at(addr).and_then(holder)
+}
+
+/// The number of the socket that listens there.
+pub(super) fn socket_at(addr: &str) -> Option<u64> {
+    if let Some(path) = addr.strip_prefix("unix:") {
+        return unix_inode(path);
+    }
+    let addr = addr.to_socket_addrs().ok()?.next()?;
+    // Only an address that we could bind is one of this machine.
+    std::net::UdpSocket::bind((addr.ip(), 0)).ok()?;
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+    tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr))
+}
+
+/// The first process that has a socket.
+pub(super) fn holder(socket: u64) -> Option<u32> {
+    let name = format!("socket:[{socket}]");
     let mut processes: Vec<u32> = numbers("/proc").collect();
     processes.sort_unstable();
     processes.into_iter().find(|pid| {

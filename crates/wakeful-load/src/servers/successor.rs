@@ -1,27 +1,57 @@
-//! Who goes on at the address of a server whose first process has ended: the new one of an upgrade,
-//! say.
+//! Who goes on with a server's listening socket when its first process has ended: the new one of an
+//! upgrade, say.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-use super::owner::owner;
+use super::owner::{holder, socket_at};
 use crate::procfs::ProcessCpu;
+use crate::threads;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Successor {
-    /// The one that was found last; 0 before there is one.
-    known: AtomicU32,
+    /// The socket's number, if it is one of this machine.
+    socket: Option<u64>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+enum Known {
+    Nothing,
+    /// A thread looks: it takes milliseconds, which a generator does not have.
+    Soon(JoinHandle<Option<u32>>),
+    Process(u32),
+    /// Nobody has the socket any more.
+    Nobody,
 }
 
 impl Successor {
-    /// The process that listens at `addr`. Looking for it takes milliseconds, so it is kept as long
-    /// as it lives.
-    pub(super) fn at(&self, addr: &str) -> Option<u32> {
-        let known = self.known.load(Ordering::Relaxed);
-        if known != 0 && ProcessCpu::read(known).is_ok() {
-            return Some(known);
+    /// Of the server that listens at `addr` now. Looking that up takes milliseconds.
+    pub(super) fn of(addr: &str) -> Self {
+        Self { socket: socket_at(addr), known: Mutex::new(Known::Nothing) }
+    }
+
+    /// The process that has the socket. Takes milliseconds.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.socket.and_then(holder)
+    }
+
+    /// Does nobody have the socket any more? Does not wait until that is known: `false` until then.
+    pub(super) fn is_missing(&self) -> bool {
+        let Some(socket) = self.socket else { return true };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = match std::mem::replace(&mut *known, Known::Nothing) {
+            Known::Soon(looks) if looks.is_finished() => {
+                looks.join().ok().flatten().map_or(Known::Nobody, Known::Process)
+            }
+            Known::Process(pid) if ProcessCpu::read(pid).is_err() => Known::Nothing,
+            other => other,
+        };
+        if matches!(*known, Known::Nothing) {
+            // Without a thread it is asked for again.
+            let looks = threads::start("successor", move || holder(socket));
+            *known = looks.map_or(Known::Nothing, Known::Soon);
         }
-        let found = owner(addr);
-        self.known.store(found.unwrap_or(0), Ordering::Relaxed);
-        found
+        matches!(*known, Known::Nobody)
     }
 }

@@ -34,6 +34,16 @@ impl Act {
     pub(super) fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
+
+    /// From the beginning of one to that of the next one.
+    pub(super) fn every(self) -> Duration {
+        match self {
+            Self::Upgrade | Self::Reload | Self::Scaling => Duration::from_millis(500),
+            // So that each of two workers lives for longer than a second: a master takes one that
+            // does not for one that cannot serve.
+            Self::Kill => Duration::from_millis(1100),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -18,7 +18,6 @@ pub(super) struct Operator {
     act: Act,
     /// How often.
     acts: u32,
-    every: Duration,
     moments: Arc<Moments>,
     thread: Option<JoinHandle<io::Result<Vec<Duration>>>>,
 }
@@ -30,8 +29,8 @@ struct Moments {
 }
 
 impl Operator {
-    pub(super) fn new(master: Master, act: Act, acts: u32, every: Duration) -> Self {
-        Self { master, act, acts, every, moments: Arc::default(), thread: None }
+    pub(super) fn new(master: Master, act: Act, acts: u32) -> Self {
+        Self { master, act, acts, moments: Arc::default(), thread: None }
     }
 
     /// How long each act took that was done in the measured time.
@@ -49,7 +48,7 @@ impl Companion for Operator {
     fn server_started(&mut self, _server: &Server) -> io::Result<()> {
         self.moments.over.store(true, Ordering::Relaxed);
         self.moments = Arc::default();
-        let (master, act, acts, every) = (self.master.clone(), self.act, self.acts, self.every);
+        let (master, act, acts) = (self.master.clone(), self.act, self.acts);
         let moments = self.moments.clone();
         let work = move || {
             let is_over = || moments.over.load(Ordering::Relaxed);
@@ -59,7 +58,7 @@ impl Companion for Operator {
             let begin = Instant::now();
             let mut took = Vec::new();
             for number in 0..acts {
-                while begin.elapsed() < every * number && !is_over() {
+                while begin.elapsed() < act.every() * number && !is_over() {
                     thread::sleep(POLL);
                 }
                 if is_over() {

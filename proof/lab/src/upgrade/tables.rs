@@ -6,7 +6,7 @@ use super::found::{Found, Served};
 use super::master::Act;
 use crate::interleaved::Measured;
 
-const NOTE: &str = "10,000 requests a second at random times from 32 connections, which are answered with 11 bytes; two workers on the CPUs that the generator leaves, and an act every 1.1 s. Lost: not answered, for whatever reason; the generator sends no request a second time. Refused: connects. Reopened: connections that the server \
+const NOTE: &str = "10,000 requests a second at random times from 32 connections, which are answered with 11 bytes; two workers on the CPUs that the generator leaves, and an act every half second, or every 1.1 s if workers are killed. Lost: not answered, for whatever reason; the generator sends no request a second time. Refused: connects. Reopened: connections that the server \
      closed. An act is over when those are gone who were to go.";
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
