@@ -60,8 +60,8 @@
 //! | TTIN, TTOU | a worker more, a worker fewer (at least one) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
 //!
-//! TTIN, TTOU and WINCH have no effect if a terminal sends them. TERM sent to a worker's own process
-//! drains that worker, and the master replaces it.
+//! TTIN, TTOU and WINCH have no effect if a terminal sends them. TERM sent to a worker's own
+//! process drains that worker, and the master replaces it.
 //!
 //! # What a fork means for you
 //! What the process has before [`Master::run`] each worker has too, as a copy that costs nothing

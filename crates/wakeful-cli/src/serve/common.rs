@@ -30,8 +30,8 @@ pub(super) struct CommonArguments {
     )]
     listen: Vec<String>,
 
-    /// Options from a TOML file, as `grace = 20`; what the command line says wins. With --workers, a
-    /// HUP has the new workers read it again
+    /// Options from a TOML file, as `grace = 20`; what the command line says wins. With --workers
+    /// new workers read it again after a HUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
