@@ -4,8 +4,10 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, get};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, Winsize};
 use tempfile::TempDir;
@@ -451,8 +454,7 @@ fn sockets_of_a_service_manager_go_through_an_upgrade() {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, PROGRAM]);
     let arguments = ["--listen", "systemd", "--workers", "1"];
-    let mut master =
-        Master::launch_with(shell, &arguments, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+    let mut master = Master::launch_with(shell, &arguments, Stdio::from(OwnedFd::from(listener)));
     master.waits_for("all workers accept", 1);
     assert!(get(&addr, "/healthz").ends_with("ok\n"));
     for _ in 0..2 {
@@ -718,6 +720,51 @@ fn a_service_manager_is_told() {
     // The old one says nothing: the service does not stop.
     master.signal("TERM");
     assert_eq!(told().trim_end(), "STOPPING=1");
+}
+
+/// What was said, and the socket that came with it.
+fn told_with_socket(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; 512];
+    let mut pieces = [IoSliceMut::new(&mut text)];
+    let read = recvmsg(manager, &mut pieces, &mut control, RecvFlags::empty()).unwrap().bytes;
+    let rights = |message| match message {
+        RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+        _ => None,
+    };
+    let socket = control.drain().find_map(rights);
+    (String::from_utf8(text[..read].to_vec()).unwrap().trim_end().to_owned(), socket)
+}
+
+#[test]
+fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let mut launched = Command::new("env");
+    let notify = format!("NOTIFY_SOCKET={}", path.display());
+    launched.args([&*notify, "FDSTORE=4", PROGRAM]);
+    let mut master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let (told, socket) = told_with_socket(&manager);
+    assert_eq!(told, "FDSTORE=1\nFDNAME=wakeful,127.0.0.1,0");
+    assert!(told_with_socket(&manager).0.ends_with("READY=1"));
+    let (addr, workers) = (master.addr(), master.workers());
+    master.first.kill().unwrap();
+    master.waits_until(|_| !workers.iter().any(|worker| is_ours(*worker)), "drained");
+    // Nobody serves now, and it waits.
+    let mut waiting = TcpStream::connect(&addr).unwrap();
+    waiting.set_read_timeout(Some(GUARD)).unwrap();
+    // As systemd starts it again.
+    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=wakeful,127.0.0.1,0; exec "$0" "$@""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, PROGRAM]);
+    let arguments = with(&["--workers", "1"]);
+    let mut next = Master::launch_with(shell, &arguments, Stdio::from(socket.unwrap()));
+    next.waits_for("all workers accept", 1);
+    assert_eq!(next.addr(), addr);
+    assert_eq!(asks(&mut waiting), Ok(true));
 }
 
 #[test]

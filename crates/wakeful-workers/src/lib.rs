@@ -84,4 +84,5 @@ mod worker;
 pub use self::run::Role;
 pub use self::settings::Master;
 pub use self::successor::{SUCCEEDS, is_successor};
+pub use self::systemd::KEPT;
 pub use self::worker::{Orphans, Worker};

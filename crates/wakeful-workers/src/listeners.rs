@@ -10,6 +10,8 @@ use std::time::Duration;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
+use crate::systemd;
+
 /// What stands for a socket that a service manager passes, in the place of an address.
 const PASSED: &str = "passed";
 
@@ -24,9 +26,11 @@ struct Listening {
     /// As it was asked for: port 0 is one name for whatever port the kernel chose.
     name: String,
     socket: SharedListener,
+    /// A service manager has it, too, and the next master can have it from there.
+    is_kept: bool,
 }
 
-/// A socket of this master's predecessor, and the name that it had there.
+/// A socket of this master's predecessor, and the name that it had there or with a service manager.
 pub(crate) type Inherited = (String, OwnedFd);
 
 impl Listeners {
@@ -50,7 +54,7 @@ impl Listeners {
             let socket = socket.map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
             })?;
-            all.push(Listening { name, socket });
+            all.push(Listening { name, socket, is_kept: false });
         }
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
@@ -58,10 +62,11 @@ impl Listeners {
         let again = again.collect::<io::Result<Vec<_>>>()?;
         // The manager has passed them to the first master only.
         let passed = if again.is_empty() { passed } else { again };
-        let named = |socket| Listening { name: PASSED.to_owned(), socket };
+        let named = |socket| Listening { name: PASSED.to_owned(), socket, is_kept: true };
         all.extend(passed.into_iter().map(named));
         for (name, _) in &inherited {
             tracing::info!("listens no more on {name}");
+            systemd::forget(name);
         }
         Ok(Self(all))
     }
@@ -72,6 +77,15 @@ impl Listeners {
     /// No descriptors left.
     pub(crate) fn for_worker(&self) -> io::Result<Vec<OwnedFd>> {
         self.0.iter().map(|one| one.socket.as_fd().try_clone_to_owned()).collect()
+    }
+
+    /// Has a service manager keep them, if it does that.
+    pub(crate) fn keep(&mut self) {
+        if systemd::keeps_sockets() {
+            for one in self.0.iter_mut().filter(|one| !one.is_kept) {
+                one.is_kept = systemd::keep(&one.name, one.socket.as_fd());
+            }
+        }
     }
 
     /// Where they listen.
@@ -96,7 +110,7 @@ impl Listeners {
     /// Nobody comes in any more, but to sockets that a service manager keeps. The workers accept
     /// what has come before they close theirs.
     pub(crate) fn close(&mut self) {
-        let own = || self.0.iter().filter(|one| one.name != PASSED);
+        let own = || self.0.iter().filter(|one| !one.is_kept);
         for one in own() {
             if let Err(error) = one.socket.let_nobody_in() {
                 tracing::debug!(%error, "a listener's filter cannot be attached");
@@ -112,6 +126,7 @@ impl Listeners {
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
-    let position = inherited.iter().position(|(known, _)| known == name)?;
+    let kept = systemd::kept_name(name);
+    let position = inherited.iter().position(|(known, _)| known == name || *known == kept)?;
     Some(inherited.swap_remove(position).1)
 }

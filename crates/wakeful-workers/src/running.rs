@@ -81,7 +81,10 @@ impl Running {
         mut inheritance: Inheritance,
     ) -> io::Result<Self> {
         let Master { group, listen, passed, workers, timeout, orphans, pid_file } = master;
-        let inherited = std::mem::take(&mut inheritance.listeners);
+        let inherited = match std::mem::take(&mut inheritance.listeners) {
+            none if none.is_empty() && !is_successor() => systemd::kept(),
+            inherited => inherited,
+        };
         let listeners = Listeners::open(&listen, passed, inherited)?;
         let running = Self {
             crew: Crew::new(workers),

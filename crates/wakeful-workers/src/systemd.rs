@@ -1,9 +1,16 @@
 //! What a master tells its service manager. Without one (`NOTIFY_SOCKET`) nothing happens.
 
 use std::env;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+
+use crate::sys;
+
+/// How the names begin of those sockets (`LISTEN_FDNAMES`) that a master has given its service
+/// manager to keep. They are not for others.
+pub const KEPT: &str = "wakeful,";
 
 /// All workers accept.
 pub(crate) fn ready() {
@@ -21,6 +28,47 @@ pub(crate) fn reloading() {
 
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
+}
+
+/// Does it keep sockets for a master that comes later? (`FileDescriptorStoreMax=`; it says so since
+/// version 254.)
+pub(crate) fn keeps_sockets() -> bool {
+    env::var("FDSTORE").is_ok_and(|most| most.parse::<u32>().is_ok_and(|most| most > 0))
+}
+
+/// Gives it a socket to keep, which [`kept`] has in the next master. `false`: it was not told.
+pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> bool {
+    let name = kept_name(listener);
+    let told =
+        sd_notify::notify_with_fds(&[NotifyState::FdStore, NotifyState::FdName(&name)], &[socket]);
+    told.inspect_err(|error| tracing::warn!(%error, "the service manager cannot keep a socket"))
+        .is_ok()
+}
+
+/// Nobody asks for this socket any more.
+pub(crate) fn forget(name: &str) {
+    if name.starts_with(KEPT) {
+        tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
+    }
+}
+
+/// What a master before this one has given it to keep, by [`kept_name`].
+pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
+    let passed = sd_notify::listen_fds_with_names().into_iter().flatten();
+    let (numbers, names): (Vec<_>, Vec<_>) =
+        passed.filter(|(_, name)| name.starts_with(KEPT)).unzip();
+    match sys::take_descriptors(&numbers) {
+        Ok(taken) => names.into_iter().zip(taken.unwrap_or_default()).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the sockets that the service manager kept cannot be had");
+            Vec::new()
+        }
+    }
+}
+
+/// As it names the socket of a listener: it takes no colon.
+pub(crate) fn kept_name(listener: &str) -> String {
+    format!("{KEPT}{}", listener.replace(':', ","))
 }
 
 /// The master runs, and no loop of its workers is stuck.

@@ -31,6 +31,7 @@ impl Running {
                 if let (Some(path), None) = (&self.pid_path, &self.pid_file) {
                     self.pid_file = Some(PidFile::write(path)?);
                 }
+                self.listeners.keep();
                 systemd::ready();
                 self.inheritance.ready();
                 tracing::info!(workers = self.crew.wanted(), "all workers accept");

@@ -17,6 +17,8 @@ pub(super) const PARK: &str = "wakeful, parking";
 pub(super) const ADAPTIVE: &str = "wakeful, adaptive";
 const SERVE_PARK: &str = "wakeful serve, parking";
 const SERVE_ADAPTIVE: &str = "wakeful serve, adaptive";
+pub(super) const WORKERS_PARK: &str = "wakeful serve --workers, parking";
+pub(super) const WORKERS_ADAPTIVE: &str = "wakeful serve --workers, adaptive";
 const NGINX: &str = "nginx";
 const UNICORN: &str = "unicorn";
 
@@ -68,6 +70,8 @@ enum Kind {
     Plain,
     /// `wakeful serve http`.
     Serve,
+    /// The same with processes of one loop each.
+    Workers,
     Nginx,
     Unicorn,
 }
@@ -86,14 +90,20 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
         let command = std::iter::once(program).chain(arguments).collect();
         all.push(Herd { name: ready.probe.name.clone(), kind, command });
     }
-    let serve = |(name, idle): (&str, &str)| {
+    let serve = |(name, kind, idle): (&str, Kind, &str)| {
         let program = lab.program.to_string_lossy().into_owned();
         let words = ["serve", "http", "--idle", idle].map(str::to_owned);
         let command = std::iter::once(program).chain(words).collect();
-        Herd { name: name.to_owned(), kind: Kind::Serve, command }
+        Herd { name: name.to_owned(), kind, command }
     };
     let at = all.iter().position(|herd| herd.kind != Kind::Plain).unwrap_or(all.len());
-    let ours = [(SERVE_PARK, "park"), (SERVE_ADAPTIVE, "adaptive")].map(serve);
+    let ours = [
+        (SERVE_PARK, Kind::Serve, "park"),
+        (SERVE_ADAPTIVE, Kind::Serve, "adaptive"),
+        (WORKERS_PARK, Kind::Workers, "park"),
+        (WORKERS_ADAPTIVE, Kind::Workers, "adaptive"),
+    ]
+    .map(serve);
     all.splice(at..at, ours);
     all
 }
@@ -109,7 +119,7 @@ impl Herd {
     pub(super) fn path(&self, work: Duration) -> String {
         match self.kind {
             Kind::Plain => format!("/work/{}", work.as_micros()),
-            Kind::Serve => "/bytes/11".to_owned(),
+            Kind::Serve | Kind::Workers => "/bytes/11".to_owned(),
             Kind::Nginx | Kind::Unicorn => "/".to_owned(),
         }
     }
@@ -127,6 +137,9 @@ impl Herd {
         let more = match self.kind {
             Kind::Plain => ["--listen", "{addr}", "--workers", &number].map(str::to_owned).to_vec(),
             Kind::Serve => ["--listen", "{addr}", "--loops", &number].map(str::to_owned).to_vec(),
+            Kind::Workers => ["--listen", "{addr}", "--loops", "1", "--workers", &number]
+                .map(str::to_owned)
+                .to_vec(),
             Kind::Nginx => {
                 let file = dir.join("nginx.conf");
                 fs::write(&file, nginx(workers, socket, dir))?;
@@ -181,7 +194,9 @@ mod tests {
     fn names_are_unique_and_only_what_is_not_ours_can_be_missing() {
         let programs = programs();
         let mut names: Vec<_> = programs.iter().map(|probe| probe.name.clone()).collect();
-        names.extend([SERVE_PARK, SERVE_ADAPTIVE].map(str::to_owned));
+        names.extend(
+            [SERVE_PARK, SERVE_ADAPTIVE, WORKERS_PARK, WORKERS_ADAPTIVE].map(str::to_owned),
+        );
         let count = names.len();
         names.sort();
         names.dedup();
