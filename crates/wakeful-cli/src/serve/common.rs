@@ -13,7 +13,7 @@ use wakeful_services::options::Pinning;
 use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
 use super::seconds::seconds;
-use super::workers::WorkerArguments;
+use super::workers::{WorkerArguments, keep};
 use crate::passed_sockets::passed_sockets;
 
 /// What stands for the sockets that it passes, in the place of an address.
@@ -202,17 +202,6 @@ impl CommonArguments {
             (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
         }
     }
-}
-
-/// Takes the master's. The option, if that is another value.
-pub(super) fn keep<T: Clone + PartialEq>(
-    new: &mut T,
-    masters: &T,
-    option: &'static str,
-) -> Option<&'static str> {
-    let is_other = new != masters;
-    new.clone_from(masters);
-    is_other.then_some(option)
 }
 
 /// # Errors

@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use wakeful_workers::{Master, Orphans};
 
-use super::common::keep;
 use super::given::given;
 use super::seconds::positive_seconds;
 
@@ -85,6 +84,17 @@ impl WorkerArguments {
     pub(super) fn loops(&self) -> Option<usize> {
         self.count().map(|workers| (cpus() / workers).max(1))
     }
+}
+
+/// Takes the master's. The option, if that is another value.
+pub(super) fn keep<T: Clone + PartialEq>(
+    new: &mut T,
+    masters: &T,
+    option: &'static str,
+) -> Option<&'static str> {
+    let is_other = new != masters;
+    new.clone_from(masters);
+    is_other.then_some(option)
 }
 
 fn cpus() -> usize {

@@ -96,8 +96,8 @@ fn noticed(served: &Served) -> Option<f64> {
     Some(served.refused()? / in_vain)
 }
 
-/// Wakes in vain in each of these cases, against plain EPOLLEXCLUSIVE in the same run. The worst cases
-/// decide, and are named.
+/// Wakes in vain in each of these cases, against plain EPOLLEXCLUSIVE in the same run. The worst
+/// cases decide, and are named.
 fn not_above(found: &Found, name: &str, cases: &[&Case]) -> Claim {
     let against = cases.iter().map(|case| against_plain(found, case, name));
     let against: Vec<(Verdict, String)> = against.collect();

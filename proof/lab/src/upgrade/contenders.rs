@@ -6,7 +6,7 @@ use wakeful_load::Protocol;
 use wakeful_load::internals::servers::ServerSpec;
 
 use super::clients::Client;
-use super::master::{Act, Master};
+use super::master::{Act, Kind, Master};
 use crate::lab::Lab;
 use crate::probe::{Probe, Source};
 
@@ -33,14 +33,6 @@ pub(super) struct Server {
     pub(super) name: &'static str,
     kind: Kind,
     program: PathBuf,
-}
-
-/// By whose signals it is led.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Wakeful,
-    Nginx,
-    Haproxy,
 }
 
 /// All that are wanted and there, in the order of the tables.

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use wakeful_load::internals::procfs::children_of;
 
-use super::contenders::Kind;
-
 const POLL: Duration = Duration::from_millis(2);
 /// How long an act may take until it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,6 +42,14 @@ impl Act {
             Self::Kill => Duration::from_millis(1100),
         }
     }
+}
+
+/// By whose signals it is led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Wakeful,
+    Nginx,
+    Haproxy,
 }
 
 #[derive(Debug, Clone)]
