@@ -98,7 +98,7 @@ fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
 /// # Errors
 /// Lines for the user.
 fn serve_arguments(words: Vec<OsString>) -> Result<serve::Arguments, String> {
-    match arguments(words).map_err(|refusal| refusal.text())?.command {
+    match arguments(words).map_err(Refusal::text)?.command {
         Command::Serve(arguments) => Ok(*arguments),
         _ => Err("these are no words of `wakeful serve`".to_owned()),
     }

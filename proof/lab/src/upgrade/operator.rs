@@ -52,7 +52,8 @@ impl Companion for Operator {
         let moments = self.moments.clone();
         let work = move || {
             let is_over = || moments.over.load(Ordering::Relaxed);
-            while !is_over() && !(moments.begun.load(Ordering::Relaxed) && master.is_known()) {
+            let may_begin = || moments.begun.load(Ordering::Relaxed) && master.is_known();
+            while !(is_over() || may_begin()) {
                 thread::sleep(POLL);
             }
             let begin = Instant::now();
