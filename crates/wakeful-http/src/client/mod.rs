@@ -45,6 +45,11 @@
 //! And only if there is a body to send again: one that is empty from the start, one that was not
 //! looked at, or one that can be cloned ([`Host::send_replayable`]).
 
+// `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
+// `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for
+// all that wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections;
+// `tasks` has those of an HTTP/2 connection, which end together. `grpc` has gRPC clients over a
+// host.
 mod address;
 mod attempt;
 mod body;

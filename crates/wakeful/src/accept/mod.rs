@@ -5,6 +5,19 @@
 //! one loop that accepts for all. What it does when it cannot accept is in `accept_failed.rs`.
 //! [`SharedListener`] is the socket, also for servers without the frame.
 
+// * The way of a connection: `accepting` or `dispatch` accepts it, `arrival` is the connection on
+//   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.
+//   `moving` takes it on to another loop. While the loop that accepts for all is blocked,
+//   `stand_in` accepts.
+// * Limits: `limit` is the number of open connections, `descriptors` how many the process has room
+//   for. `room` makes room for those that wait, `when_full` for the next one. `gives_way` is what a
+//   connection says when its place is needed.
+// * Errors: `accept_failed` handles a failed accept, with a descriptor kept for it in `reserve`.
+//   `open_listeners` says when a server has no listener left.
+// * Listeners: `holders` records who may hold a socket, `socket_file` has the file of a Unix
+//   socket.
+// * The drain: `draining` tells connections, `syn_filter` lets nobody in, and `drain_backlog`
+//   serves what the backlog holds.
 mod accept_failed;
 mod accepting;
 mod arrival;

@@ -8,6 +8,12 @@
 //!
 //! Each loop that watches a listener with others has a [`membership`] in the kernel's list.
 //!
+//! [`registered`] is a descriptor that its owner uses, `mode` how it is watched, `readiness` what
+//! is known of one direction, [`waiters`] the tasks that wait for it. [`interest`] and [`seen`] are
+//! for those who make the system calls themselves. [`listener_members`] has all loops' memberships
+//! in one listener's list, `joined` is a loop that has one. `close_in_child` closes what a forked
+//! child has inherited.
+//!
 //! Invariant: an event reaches the source that it was meant for, or nobody. Its token carries the
 //! generation of the registration; a descriptor number, or a slot, that was used again in the
 //! meantime has another one.

@@ -4,8 +4,10 @@ use std::cell::RefCell;
 
 // `policy` is what the user chooses. `governor` decides, and knows nothing of this machine;
 // `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
-// costs here (`survey`). `holder` keeps CPUs from halting, if `hold_gain` says that it pays,
-// and `reluctance` that the machine can afford it.
+// costs here (`survey`).
+// `holder` keeps CPUs from halting, if `hold_gain` says that it pays, and `reluctance` that the
+// machine can afford it: by `holder/device` or `holder/keeper`. `holder/price` and
+// `governor/hold_governor` say for how long it is worth it.
 mod cpus;
 // A simulator reaches it by `internals`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]

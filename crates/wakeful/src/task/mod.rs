@@ -8,6 +8,17 @@
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 
+// * A task: `header` is what is the same in each, `state` its life in one word, `raw` its memory
+//   and lifetime, `waker` how it is woken. `local` is what a loop knows of its tasks, `ready` which
+//   can run.
+// * How tasks begin and end: `spawn`, `builder`, `lazy`; `join`, `abort_handle`. `join_set`, with
+//   `finished`, and `scope` have tasks that end together. `late` is what is added while a loop
+//   ends.
+// * In a poll: `running` is the task that runs, `coop` the budget (`budgeted` for other libraries'
+//   futures), `task_local` has values that a future carries along.
+// * Wakers of other libraries: `registration` (a clone may panic), `safe_waker` and `held_back` (a
+//   lock is held). `hosted`: wakes on a thread that the loop shares with another runtime.
+// * `blocking`: blocking work, its threads, of which one stays, and their queue.
 #[allow(unsafe_code)]
 mod abort_handle;
 mod blocking;
