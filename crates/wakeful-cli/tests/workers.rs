@@ -145,7 +145,7 @@ impl Drop for Master {
 /// Not another process that was given the number since.
 fn is_ours(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.windows(9).any(|w| w == b"--workers"))
+        .is_ok_and(|line| line.windows(10).any(|w| w == b"--pid-file"))
 }
 
 fn children(pid: u32) -> BTreeSet<u32> {
