@@ -94,8 +94,12 @@ impl Crew {
 
     /// When to ask again at the latest, though nothing happens.
     pub(crate) fn next_at(&self) -> Option<Instant> {
-        let empty = (0..self.wanted_now()).filter(|&place| !self.is_filled(place));
-        empty.filter_map(|place| self.places.get(place)?.not_before).min()
+        let may_replace = self.is_replacing && !self.is_starting();
+        let lacks = |place: &usize| {
+            !self.is_filled(*place) || (may_replace && !self.is_filled_by_this_generation(*place))
+        };
+        let places = (0..self.wanted_now()).filter(lacks);
+        places.filter_map(|place| self.places.get(place)?.not_before).min()
     }
 
     /// A worker was started in this place.
@@ -107,10 +111,11 @@ impl Crew {
         id
     }
 
-    /// No process could be had for this place.
-    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) {
-        self.is_replacing = false;
+    /// No process could be had for this place. Returns whether it is tried again, after a pause:
+    /// among the first, each has to start.
+    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) -> bool {
         self.pause(place, now);
+        self.has_begun
     }
 
     /// It accepts. Returns whether that completes the start or a replacement of all.
@@ -207,6 +212,10 @@ impl Crew {
             .any(|member| member.state == State::Ready && member.generation == self.generation)
     }
 
+    fn is_starting(&self) -> bool {
+        self.members.iter().any(|member| member.state == State::Starting)
+    }
+
     fn place_to_fill(&mut self, now: Instant) -> Option<usize> {
         let wanted = self.wanted_now();
         if self.places.len() < wanted {
@@ -218,10 +227,10 @@ impl Crew {
             return empty;
         }
         // One after the other: no more than one more than are wanted.
-        if self.members.iter().any(|member| member.state == State::Starting) {
+        if self.is_starting() {
             return None;
         }
-        (0..wanted).find(|place| !self.is_filled_by_this_generation(*place))
+        (0..wanted).find(|place| !self.is_filled_by_this_generation(*place) && may_start(place))
     }
 
     /// Marks it as draining.

@@ -21,7 +21,6 @@
 //! use std::time::Duration;
 //! use wakeful::LoopGroup;
 //! use wakeful::accept::{ConnectionServer, Serving};
-//! use wakeful::signal::run_until_terminated_or_failed;
 //! use wakeful_workers::{Master, Role};
 //!
 //! fn main() -> std::io::Result<ExitCode> {
@@ -36,12 +35,8 @@
 //!     };
 //!     let server = ConnectionServer::new(worker.listeners()?)
 //!         .group(group.heartbeats(worker.heartbeats()));
-//!     run_until_terminated_or_failed(
-//!         || {
-//!             let serving = server.start(|| async |_connection| ())?;
-//!             worker.ready();
-//!             Ok(serving)
-//!         },
+//!     worker.serve(
+//!         || server.start(|| async |_connection| ()),
 //!         Serving::failure,
 //!         |serving| serving.shutdown(Duration::from_secs(10)),
 //!     )?;
@@ -55,7 +50,7 @@
 //! |---|---|
 //! | TERM, INT, QUIT, PWR | the workers drain, then the master ends; with a second one all end at once |
 //! | HUP | replaces the workers one after the other |
-//! | USR1 | the workers get a HUP: they reopen logs and read certificates anew |
+//! | USR1 | the workers get a HUP: they reopen logs and read certificates anew, if your program does that at HUP |
 //! | USR2 | upgrade: see above. Refused as process 1 of a container: the container would end |
 //! | TTIN, TTOU | a worker more, a worker fewer (at least one) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |

@@ -19,7 +19,11 @@ const PASSED: &str = "passed";
 const SETTLE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(crate) struct Listeners(Vec<Listening>);
+pub(crate) struct Listeners {
+    all: Vec<Listening>,
+    /// Names of the predecessor's sockets that nobody asks for any more.
+    dropped: Vec<String>,
+}
 
 #[derive(Debug)]
 struct Listening {
@@ -47,6 +51,11 @@ impl Listeners {
         let mut all = Vec::new();
         for addr in addrs {
             let name = addr.to_string();
+            if name.contains('\n') {
+                // A name is passed on as a part of a line.
+                let text = format!("cannot listen on {addr:?}: its name has a line break");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
             let socket = match take(&mut inherited, &name) {
                 Some(socket) => SharedListener::from_predecessor(socket),
                 None => SharedListener::bind(addr),
@@ -64,11 +73,11 @@ impl Listeners {
         let passed = if again.is_empty() { passed } else { again };
         let named = |socket| Listening { name: PASSED.to_owned(), socket, is_kept: true };
         all.extend(passed.into_iter().map(named));
-        for (name, _) in &inherited {
+        let dropped: Vec<_> = inherited.into_iter().map(|(name, _)| name).collect();
+        for name in &dropped {
             tracing::info!("listens no more on {name}");
-            systemd::forget(name);
         }
-        Ok(Self(all))
+        Ok(Self { all, dropped })
     }
 
     /// Descriptors of its own for a worker.
@@ -76,21 +85,27 @@ impl Listeners {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn for_worker(&self) -> io::Result<Vec<OwnedFd>> {
-        self.0.iter().map(|one| one.socket.as_fd().try_clone_to_owned()).collect()
+        self.all.iter().map(|one| one.socket.as_fd().try_clone_to_owned()).collect()
     }
 
-    /// Has a service manager keep them, if it does that.
-    pub(crate) fn keep(&mut self) {
-        if systemd::keeps_sockets() {
-            for one in self.0.iter_mut().filter(|one| !one.is_kept) {
-                one.is_kept = systemd::keep(&one.name, one.socket.as_fd());
-            }
+    /// This master is in charge of them now. A service manager keeps them, if it does that, and
+    /// forgets those that nobody asks for any more.
+    pub(crate) fn take_over(&mut self) {
+        self.all.iter().for_each(|one| one.socket.take_file());
+        if !systemd::keeps_sockets() {
+            return;
+        }
+        for name in self.dropped.drain(..) {
+            systemd::forget(&name);
+        }
+        for one in self.all.iter_mut().filter(|one| !one.is_kept) {
+            one.is_kept = systemd::keep(&one.name, one.socket.as_fd());
         }
     }
 
     /// Where they listen.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &ListenAddr> {
-        self.0.iter().map(|one| one.socket.local_addr())
+        self.all.iter().map(|one| one.socket.local_addr())
     }
 
     /// For a successor: names, and descriptors that an `exec` does not close.
@@ -99,18 +114,23 @@ impl Listeners {
     /// No descriptors left.
     pub(crate) fn for_successor(&self) -> io::Result<Vec<Inherited>> {
         let pass = |one: &Listening| Ok((one.name.clone(), rustix::io::dup(&one.socket)?));
-        self.0.iter().map(pass).collect()
+        self.all.iter().map(pass).collect()
     }
 
     /// A successor has them now, and files of Unix sockets are its own.
     pub(crate) fn hand_over(&mut self) {
-        self.0.drain(..).for_each(|one| one.socket.leave_file());
+        self.all.drain(..).for_each(|one| one.socket.leave_file());
+    }
+
+    /// The predecessor goes on with them.
+    pub(crate) fn leave(&mut self) {
+        self.all.clear();
     }
 
     /// Nobody comes in any more, but to sockets that a service manager keeps. The workers accept
     /// what has come before they close theirs.
     pub(crate) fn close(&mut self) {
-        let own = || self.0.iter().filter(|one| !one.is_kept);
+        let own = || self.all.iter().filter(|one| !one.is_kept);
         for one in own() {
             if let Err(error) = one.socket.let_nobody_in() {
                 tracing::debug!(%error, "a listener's filter cannot be attached");
@@ -121,12 +141,48 @@ impl Listeners {
             // Handshakes with other hosts are under way: they complete.
             thread::sleep(SETTLE);
         }
-        self.0.clear();
+        self.all.clear();
     }
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
     let kept = systemd::kept_name(name);
     let position = inherited.iter().position(|(known, _)| known == name || *known == kept)?;
-    Some(inherited.swap_remove(position).1)
+    Some(inherited.remove(position).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn any() -> OwnedFd {
+        TcpListener::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    #[test]
+    fn sockets_of_a_predecessor_keep_their_order() {
+        let passed = |sockets: usize| {
+            (0..sockets).map(|_| (PASSED.to_owned(), any())).collect::<Vec<Inherited>>()
+        };
+        let addr = |socket: &OwnedFd| {
+            SharedListener::from_socket(socket.try_clone().unwrap()).unwrap().socket_addr()
+        };
+        let mut inherited = passed(3);
+        let expected: Vec<_> = inherited.iter().map(|(_, socket)| addr(socket)).collect();
+        inherited.insert(0, ("127.0.0.1:0".to_owned(), any()));
+        let asked: [ListenAddr; 1] = ["127.0.0.1:0".parse().unwrap()];
+        let listeners = Listeners::open(&asked, Vec::new(), inherited).unwrap();
+        let found: Vec<_> = listeners.all.iter().map(|one| one.socket.socket_addr()).collect();
+        assert_eq!(found[1..], expected);
+        assert_eq!(listeners.dropped, [String::new(); 0]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_line_is_refused() {
+        let asked: [ListenAddr; 1] = ["unix:/tmp/a\nb".parse().unwrap()];
+        let error = Listeners::open(&asked, Vec::new(), Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("line break"), "{error}");
+    }
 }

@@ -31,8 +31,9 @@ impl Master {
     /// is closed in it.
     ///
     /// # Errors
-    /// The process has several threads; an address cannot be had; no descriptors left; the pid file
-    /// cannot be written. In a worker: no descriptors left.
+    /// The process has several threads; an address cannot be had; no descriptors left; one of the
+    /// first workers cannot be forked; the pid file cannot be written. The workers that there are
+    /// have drained then. In a worker: no descriptors left.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
         let program = Program::this()?;
@@ -45,16 +46,13 @@ impl Master {
                     Order::Start(place) => match running.start(place, now) {
                         Ok(Some(new)) => return running.into_worker(place, new).map(Role::Worker),
                         Ok(None) => {}
-                        Err(error) => {
-                            tracing::error!(%error, "cannot start a worker; it is tried again");
-                            running.crew.cannot_start(place, now);
-                        }
+                        Err(error) => running.cannot_start(place, now, error),
                     },
                     Order::Drain(id) => running.signal(id, Signal::TERM),
                 }
             }
             if running.crew.is_over() {
-                return Ok(Role::Ended(running.code()));
+                return running.end_of_all().map(Role::Ended);
             }
             running.wait_and_see()?;
         }

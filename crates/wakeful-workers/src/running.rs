@@ -37,6 +37,10 @@ struct Process {
     pidfd: OwnedFd,
     /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
     ready: Option<OwnedFd>,
+    /// When it has taken too long to accept. `None`: it has accepted, or is killed.
+    start_by: Option<Instant>,
+    /// It is to open its files anew as soon as it accepts.
+    is_to_reopen: bool,
     heartbeats: Heartbeats,
 }
 
@@ -56,6 +60,7 @@ pub(crate) struct Running {
     watchdog: Watchdog,
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
+    start_timeout: Duration,
     group: LoopGroupBuilder,
     orphans: Orphans,
     /// Each worker has what is read, and the master the other end: which closes with it.
@@ -72,6 +77,8 @@ pub(crate) struct Running {
     /// How many workers were wanted before all were told to drain.
     before_pause: Option<usize>,
     code: ExitCode,
+    /// Why this master ends, if it is for a fault of its own.
+    failure: Option<io::Error>,
 }
 
 impl Running {
@@ -80,9 +87,11 @@ impl Running {
         program: Program,
         mut inheritance: Inheritance,
     ) -> io::Result<Self> {
-        let Master { group, listen, passed, workers, timeout, orphans, pid_file } = master;
+        let Master { group, listen, passed, workers, timeout, start_timeout, orphans, pid_file } =
+            master;
+        let is_successor = is_successor();
         let inherited = match std::mem::take(&mut inheritance.listeners) {
-            none if none.is_empty() && !is_successor() => systemd::kept(),
+            none if none.is_empty() && !is_successor => systemd::kept(),
             inherited => inherited,
         };
         let listeners = Listeners::open(&listen, passed, inherited)?;
@@ -90,9 +99,10 @@ impl Running {
             crew: Crew::new(workers),
             processes: Vec::new(),
             listeners,
-            signals: Signals::new()?,
+            signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
             look_at: None,
+            start_timeout,
             group,
             orphans,
             lifeline: pipe_with(PipeFlags::CLOEXEC)?,
@@ -102,9 +112,10 @@ impl Running {
             inheritance,
             successor: None,
             at_once: None,
-            alive_at: systemd::watchdog(is_successor()).map(|every| (Instant::now(), every)),
+            alive_at: systemd::watchdog(is_successor).map(|every| (Instant::now(), every)),
             before_pause: None,
             code: ExitCode::SUCCESS,
+            failure: None,
         };
         for addr in running.listeners.addrs() {
             tracing::info!(workers, "master listening on {addr}");
@@ -112,8 +123,22 @@ impl Running {
         Ok(running)
     }
 
-    pub(crate) fn code(&self) -> ExitCode {
-        self.code
+    /// What this master ends with: no worker is left.
+    ///
+    /// # Errors
+    /// It has ended for a fault of its own.
+    pub(crate) fn end_of_all(&mut self) -> io::Result<ExitCode> {
+        self.failure.take().map_or(Ok(self.code), Err)
+    }
+
+    /// Whoever it was tried for is tried again, or all end: if it was to be one of the first.
+    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: io::Error) {
+        let text = format!("cannot start a worker: {error}");
+        if self.crew.cannot_start(place, now) {
+            tracing::error!("{text}; it is tried again");
+        } else {
+            self.fail(io::Error::new(error.kind(), text));
+        }
     }
 
     /// Forks a worker for this place of the crew. In the master it returns `None`.
@@ -142,7 +167,15 @@ impl Running {
             }
         };
         let id = self.crew.started(place, now);
-        self.processes.push(Process { id, pid, pidfd, ready: Some(ready), heartbeats });
+        self.processes.push(Process {
+            id,
+            pid,
+            pidfd,
+            ready: Some(ready),
+            start_by: now.checked_add(self.start_timeout),
+            is_to_reopen: false,
+            heartbeats,
+        });
         // Its loops are going to wake: the watchdog is told.
         self.look_at = Some(now);
         Ok(None)
@@ -154,7 +187,6 @@ impl Running {
     /// No descriptors left.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
         let listeners = self.listeners.for_worker()?;
-        self.signals.into_worker()?;
         let (lifeline, _) = self.lifeline;
         Ok(Worker {
             number,
@@ -179,17 +211,19 @@ impl Running {
     /// Waits until something has happened, and takes note of all that has.
     ///
     /// # Errors
-    /// No memory is left; the pid file cannot be written.
+    /// No memory is left.
     pub(crate) fn wait_and_see(&mut self) -> io::Result<()> {
-        self.wait()?;
+        // Nobody looks after them any more, and nothing can be waited for.
+        self.wait().inspect_err(|_| self.signal_all(Signal::TERM))?;
         while let Some((signal, request)) = self.signals.next() {
             self.take(signal, request);
         }
-        self.see_who_is_ready()?;
+        self.see_who_is_ready();
         self.see_who_is_dead();
         self.see_successor();
         self.look_for_stuck_loops();
         let now = Instant::now();
+        self.kill_who_takes_too_long_to_start(now);
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
             self.signal_all(Signal::KILL);
         }
@@ -208,11 +242,14 @@ impl Running {
         fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
         let starting = self.processes.iter().filter_map(|process| process.ready.as_ref());
         fds.extend(starting.map(|ready| readable(ready.as_fd())));
-        fds.extend(self.successor.as_ref().map(|successor| readable(successor.ready.as_fd())));
+        fds.extend(self.successor.iter().flat_map(Successor::news).map(readable));
         let killed_at = self.at_once.map(|since| since + AT_ONCE);
         let alive_at = self.alive_at.map(|(at, _)| at);
-        let until = [self.crew.next_at(), self.look_at, killed_at, alive_at].into_iter().flatten();
-        let left = until.min().map(|at| at.saturating_duration_since(Instant::now()));
+        let start_by = self.processes.iter().filter_map(|process| process.start_by).min();
+        let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
+        let until =
+            [self.crew.next_at(), self.look_at, killed_at, alive_at, start_by, successor_by];
+        let left = until.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

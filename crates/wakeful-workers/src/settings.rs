@@ -9,6 +9,8 @@ use wakeful::net::ListenAddr;
 
 use crate::worker::Orphans;
 
+const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// More make no sense, and would be a mistake in a number.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
@@ -19,6 +21,7 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// | [`listen`](Self::listen), [`passed`](Self::passed) | nowhere | |
 /// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number beyond is taken for the nearest |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less is taken for 1 s |
+/// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less is taken for 1 s |
 /// | [`orphans`](Self::orphans) | [`Orphans::Drain`] | [`Orphans`] |
 /// | [`pid_file`](Self::pid_file) | none | |
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub struct Master {
     pub(crate) passed: Vec<SharedListener>,
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
+    pub(crate) start_timeout: Duration,
     pub(crate) orphans: Orphans,
     pub(crate) pid_file: Option<PathBuf>,
 }
@@ -42,6 +46,7 @@ impl Master {
             passed: Vec::new(),
             workers: 1,
             timeout: Duration::from_secs(30),
+            start_timeout: Duration::from_secs(60),
             orphans: Orphans::default(),
             pid_file: None,
         }
@@ -69,7 +74,14 @@ impl Master {
     /// Sets for how long a loop may be in one turn before its worker is killed. A loop that sleeps
     /// is in none.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.max(Duration::from_secs(1));
+        self.timeout = timeout.max(SHORTEST_TIMEOUT);
+        self
+    }
+
+    /// Sets for how long a new worker may start until it accepts, and a new master in an upgrade
+    /// until all of its workers do. One that takes longer is killed, and the old ones stay.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self
     }
 

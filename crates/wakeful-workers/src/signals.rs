@@ -3,9 +3,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use signal_hook::consts::SIGHUP;
 
 /// What a signal asks a master for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +36,6 @@ const REQUESTS: [(Signal, Request); 11] = [
     (Signal::SIGWINCH, Request::DrainWorkers),
 ];
 
-/// What a worker is told by signals, too. They stay blocked in it until its own code is ready for
-/// them: one that comes earlier is not lost, and does not end it.
-const OF_WORKERS: [Signal; 7] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGPWR,
-    Signal::SIGXCPU,
-    Signal::SIGHUP,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-];
-
 /// A terminal sends these to whoever it shows when it is resized, or when the background reads or
 /// writes. Such a one has the kernel as its sender, and asks for nothing.
 const OF_TERMINALS: [Signal; 3] = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGWINCH];
@@ -54,18 +44,27 @@ const OF_TERMINALS: [Signal; 3] = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIG
 pub(crate) struct Signals {
     fd: SignalFd,
     before: SigSet,
+    master: u32,
 }
 
 impl Signals {
-    /// From now on they are only read here.
+    /// From now on they are only read here. A successor's are blocked from its first instruction
+    /// on, as they are in the master that has started it.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(is_successor: bool) -> io::Result<Self> {
         let all: SigSet = REQUESTS.iter().map(|(signal, _)| *signal).collect();
-        let before = all.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { fd, before })
+        let mut before = all.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        if is_successor {
+            REQUESTS.iter().for_each(|(signal, _)| before.remove(*signal));
+        }
+        let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+        let fd = fd.inspect_err(|_| {
+            // It has no error for a mask that the kernel gave.
+            let _ = before.thread_set_mask();
+        })?;
+        Ok(Self { fd, before, master: std::process::id() })
     }
 
     /// The next one that has come.
@@ -80,24 +79,27 @@ impl Signals {
             }
         }
     }
+}
 
-    /// In a worker: those that are not for it do again what they did before.
-    ///
-    /// # Errors
-    /// None that the kernel documents.
-    pub(crate) fn into_worker(self) -> io::Result<()> {
-        let mut mask = self.before;
-        OF_WORKERS.into_iter().for_each(|signal| mask.add(signal));
-        mask.thread_set_mask()?;
-        Ok(())
+impl Drop for Signals {
+    /// They do again what they did before, in a worker and after a master's end.
+    fn drop(&mut self) {
+        if std::process::id() == self.master {
+            // What was not read was for the master, which is at its end.
+            while self.next().is_some() {}
+        }
+        // It has no error for a mask that the kernel gave.
+        let _ = self.before.thread_set_mask();
     }
 }
 
-/// In a worker that handles its signals by now: they come to this thread.
-pub(crate) fn let_through_in_worker() {
-    let signals: SigSet = OF_WORKERS.into_iter().collect();
-    // It has no error for a set that the kernel knows.
-    let _ = signals.thread_unblock();
+/// HUP, which a master sends so that files are opened anew, does not end this process, whether or
+/// not it has such files. Whoever handles it is called as before.
+///
+/// # Errors
+/// None that the kernel documents.
+pub(crate) fn survive_hangup() -> io::Result<()> {
+    signal_hook::flag::register(SIGHUP, Arc::default()).map(drop)
 }
 
 impl AsFd for Signals {

@@ -7,13 +7,14 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::str::FromStr;
+use std::time::Instant;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::getppid;
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, is_readable};
@@ -44,8 +45,14 @@ impl Program {
 #[derive(Debug)]
 pub(crate) struct Successor {
     process: Child,
-    /// A byte comes when all its workers accept; its end, if it dies before.
-    pub(crate) ready: OwnedFd,
+    /// Readable when it is dead.
+    pidfd: OwnedFd,
+    /// A byte comes when all its workers accept. The end comes if it gives up, which it need not
+    /// die of; nor need it come when it dies, if it has started others that have this, too. `None`:
+    /// the end has come.
+    ready: Option<OwnedFd>,
+    /// When it has taken too long. `None`: it is killed.
+    pub(crate) start_by: Option<Instant>,
 }
 
 /// How far a successor is.
@@ -60,7 +67,11 @@ pub(crate) enum Progress {
 impl Successor {
     /// # Errors
     /// The file cannot be executed; a limit of processes or descriptors.
-    pub(crate) fn start(program: &Program, listeners: &Listeners) -> io::Result<Self> {
+    pub(crate) fn start(
+        program: &Program,
+        listeners: &Listeners,
+        start_by: Option<Instant>,
+    ) -> io::Result<Self> {
         let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
         // Open in the child, and closed here when it has been started. This thread is the only one,
         // so nobody else can start a program meanwhile.
@@ -72,10 +83,23 @@ impl Successor {
         let lines: Vec<_> = [from, told_line].into_iter().chain(lines).collect();
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).env(SUCCEEDS, lines.join("\n"));
-        let process = command.spawn().map_err(|error| {
+        let mut process = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
         })?;
-        Ok(Self { process, ready })
+        // It has not been waited for, so the number is its own.
+        match pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { process, pidfd, ready: Some(ready), start_by }),
+            Err(error) => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Readable when [`progress`](Self::progress) has something to say.
+    pub(crate) fn news(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ready.iter().chain([&self.pidfd]).map(AsFd::as_fd)
     }
 
     pub(crate) fn process(&self) -> u32 {
@@ -83,22 +107,30 @@ impl Successor {
     }
 
     pub(crate) fn progress(&mut self) -> Progress {
-        if !is_readable(&self.ready) {
-            return Progress::Starting;
+        // Also if it was ready: who is dead takes over nothing.
+        if is_readable(&self.pidfd) {
+            return Progress::Failed(match self.process.wait() {
+                Ok(status) => format!("has ended ({status})"),
+                Err(error) => format!("is gone ({error})"),
+            });
         }
-        if matches!(rustix::io::read(&self.ready, &mut [0]), Ok(1)) {
-            return Progress::Ready;
+        if let Some(ready) = self.ready.as_ref().filter(|ready| is_readable(ready)) {
+            if matches!(rustix::io::read(ready, &mut [0]), Ok(1)) {
+                return Progress::Ready;
+            }
+            self.ready = None;
         }
-        // It closes that end by ending only.
-        match self.process.wait() {
-            Ok(status) => Progress::Failed(format!("has ended ({status})")),
-            Err(error) => Progress::Failed(format!("is gone ({error})")),
-        }
+        Progress::Starting
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.start_by = None;
+        let _ = self.process.kill();
     }
 
     /// It is not to succeed any more.
     pub(crate) fn give_up(mut self) {
-        let _ = self.process.kill();
+        self.kill();
         let _ = self.process.wait();
     }
 }
@@ -127,6 +159,11 @@ impl Inheritance {
         let ready = taken.next();
         let names = listeners.into_iter().map(|(name, _)| name);
         Ok(Self { ready, listeners: names.zip(taken).collect() })
+    }
+
+    /// Is there a master before this one, that is still in charge?
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.ready.is_some()
     }
 
     /// This master's workers accept: the one before may go.
@@ -158,7 +195,7 @@ impl Told {
     /// What this process was told, if it was started as a successor.
     fn this() -> Option<Self> {
         let text = env::var_os(SUCCEEDS)?.into_string().ok()?;
-        Self::parse(&text, getppid().map(rustix::process::Pid::as_raw_pid))
+        Self::parse(&text, getppid().map(Pid::as_raw_pid))
     }
 
     /// `None`: it is not for this process, whose parent is `parent`.

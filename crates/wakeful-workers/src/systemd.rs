@@ -18,6 +18,11 @@ pub(crate) fn ready() {
     tell(&[NotifyState::MainPid(std::process::id()), NotifyState::Ready]);
 }
 
+/// This master is in charge, whoever else has said so.
+pub(crate) fn still_in_charge() {
+    tell(&[NotifyState::MainPid(std::process::id())]);
+}
+
 /// Workers are being replaced. [`ready`] says when that is over.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
@@ -45,11 +50,14 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> bool {
         .is_ok()
 }
 
-/// Nobody asks for this socket any more.
-pub(crate) fn forget(name: &str) {
-    if name.starts_with(KEPT) {
-        tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
-    }
+/// Nobody asks for this listener's socket any more. The name is the listener's own, or the
+/// manager's.
+pub(crate) fn forget(listener: &str) {
+    let name = match listener.starts_with(KEPT) {
+        true => listener.to_owned(),
+        false => kept_name(listener),
+    };
+    tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(&name)]);
 }
 
 /// What a master before this one has given it to keep, by [`kept_name`].

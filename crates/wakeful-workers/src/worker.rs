@@ -1,11 +1,16 @@
 //! What a worker has from its master.
 
+use std::cell::Cell;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::task::Poll;
 
 use wakeful::accept::SharedListener;
 use wakeful::heartbeat::Heartbeats;
 use wakeful::readiness::AsyncFd;
+use wakeful::signal::run_until_terminated_or_failed;
 
 use crate::signals;
 
@@ -22,8 +27,9 @@ pub enum Orphans {
 
 /// A forked process that is to serve: see [`Master::run`](crate::Master::run).
 ///
-/// SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR and SIGXCPU are blocked in it until it is
-/// [`ready`](Self::ready), so that none that comes earlier is lost.
+/// A master sends it SIGTERM to have it drain, and SIGHUP, once it is [`ready`](Self::ready), to
+/// have it open its logs anew. Until your program handles SIGTERM it ends the worker, as it ends
+/// any process.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
@@ -59,21 +65,71 @@ impl Worker {
         self.heartbeats.clone()
     }
 
-    /// Tells the master that this worker accepts, and lets signals come to this thread. Call it
-    /// once the server has started, and handlers of signals are there. The worker that it replaces
-    /// drains then.
+    /// Serves until the master has this worker end, or is gone: as
+    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). Tells
+    /// the master that it accepts when `start` has returned.
+    ///
+    /// # Errors
+    /// As for that function. With [`Orphans::Drain`] also when the worker has drained because its
+    /// master was gone.
+    ///
+    /// # Panics
+    /// When one of the closures does.
+    pub fn serve<S, R, F>(
+        mut self,
+        start: impl FnOnce() -> io::Result<S>,
+        failure: impl FnOnce(&S) -> F,
+        drain: impl FnOnce(S) -> R + Send + 'static,
+    ) -> io::Result<Option<R>>
+    where
+        S: Send + 'static,
+        R: Send + 'static,
+        F: Future<Output = io::Error>,
+    {
+        let orphaned = Cell::new(None);
+        run_until_terminated_or_failed(
+            || {
+                let server = start()?;
+                orphaned.set(Some(self.orphaned()?));
+                self.ready();
+                Ok(server)
+            },
+            |server| {
+                let failure = failure(server);
+                let orphaned = orphaned.take();
+                async move {
+                    let orphaned = async {
+                        match orphaned {
+                            Some(orphaned) => orphaned.await,
+                            None => pending().await,
+                        }
+                        io::Error::other("the master is gone")
+                    };
+                    first(failure, orphaned).await
+                }
+            },
+            drain,
+        )
+    }
+
+    /// Tells the master that this worker accepts: the worker that it replaces drains then. For
+    /// programs that do not [`serve`](Self::serve) by this crate. Call it once the server has
+    /// started, and SIGTERM is handled. From now on SIGHUP does not end this process; a handler of
+    /// your own is called as before.
     ///
     /// A worker that ends before has failed: if it was to replace another one, that one stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
+            if let Err(error) = signals::survive_hangup() {
+                tracing::warn!(%error, "a HUP would end this worker");
+            }
             // A master that is gone is noticed by `orphaned`.
             let _ = rustix::io::write(&ready, &[1]);
-            signals::let_through_in_worker();
         }
     }
 
     /// Completes when this worker has to end because its master is gone; never with
-    /// [`Orphans::GoOn`].
+    /// [`Orphans::GoOn`]. [`serve`](Self::serve) waits for it.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left.
@@ -83,8 +139,18 @@ impl Worker {
         Ok(async move {
             // Nobody writes to it: readable is its end. (An error is that of a loop that ends.)
             if lifeline.readable().await.is_err() || orphans == Orphans::GoOn {
-                std::future::pending::<()>().await;
+                pending::<()>().await;
             }
         })
     }
+}
+
+/// What the first of both returns.
+async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Pending => other.as_mut().poll(cx),
+        ready => ready,
+    })
+    .await
 }

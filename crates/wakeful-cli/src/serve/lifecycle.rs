@@ -14,7 +14,6 @@ use wakeful::net::ListenAddr;
 use wakeful::signal;
 use wakeful_services::tls::ServerTls;
 use wakeful_services::{DrainPlan, RunningService};
-use wakeful_workers::Worker;
 
 use super::common::CommonArguments;
 use super::start::Start;
@@ -80,21 +79,6 @@ pub(super) fn running(
     }
 }
 
-/// # Errors
-/// No descriptors left.
-fn end_with_the_master(worker: &Worker) -> io::Result<()> {
-    let orphaned = worker.orphaned()?;
-    wakeful::spawn(async move {
-        orphaned.await;
-        tracing::warn!("the master is gone: ending");
-        if let Err(error) = signal_hook::low_level::raise(signal::SIGTERM) {
-            tracing::error!(%error, "cannot end");
-        }
-    })
-    .detach();
-    Ok(())
-}
-
 /// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP
 /// reloads `reloaded`.
 ///
@@ -112,7 +96,7 @@ where
     E: Display,
 {
     let (grace, idle) = (common.grace(), common.idle_policy()?);
-    let Start { caught, mut worker } = start_with;
+    let Start { caught, worker } = start_with;
     let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {
@@ -129,10 +113,6 @@ where
                 service.loops
             );
         }
-        if let Some(worker) = &mut worker {
-            end_with_the_master(worker)?;
-            worker.ready();
-        }
         Ok(service)
     };
     let shutdown = move |service: Started<F>| {
@@ -140,7 +120,10 @@ where
         (service.shutdown)(grace).map_err(|error| error.to_string())
     };
     let failed = |_: &_| failure.take().unwrap_or_else(|| Box::pin(pending()));
-    let drained = signal::run_until_terminated_or_failed(started, failed, shutdown);
+    let drained = match worker {
+        Some(worker) => worker.serve(started, failed, shutdown),
+        None => signal::run_until_terminated_or_failed(started, failed, shutdown),
+    };
     match drained.map_err(|error| format!("cannot serve: {error}"))? {
         Some(Ok(0)) => {
             tracing::info!("drained");

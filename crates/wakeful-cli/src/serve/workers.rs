@@ -27,6 +27,11 @@ pub(super) struct WorkerArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
     worker_timeout: Option<Duration>,
 
+    /// Seconds, 1 and more, after which a new worker must accept, and a new master's workers in an
+    /// upgrade; else it is killed, and the old ones stay [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
+    worker_start_timeout: Option<Duration>,
+
     /// What workers do whose master is gone [default: drain]
     #[arg(long, value_enum, value_name = "WHAT", requires = "workers")]
     orphan: Option<Orphan>,
@@ -63,6 +68,7 @@ impl WorkerArguments {
     pub(super) fn set(&self, master: Master) -> Master {
         let master = master.workers(self.count().unwrap_or(1)).pid_file(self.pid_file.clone());
         let master = given(master, self.worker_timeout, Master::timeout);
+        let master = given(master, self.worker_start_timeout, Master::start_timeout);
         master.orphans(match self.orphan {
             Some(Orphan::GoOn) => Orphans::GoOn,
             Some(Orphan::Drain) | None => Orphans::Drain,
@@ -75,6 +81,11 @@ impl WorkerArguments {
             keep(&mut self.workers, &masters.workers, "--workers"),
             keep(&mut self.pid_file, &masters.pid_file, "--pid-file"),
             keep(&mut self.worker_timeout, &masters.worker_timeout, "--worker-timeout"),
+            keep(
+                &mut self.worker_start_timeout,
+                &masters.worker_start_timeout,
+                "--worker-start-timeout",
+            ),
             keep(&mut self.orphan, &masters.orphan, "--orphan"),
         ];
         kept.into_iter().flatten().collect()

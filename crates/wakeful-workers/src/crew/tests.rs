@@ -182,13 +182,38 @@ fn one_of_the_first_that_never_accepts_is_told_apart() {
 }
 
 #[test]
-fn a_process_that_cannot_be_had_ends_a_reload_and_is_tried_again_in_an_empty_place() {
+fn a_process_that_cannot_be_had_is_tried_again_after_a_pause() {
     let (mut ship, first) = Ship::begun(1);
     ship.crew.replace_all();
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..3 {
+        assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
+        assert!(ship.crew.cannot_start(0, ship.now));
+        assert_eq!(ship.crew.next(ship.now), None);
+        assert_eq!(ship.crew.next_at(), Some(ship.now + pause));
+        ship.now += pause;
+        pause *= 2;
+    }
+    let new = ship.obey();
+    assert_eq!(ship.crew.next_at(), None, "nobody asks before it accepts");
+    assert!(ship.crew.ready(new[0]), "the reload is over");
+    ship.obey();
+    assert_eq!(ship.drained, first);
+    // The same where a place is empty.
+    ship.crew.lost(new[0], ship.now);
+    ship.now = ship.crew.next_at().unwrap();
     assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
-    ship.crew.cannot_start(0, ship.now);
-    assert_eq!(ship.crew.next(ship.now), None);
-    ship.crew.lost(first[0], ship.now);
-    ship.now += LONGEST_PAUSE;
+    assert!(ship.crew.cannot_start(0, ship.now));
+    ship.now = ship.crew.next_at().unwrap();
     assert_eq!(ship.obey().len(), 1);
+}
+
+#[test]
+fn one_of_the_first_that_cannot_be_had_is_not_tried_again() {
+    let mut ship = Ship::new(2);
+    let place = ship.crew.next(ship.now);
+    assert_eq!(place, Some(Order::Start(0)));
+    ship.crew.started(0, ship.now);
+    assert_eq!(ship.crew.next(ship.now), Some(Order::Start(1)));
+    assert!(!ship.crew.cannot_start(1, ship.now));
 }

@@ -14,9 +14,8 @@ use crate::sys::is_readable;
 use crate::systemd;
 
 impl Running {
-    /// # Errors
-    /// The pid file cannot be written.
-    pub(super) fn see_who_is_ready(&mut self) -> io::Result<()> {
+    pub(super) fn see_who_is_ready(&mut self) {
+        let mut completes = false;
         for process in &mut self.processes {
             let Some(ready) = process.ready.as_ref().filter(|ready| is_readable(ready)) else {
                 continue;
@@ -26,18 +25,49 @@ impl Running {
             if !accepts {
                 continue;
             }
+            process.start_by = None;
             tracing::info!("worker {} accepts", process.pid.as_raw_pid());
-            if self.crew.ready(process.id) {
-                if let (Some(path), None) = (&self.pid_path, &self.pid_file) {
-                    self.pid_file = Some(PidFile::write(path)?);
-                }
-                self.listeners.keep();
-                systemd::ready();
-                self.inheritance.ready();
-                tracing::info!(workers = self.crew.wanted(), "all workers accept");
+            if process.is_to_reopen {
+                process.signal(Signal::HUP);
+            }
+            completes |= self.crew.ready(process.id);
+        }
+        if completes {
+            match self.take_charge() {
+                Ok(()) => tracing::info!(workers = self.crew.wanted(), "all workers accept"),
+                Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// All workers accept: this master is the one that others should know of.
+    ///
+    /// # Errors
+    /// The pid file cannot be written.
+    fn take_charge(&mut self) -> io::Result<()> {
+        if let (Some(path), None) = (&self.pid_path, &self.pid_file) {
+            self.pid_file = Some(PidFile::write(path)?);
+        }
+        self.listeners.take_over();
+        systemd::ready();
+        self.inheritance.ready();
         Ok(())
+    }
+
+    pub(super) fn kill_who_takes_too_long_to_start(&mut self, now: Instant) {
+        let limit = self.start_timeout;
+        let is_late = |by: &Option<Instant>| by.is_some_and(|by| by <= now);
+        for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
+            process.start_by = None;
+            let pid = process.pid.as_raw_pid();
+            tracing::error!("worker {pid} is killed: it does not accept after {limit:?}");
+            process.signal(Signal::KILL);
+        }
+        if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
+            let pid = successor.process();
+            tracing::error!("process {pid} is killed: it has not taken over after {limit:?}");
+            successor.kill();
+        }
     }
 
     pub(super) fn see_who_is_dead(&mut self) {
@@ -81,6 +111,11 @@ impl Running {
             Progress::Failed(how) => {
                 tracing::error!("no upgrade: the new master {how}; this one goes on");
                 self.successor = None;
+                // It may have told others that it was in charge.
+                systemd::still_in_charge();
+                if let Some(Err(error)) = self.pid_file.as_ref().map(PidFile::restore) {
+                    tracing::error!(%error, "the pid file is not this master's");
+                }
             }
         }
     }

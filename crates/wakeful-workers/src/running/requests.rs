@@ -1,5 +1,6 @@
 //! What a master does at a signal.
 
+use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -27,7 +28,13 @@ impl Running {
             Request::Replace => self.replace(signal),
             Request::Reopen => {
                 tracing::info!("{signal}: the workers reopen their logs");
-                self.signal_all(Signal::HUP);
+                // One that starts is not told before it has its handlers.
+                for process in &mut self.processes {
+                    match process.start_by {
+                        Some(_) => process.is_to_reopen = true,
+                        None => process.signal(Signal::HUP),
+                    }
+                }
             }
             Request::Upgrade => self.upgrade(signal),
             Request::More => {
@@ -45,12 +52,24 @@ impl Running {
 
     /// All workers drain, and nobody new comes in.
     pub(super) fn end(&mut self) {
-        systemd::stopping();
-        self.listeners.close();
+        if self.inheritance.is_waited_for() {
+            // The master before goes on, with the sockets.
+            self.listeners.leave();
+        } else {
+            systemd::stopping();
+            self.listeners.close();
+        }
         if let Some(successor) = self.successor.take() {
             successor.give_up();
         }
         self.crew.end();
+    }
+
+    /// All end as for a signal, and then this master does, with this error.
+    pub(super) fn fail(&mut self, error: io::Error) {
+        tracing::error!(%error, "ending");
+        self.failure = Some(error);
+        self.end();
     }
 
     fn end_at_once(&mut self, signal: Name) {
@@ -94,7 +113,8 @@ impl Running {
         } else if self.successor.is_some() {
             tracing::warn!("{signal}: no effect: an upgrade is under way");
         } else {
-            match Successor::start(&self.program, &self.listeners) {
+            let start_by = Instant::now().checked_add(self.start_timeout);
+            match Successor::start(&self.program, &self.listeners, start_by) {
                 Ok(successor) => {
                     tracing::info!("{signal}: upgrading: process {} starts", successor.process());
                     self.successor = Some(successor);

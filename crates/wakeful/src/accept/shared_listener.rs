@@ -102,18 +102,25 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders })
     }
 
-    /// As [`from_socket`](Self::from_socket), from a server that this one succeeds, which has
-    /// [left the file](Self::leave_file) of a Unix socket to it: that is this listener's own then,
-    /// and is removed with its last clone.
+    /// As [`from_socket`](Self::from_socket), from a server that this one is to succeed. The file
+    /// of a Unix socket stays that server's until [`take_file`](Self::take_file).
     ///
     /// # Errors
     /// As for `from_socket`.
     pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
         let mut listener = Self::from_socket(socket)?;
         if let ListenAddr::Unix(path) = &listener.addr {
-            listener.file = SocketFile::adopt(path)?.map(Arc::new);
+            listener.file = SocketFile::of_predecessor(path)?.map(Arc::new);
         }
         Ok(listener)
+    }
+
+    /// The file of a Unix socket is this listener's from now on, and is removed with its last
+    /// clone: the server before [leaves it](Self::leave_file). Nothing happens to another socket.
+    pub fn take_file(&self) {
+        if let Some(file) = &self.file {
+            file.take();
+        }
     }
 
     /// Leaves the file of a Unix socket where it is, also when the last clone is dropped: a server

@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::sys::fork_check::Process;
 
 /// Removes the socket file with its last user, unless that is a copy in a forked child, whose
-/// parent still listens, or the file was left to somebody else.
+/// parent still listens, or the file is somebody else's.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -37,13 +37,20 @@ impl SocketFile {
         Self { path: path.to_owned(), identity, process, is_left: AtomicBool::new(false) }
     }
 
-    /// The file that is there, of a socket that somebody else has bound. `None`: there is none.
+    /// The file that is there, of a socket that somebody else has bound. It stays unless it is
+    /// [taken](Self::take). `None`: there is none.
     ///
     /// # Errors
     /// Forks cannot be watched for.
-    pub(super) fn adopt(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn of_predecessor(path: &Path) -> io::Result<Option<Self>> {
         let process = Process::current()?;
-        Ok(Identity::of_socket(path).map(|identity| Self::new(path, identity, process)))
+        let file = Identity::of_socket(path).map(|identity| Self::new(path, identity, process));
+        Ok(file.inspect(Self::leave))
+    }
+
+    /// It is removed with its last user.
+    pub(super) fn take(&self) {
+        self.is_left.store(false, Ordering::Relaxed);
     }
 
     /// It stays.

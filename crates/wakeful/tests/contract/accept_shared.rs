@@ -302,8 +302,12 @@ fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
     let directory = Directory::new::<B>("handed");
     let first = SharedListener::bind(&directory.addr()).unwrap();
     let passed = first.as_fd().try_clone_to_owned().unwrap();
+    let second = SharedListener::from_predecessor(passed.try_clone().unwrap()).unwrap();
+    drop(second);
+    UnixStream::connect(directory.path()).expect("one that has not taken it over leaves it");
     let second = SharedListener::from_predecessor(passed).unwrap();
     first.leave_file();
+    second.take_file();
     drop(first);
     UnixStream::connect(directory.path()).expect("the file is still there");
     drop(second);

@@ -606,6 +606,19 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     // SAFETY: our own child, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "it ended by itself");
+    // The same if it had a loop, whose pool has a thread.
+    let with_a_loop = move || {
+        let child = forks();
+        if child == 0 {
+            B::block_on(async { wakeful::task::spawn_blocking(|| ()).await.unwrap() });
+        }
+        child
+    };
+    let child = B::block_on(async { wakeful::task::spawn_blocking(with_a_loop).await.unwrap() });
+    assert!(child > 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "it ended by itself, though it had a pool");
     // The parent's pool goes on.
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
 }

@@ -59,6 +59,8 @@ struct State {
     idle: usize,
     /// When a thread could not be started.
     failed_at: Option<Instant>,
+    /// The process ends with its last thread: none waits for work any more.
+    keeps_no_thread: bool,
 }
 
 impl State {
@@ -82,16 +84,32 @@ fn of(process: &Process) -> io::Result<&'static Pool> {
     find(|pool| pool.is_same(process), || Ok(*process))
 }
 
+/// The last pool that was made, by [`find`].
+static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+
+fn published(pool: *mut Pool) -> Option<&'static Pool> {
+    // SAFETY: null, or a pool that was published by `Release` in `find`, and no published one is
+    // ever freed.
+    unsafe { pool.as_ref() }
+}
+
+/// In a child whose main thread ends: if it has a pool, its threads end when their work is done.
+fn keep_no_thread() {
+    if let Some(pool) = published(CURRENT.load(Ordering::Acquire))
+        && !pool.is_forked()
+    {
+        pool.state().keeps_no_thread = true;
+        pool.work.notify_all();
+    }
+}
+
 /// The last pool that was made, if it is this process's; otherwise a new one.
 fn find(
     is_here: impl Fn(&Process) -> bool,
     process: impl FnOnce() -> io::Result<Process>,
 ) -> io::Result<&'static Pool> {
-    static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
     let found = CURRENT.load(Ordering::Acquire);
-    // SAFETY: null, or a pool that was published by `Release` below, and no published one is ever
-    // freed.
-    if let Some(pool) = unsafe { found.as_ref() }
+    if let Some(pool) = published(found)
         && is_here(&pool.process)
     {
         return Ok(pool);
@@ -236,16 +254,22 @@ impl Pool {
                 }
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
-                    // The closure forked and returned in the child, which has this thread alone. No
+                    // The closure forked and returned in the child, where this is the main thread. No
                     // work comes, and the locks may be locked for ever. The process ends with its
-                    // last thread.
+                    // last thread, which must not be one of a pool that a loop had here.
                     std::mem::forget(job);
+                    keep_no_thread();
                     return;
                 }
                 // With it goes the outcome, if nobody wants it.
                 panics::discard(job);
                 state = self.state();
                 state.idle += 1;
+            }
+            if state.keeps_no_thread {
+                state.idle -= 1;
+                state.threads -= 1;
+                return;
             }
             if state.idle == 1 {
                 // The others, once they idle, find this one, and end.
