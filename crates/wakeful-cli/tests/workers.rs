@@ -415,6 +415,88 @@ fn an_upgrade_that_fails_changes_nothing() {
 }
 
 #[test]
+fn an_upgrade_whose_workers_cannot_serve_leaves_the_sockets_as_they_were() {
+    let files = tempfile::tempdir().unwrap();
+    let (certificate, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let socket = files.path().join("socket");
+    let unix = format!("unix:{}", socket.display());
+    let paths = [certificate.to_str().unwrap(), key.to_str().unwrap()];
+    let more = ["--listen", &unix, "--workers", "1", "--tls-cert", paths[0], "--tls-key", paths[1]];
+    let mut master = Master::start(&[&AT_ANY_PORT[..], &more].concat());
+    let (pid, workers) = (master.pid(), master.workers());
+    fs::write(&certificate, "nothing").unwrap();
+    for attempt in 1..=2 {
+        master.signal("USR2");
+        master.waits_for("no upgrade: the new master has ended (exit status: 1)", attempt);
+        // Who is let in by the kernel waits for a worker, and the old one has not gone.
+        let addr = master.addr().parse().unwrap();
+        TcpStream::connect_timeout(&addr, GUARD).expect("SYNs are answered");
+        UnixStream::connect(&socket).expect("its file is there");
+    }
+    assert_eq!((master.pid(), master.workers()), (pid, workers));
+    assert!(fs::read_to_string(master.pid_file()).unwrap().trim() == pid.to_string());
+}
+
+#[test]
+fn a_new_master_that_gives_up_and_lives_on_stops_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let with_limit = with(&["--workers", "1", "--worker-start-timeout", "2"]);
+    let mut master = Master::start_by(Command::new(&program), &with_limit);
+    let replace = |text: &str| {
+        fs::remove_file(&program).unwrap();
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // It closes what it was given, and waits.
+    replace("#!/bin/bash\nfor fd in {3..20}; do eval \"exec $fd>&-\"; done; exec sleep 60\n");
+    master.signal("USR2");
+    master.waits_for("upgrading: process ", 1);
+    let before = master.workers();
+    let is_replaced = |this: &Master| this.workers().is_disjoint(&before);
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    master.waits_until(|this| is_replaced(this) && this.log().contains("taken over after"), "late");
+    master.waits_for("no upgrade: the new master has ended (signal: 9 (SIGKILL))", 1);
+    // It ends, and what it has started holds what it was given.
+    replace("#!/bin/sh\nsleep 60 &\necho \"helper $!\" >&2\nexit 3\n");
+    master.signal("USR2");
+    master.waits_for("no upgrade: the new master has ended (exit status: 3)", 1);
+    let log = master.log();
+    let helper = log.lines().find_map(|line| line.strip_prefix("helper ")).unwrap();
+    signal(helper.parse().unwrap(), "KILL");
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
+fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let before = master.workers();
+    let limit = |most: &str| {
+        let pid = master.pid().to_string();
+        let nofile = format!("--nofile={most}");
+        let status = Command::new("prlimit").args(["--pid", &pid, &nofile]).status().unwrap();
+        assert!(status.success());
+    };
+    limit("4:4096");
+    master.signal("HUP");
+    let again = "it is tried again";
+    let start = Instant::now();
+    while master.log().matches(again).count() < 2 {
+        assert!(start.elapsed() < GUARD, "{}", master.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    limit("4096:4096");
+    master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+    master.waits_for("all workers accept", 2);
+}
+
+#[test]
 fn an_upgrade_by_a_command_says_how_it_ended() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("wakeful");
@@ -765,6 +847,33 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
     next.waits_for("all workers accept", 1);
     assert_eq!(next.addr(), addr);
     assert_eq!(asks(&mut waiting), Ok(true));
+}
+
+#[test]
+fn a_service_manager_forgets_a_socket_that_an_upgrade_drops() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let file = directory.path().join("settings.toml");
+    let dropped = format!("unix:{}", directory.path().join("socket").display());
+    fs::write(&file, format!("workers = 1\nlisten = ['127.0.0.1:0', '{dropped}']\n")).unwrap();
+    let mut launched = Command::new("env");
+    let notify = format!("NOTIFY_SOCKET={}", path.display());
+    launched.args([&*notify, "FDSTORE=4", PROGRAM]);
+    let mut master = Master::start_by(launched, &["--config", file.to_str().unwrap()]);
+    let told = || told_with_socket(&manager).0;
+    let name = |addr: &str| format!("FDNAME=wakeful,{}", addr.replace(':', ","));
+    assert_eq!(told(), format!("FDSTORE=1\n{}", name("127.0.0.1:0")));
+    assert_eq!(told(), format!("FDSTORE=1\n{}", name(&dropped)));
+    assert!(told().ends_with("READY=1"));
+    fs::write(&file, "workers = 1\nlisten = '127.0.0.1:0'\n").unwrap();
+    let before = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != before, "in charge");
+    assert_eq!(told(), format!("FDSTOREREMOVE=1\n{}", name(&dropped)));
+    assert_eq!(told(), format!("FDSTORE=1\n{}", name("127.0.0.1:0")));
+    assert!(told().ends_with("READY=1"));
 }
 
 #[test]

@@ -249,7 +249,11 @@ impl Running {
         let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
         let until =
             [self.crew.next_at(), self.look_at, killed_at, alive_at, start_by, successor_by];
-        let left = until.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()));
+        let left = until
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
