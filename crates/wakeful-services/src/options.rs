@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener, Sibling};
 use wakeful::group::Targets;
 use wakeful::heartbeat::Heartbeats;
 use wakeful::log::LossyWriter;
@@ -27,6 +27,7 @@ use wakeful_http::{DrainPlan, Limits, Server};
 /// | [`grace`](Self::grace) | 10 s | any |
 /// | [`log`](Self::log) | none | |
 /// | [`heartbeats`](Self::heartbeats) | none | |
+/// | [`sibling`](Self::sibling) | none | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
 pub struct ServeOptions {
@@ -42,6 +43,7 @@ pub struct ServeOptions {
     pub(crate) grace: Duration,
     pub(crate) log: Option<LossyWriter>,
     pub(crate) heartbeats: Option<Heartbeats>,
+    pub(crate) sibling: Option<Sibling>,
 }
 
 impl ServeOptions {
@@ -126,6 +128,13 @@ impl ServeOptions {
         self.heartbeats = heartbeats.into();
         self
     }
+
+    /// Sets this process's place among others that accept from the same sockets: see
+    /// [`Siblings`](wakeful::accept::Siblings). `None`: it accepts at all times.
+    pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
+        self.sibling = sibling.into();
+        self
+    }
 }
 
 /// Where the loops' threads run.
@@ -153,6 +162,7 @@ impl Default for ServeOptions {
             limits: Limits::default(),
             log: None,
             heartbeats: None,
+            sibling: None,
         }
     }
 }
@@ -199,6 +209,7 @@ impl ServeOptions {
             Pinning::Free => group,
             Pinning::Pinned => group.pin(),
         };
+        let group = group.sibling(self.sibling.clone());
         match &self.heartbeats {
             Some(heartbeats) => group.heartbeats(heartbeats.clone()),
             None => group,

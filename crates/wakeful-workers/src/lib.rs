@@ -6,6 +6,8 @@
 //!
 //! * **A crash costs one worker.** What it had in flight is lost, and nothing else: the others
 //!   accept meanwhile what waits, and the master starts another one.
+//! * **A connection wakes one worker at most.** With little to do few workers wait for connections,
+//!   and further ones as the load grows: see [`Siblings`](wakeful::accept::Siblings).
 //! * **A worker that hangs is killed.** Its loops say in [shared memory](wakeful::heartbeat) when
 //!   they begin a turn. One that has been in a turn for longer than the [time-out](Master::timeout)
 //!   ends its worker, by SIGKILL, and the log says what it ran. One that sleeps is never woken.
@@ -33,8 +35,8 @@
 //!         Role::Worker(worker) => worker,
 //!         Role::Ended(code) => return Ok(code),
 //!     };
-//!     let server = ConnectionServer::new(worker.listeners()?)
-//!         .group(group.heartbeats(worker.heartbeats()));
+//!     let group = group.heartbeats(worker.heartbeats()).sibling(worker.sibling());
+//!     let server = ConnectionServer::new(worker.listeners()?).group(group);
 //!     worker.serve(
 //!         || server.start(|| async |_connection| ()),
 //!         Serving::failure,

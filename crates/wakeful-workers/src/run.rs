@@ -46,7 +46,7 @@ impl Master {
                     Order::Start(place) => match running.start(place, now) {
                         Ok(Some(new)) => return running.into_worker(place, new).map(Role::Worker),
                         Ok(None) => {}
-                        Err(error) => running.cannot_start(place, now, error),
+                        Err(error) => running.cannot_start(place, now, &error),
                     },
                     Order::Drain(id) => running.signal(id, Signal::TERM),
                 }

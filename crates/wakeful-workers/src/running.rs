@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use wakeful::LoopGroupBuilder;
+use wakeful::accept::{Sibling, Siblings};
 use wakeful::heartbeat::{Heartbeats, Watchdog};
 
 use crate::crew::{Crew, WorkerId};
@@ -42,12 +43,14 @@ struct Process {
     /// It is to open its files anew as soon as it accepts.
     is_to_reopen: bool,
     heartbeats: Heartbeats,
+    sibling: Option<Sibling>,
 }
 
 /// What a forked worker takes along.
 #[derive(Debug)]
 pub(crate) struct New {
     heartbeats: Heartbeats,
+    sibling: Option<Sibling>,
     ready: OwnedFd,
 }
 
@@ -58,6 +61,7 @@ pub(crate) struct Running {
     listeners: Listeners,
     signals: Signals,
     watchdog: Watchdog,
+    siblings: Siblings,
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
     start_timeout: Duration,
@@ -95,17 +99,21 @@ impl Running {
             inherited => inherited,
         };
         let listeners = Listeners::open(&listen, passed, inherited)?;
+        let lifeline = pipe_with(PipeFlags::CLOEXEC)?;
+        // Further ones are there while others drain.
+        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?)?;
         let running = Self {
             crew: Crew::new(workers),
             processes: Vec::new(),
             listeners,
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
+            siblings,
             look_at: None,
             start_timeout,
             group,
             orphans,
-            lifeline: pipe_with(PipeFlags::CLOEXEC)?,
+            lifeline,
             pid_path: pid_file,
             pid_file: None,
             program,
@@ -132,7 +140,7 @@ impl Running {
     }
 
     /// Whoever it was tried for is tried again, or all end: if it was to be one of the first.
-    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: io::Error) {
+    pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: &io::Error) {
         let text = format!("cannot start a worker: {error}");
         if self.crew.cannot_start(place, now) {
             tracing::error!("{text}; it is tried again");
@@ -148,11 +156,12 @@ impl Running {
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
         let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
+        let sibling = self.siblings.join();
         let pid = match sys::fork() {
             Ok(Some(child)) => child,
-            Ok(None) => return Ok(Some(New { heartbeats, ready: told })),
+            Ok(None) => return Ok(Some(New { heartbeats, sibling, ready: told })),
             Err(error) => {
-                self.watchdog.remove(&heartbeats);
+                self.forget(&heartbeats, sibling.as_ref());
                 return Err(error);
             }
         };
@@ -162,7 +171,7 @@ impl Running {
             Err(error) => {
                 let _ = kill_process(pid, Signal::KILL);
                 let _ = waitpid(Some(pid), WaitOptions::empty());
-                self.watchdog.remove(&heartbeats);
+                self.forget(&heartbeats, sibling.as_ref());
                 return Err(error.into());
             }
         };
@@ -175,10 +184,19 @@ impl Running {
             start_by: now.checked_add(self.start_timeout),
             is_to_reopen: false,
             heartbeats,
+            sibling,
         });
         // Its loops are going to wake: the watchdog is told.
         self.look_at = Some(now);
         Ok(None)
+    }
+
+    /// A worker is dead.
+    fn forget(&mut self, heartbeats: &Heartbeats, sibling: Option<&Sibling>) {
+        self.watchdog.remove(heartbeats);
+        if let Some(sibling) = sibling {
+            self.siblings.remove(sibling);
+        }
     }
 
     /// This process is a worker. What is the master's is closed here.
@@ -192,6 +210,7 @@ impl Running {
             number,
             listeners,
             heartbeats: new.heartbeats,
+            sibling: new.sibling,
             ready: Some(new.ready),
             lifeline,
             orphans: self.orphans,

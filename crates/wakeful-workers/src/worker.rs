@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::Poll;
 
-use wakeful::accept::SharedListener;
+use wakeful::accept::{SharedListener, Sibling};
 use wakeful::heartbeat::Heartbeats;
 use wakeful::readiness::AsyncFd;
 use wakeful::signal::run_until_terminated_or_failed;
@@ -35,6 +35,7 @@ pub struct Worker {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<OwnedFd>,
     pub(crate) heartbeats: Heartbeats,
+    pub(crate) sibling: Option<Sibling>,
     pub(crate) ready: Option<OwnedFd>,
     /// At its end when the master is gone.
     pub(crate) lifeline: OwnedFd,
@@ -63,6 +64,14 @@ impl Worker {
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
+    }
+
+    /// For [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group: a
+    /// connection then wakes a worker only if none is awake, and light load stays with few workers.
+    /// `None`: the master has more workers than can share their turns.
+    #[must_use]
+    pub fn sibling(&self) -> Option<Sibling> {
+        self.sibling.clone()
     }
 
     /// Serves until the master has this worker end, or is gone: as

@@ -47,7 +47,8 @@ fn serve() -> io::Result<ExitCode> {
         Role::Ended(code) => return Ok(code),
     };
     let listeners = worker.listeners()?;
-    let server = ConnectionServer::new(listeners).group(group.heartbeats(worker.heartbeats()));
+    let server = ConnectionServer::new(listeners)
+        .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
     run_until_terminated_or_failed(
         || {
             let serving = server.start(|| echo)?;

@@ -98,8 +98,8 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             return Ok(code);
         }
     };
-    let server =
-        ConnectionServer::new(worker.listeners()?).group(group.heartbeats(worker.heartbeats()));
+    let server = ConnectionServer::new(worker.listeners()?)
+        .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
     let start = || {
         while env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is)) {
             std::thread::sleep(Duration::from_millis(10));

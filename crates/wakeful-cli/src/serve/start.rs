@@ -29,8 +29,9 @@ impl Start {
         }
     }
 
-    /// A worker's loops say that they take turns.
+    /// A worker's loops say that they take turns, and wait for connections when it is theirs.
     pub(super) fn watched(&self, options: ServeOptions) -> ServeOptions {
-        options.heartbeats(self.worker.as_ref().map(Worker::heartbeats))
+        let worker = self.worker.as_ref();
+        options.heartbeats(worker.map(Worker::heartbeats)).sibling(worker.and_then(Worker::sibling))
     }
 }

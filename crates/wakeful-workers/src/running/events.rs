@@ -74,7 +74,7 @@ impl Running {
         let now = Instant::now();
         let is_dead = |process: &mut Process| is_readable(&process.pidfd);
         for process in self.processes.extract_if(.., is_dead).collect::<Vec<_>>() {
-            self.watchdog.remove(&process.heartbeats);
+            self.forget(&process.heartbeats, process.sibling.as_ref());
             let status = waitpid(Some(process.pid), WaitOptions::NOHANG);
             let status = status.ok().flatten().map(|(_, status)| status);
             let how = status.map_or_else(|| "ended".to_owned(), describe);

@@ -77,6 +77,7 @@ where
     ) {
         // Nothing is ever sent: it ends by being closed.
         let _ = stopped.recv().await;
+        self.server.shared.balancer.ends();
         let draining = self.server.draining.clone();
         let tell = spawn(async move {
             let _ = told.recv().await;

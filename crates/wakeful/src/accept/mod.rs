@@ -8,7 +8,7 @@
 // * The way of a connection: `accepting` or `dispatch` accepts it, `arrival` is the connection on
 //   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.
 //   `moving` takes it on to another loop. While the loop that accepts for all is blocked,
-//   `stand_in` accepts.
+//   `stand_in` accepts. `siblings` hears of other processes that accept.
 // * Limits: `limit` is the number of open connections, `descriptors` how many the process has room
 //   for. `room` makes room for those that wait, `when_full` for the next one. `gives_way` is what a
 //   connection says when its place is needed.
@@ -43,6 +43,7 @@ mod server;
 mod serving;
 mod set_up;
 mod shared_listener;
+mod siblings;
 mod socket_file;
 mod stand_in;
 mod stop;
@@ -63,6 +64,7 @@ pub use self::when_full::WhenFull;
 pub use crate::balance::counts::{Counts, LoopCounts};
 pub use crate::balance::dispatch_placement::{Picker, Placement, UnknownPlacement};
 pub use crate::balance::move_settings::Moves;
+pub use crate::balance::siblings::{Sibling, Siblings};
 pub use crate::net::Listener;
 
 use std::io;

@@ -25,6 +25,7 @@ use super::route::Route;
 use super::serving::Serving;
 use super::set_up::{self, SetUp};
 use super::shared_listener::SharedListener;
+use super::siblings;
 use super::stand_in::{self, StandIn};
 use super::stop::Stop;
 use super::strategy::AcceptStrategy;
@@ -317,6 +318,11 @@ impl ConnectionServer {
                     move || room::give_way(asked.clone(), room.clone(), connections.clone());
                 spawn(supervise("making room for connections", give_way)).detach();
                 let draining = StartsAtEnd(server.draining.clone());
+                if number == 0
+                    && let Some(turn) = server.shared.balancer.turn()
+                {
+                    siblings::hear(turn, &server.shared.balancer)?;
+                }
                 let accepting = Accepting {
                     server,
                     listeners,

@@ -147,6 +147,14 @@ impl Activity {
         self.active
     }
 
+    /// So many are active, as somebody else has decided.
+    pub(crate) fn follow(&mut self, active: usize) {
+        if self.active != active {
+            self.active = active;
+            self.calm_since = None;
+        }
+    }
+
     /// No active loop comes back from its turn: one more has to be. It is left alone for a while.
     pub(crate) fn one_more(&mut self) -> usize {
         self.active = (self.active + 1).min(self.loops);

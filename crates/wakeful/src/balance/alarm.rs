@@ -17,13 +17,14 @@
 //! was.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::driver::epoll::Timer;
 use crate::sys::clock::Clock;
 use crate::sys::panics;
+use crate::sys::shared_words::SharedLine;
 
 /// How long a turn of the last active loop that is awake may take until another loop stands in.
 /// More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since it
@@ -40,29 +41,60 @@ const MARGIN: Duration = Duration::from_millis(1);
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Alarm {
-    timer: Timer,
+    timer: Arc<Timer>,
     clock: Clock,
     /// [`PATIENCE`] and [`JUST_NOW`], in ticks.
     patience: u64,
     just_now: u64,
     /// When it rings, in ticks; 0: nobody waits for it.
-    due: AtomicU64,
-    /// Held by whoever sets it. Nobody waits for that: who pushes may leave it to another one who
-    /// does, and who stops it looks afterwards whether he should have.
+    due: Due,
+    /// Held by whoever sets it in this process. Nobody waits for that: who pushes may leave it to
+    /// another one who does, and who stops it looks afterwards whether he should have.
     setting: Mutex<()>,
+}
+
+#[derive(Debug)]
+enum Due {
+    OfThisProcess(AtomicU64),
+    Shared(SharedLine<1>),
+}
+
+impl Due {
+    fn load(&self) -> u64 {
+        match self {
+            Self::OfThisProcess(due) => due.load(Ordering::SeqCst),
+            Self::Shared(due) => due[0].load(Ordering::SeqCst) as u64,
+        }
+    }
+
+    fn store(&self, ticks: u64) {
+        match self {
+            Self::OfThisProcess(due) => due.store(ticks, Ordering::SeqCst),
+            Self::Shared(due) => due[0].store(ticks as usize, Ordering::SeqCst),
+        }
+    }
 }
 
 impl Alarm {
     pub(super) fn new() -> io::Result<Self> {
+        Ok(Self::of(Arc::new(Timer::new()?), Due::OfThisProcess(AtomicU64::new(0))))
+    }
+
+    /// The same one in several processes, whose clocks have one beginning.
+    pub(super) fn shared(timer: Arc<Timer>, due: SharedLine<1>) -> Self {
+        Self::of(timer, Due::Shared(due))
+    }
+
+    fn of(timer: Arc<Timer>, due: Due) -> Self {
         let clock = Clock::get();
-        Ok(Self {
-            timer: Timer::new()?,
+        Self {
+            timer,
             clock,
             patience: clock.ticks(PATIENCE),
             just_now: clock.ticks(JUST_NOW),
-            due: AtomicU64::new(0),
+            due,
             setting: Mutex::new(()),
-        })
+        }
     }
 
     /// In ticks, and never 0.
@@ -88,19 +120,19 @@ impl Alarm {
 
     /// Has it been set, and not yet rung?
     pub(super) fn is_set(&self, now: u64) -> bool {
-        self.is_ahead(self.due.load(Ordering::SeqCst), now)
+        self.is_ahead(self.due.load(), now)
     }
 
     /// Has it rung, and nobody looked?
     pub(super) fn has_rung(&self, now: u64) -> bool {
-        let due = self.due.load(Ordering::SeqCst);
+        let due = self.due.load();
         due != 0 && !self.is_ahead(due, now)
     }
 
     /// Rings [`PATIENCE`] from now, or hardly earlier if another loop has just pushed it.
     pub(super) fn push(&self, now: u64) {
         let due = now.wrapping_add(self.patience);
-        let set = self.due.load(Ordering::SeqCst);
+        let set = self.due.load();
         if !self.is_ahead(set, now) || due.saturating_sub(set) > self.just_now {
             self.set(due, Some(PATIENCE + MARGIN));
         }
@@ -109,11 +141,15 @@ impl Alarm {
     /// Does not ring.
     pub(super) fn stop(&self) {
         self.set(0, None);
+        // Another process may have set it between the two.
+        if self.due.load() != 0 {
+            self.set(self.now().wrapping_add(self.patience), Some(PATIENCE + MARGIN));
+        }
     }
 
     fn set(&self, due: u64, after: Option<Duration>) {
         let Some(setting) = panics::try_lock(&self.setting) else { return };
-        self.due.store(due, Ordering::SeqCst);
+        self.due.store(due);
         let armed = self.timer.arm(after);
         drop(setting);
         if let Err(error) = armed {

@@ -26,6 +26,7 @@ use super::board::Board;
 use super::counts::Counts;
 use super::move_settings::Moves;
 use super::share::Share;
+use super::siblings::OurTurn;
 use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;
 
@@ -48,6 +49,8 @@ pub(crate) struct Balancer {
     pub(super) next_plan: AtomicU64,
     /// Where the next one goes, of those that may have it.
     pub(super) next_taker: AtomicUsize,
+    /// Times that somebody has wanted a look whose turn it is, and nobody has looked.
+    looks_at_turn: AtomicUsize,
     epoch: Instant,
 }
 
@@ -67,6 +70,7 @@ impl Balancer {
             moves,
             next_plan: AtomicU64::new(0),
             next_taker: AtomicUsize::new(0),
+            looks_at_turn: AtomicUsize::new(0),
             epoch: Instant::now(),
         });
         let weak = Arc::downgrade(&balance);
@@ -76,6 +80,10 @@ impl Balancer {
             balance.pass_on_from_stuck();
             balance.shares.iter().for_each(|share| share.mend());
             balance.plan_moves();
+            if let Some(turn) = balance.board.turn() {
+                turn.review(balance.board.busy());
+                balance.see_whose_turn_it_is();
+            }
             true
         }));
         balance
@@ -88,17 +96,91 @@ impl Balancer {
         if number >= self.board.active() {
             self.step_back(number);
         }
+        if let Some(turn) = self.board.turn()
+            && number + 1 == self.shares.len()
+        {
+            turn.begins();
+            self.see_whose_turn_it_is();
+        }
+    }
+
+    pub(crate) fn turn(&self) -> Option<&OurTurn> {
+        self.board.turn()
+    }
+
+    /// No sibling tells of itself any more: this process accepts at all times.
+    pub(crate) fn is_alone(&self) {
+        if let Some(turn) = self.board.turn() {
+            turn.is_alone_now();
+            self.see_whose_turn_it_is();
+        }
+    }
+
+    /// This process stops accepting: its siblings accept.
+    pub(crate) fn ends(&self) {
+        if let Some(turn) = self.board.turn() {
+            turn.ends();
+        }
+    }
+
+    /// Puts this process's loops into the listeners' lists, or takes them out, as its siblings want
+    /// it.
+    pub(crate) fn see_whose_turn_it_is(&self) {
+        let Some(turn) = self.board.turn() else { return };
+        if self.looks_at_turn.fetch_add(1, Ordering::AcqRel) > 0 {
+            // Whoever is at it looks again.
+            return;
+        }
+        let mut seen = 1;
+        loop {
+            self.follow_turn(turn);
+            let looks = &self.looks_at_turn;
+            match looks.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(more) => seen = more,
+            }
+        }
+    }
+
+    /// For one thread at a time.
+    fn follow_turn(&self, turn: &OurTurn) {
+        if turn.is_ours() {
+            if turn.is_out() {
+                let active = &self.shares[..self.board.active()];
+                set_all_inside(active, true);
+                turn.came_in();
+            }
+        } else if turn.may_go_out() || turn.is_out() {
+            // Again, if a loop has come in meanwhile.
+            set_all_inside(&self.shares, false);
+        }
+    }
+
+    /// A sibling does not come back from its turn: what it was woken for goes to another one.
+    pub(crate) fn pass_on_from_stuck_sibling(&self) {
+        if let Some(turn) = self.board.turn()
+            && turn.is_any_stuck()
+            && !turn.is_out()
+        {
+            self.requeue_one(|_| true);
+        }
+    }
+
+    /// Is it another process's turn?
+    fn is_out(&self) -> bool {
+        self.board.turn().is_some_and(OurTurn::is_out)
     }
 
     /// A loop took a connection from `listener`.
     pub(crate) fn accepted(&self, number: usize, listener: usize) {
         let share = &self.shares[number];
         share.note(self.now());
-        if self.board.active() > 1 {
+        let is_one_of_many = self.board.active() > 1;
+        if is_one_of_many || self.board.turn().is_some_and(OurTurn::is_shared) {
             share.go_to_the_end(listener);
-            if !self.is_another_inside(number, listener) {
-                self.let_others_in(number, listener);
-            }
+        }
+        if is_one_of_many && !self.is_another_inside(number, listener) && !self.is_out() {
+            self.let_others_in(number, listener);
         }
         let every = (self.shares.len() / LOOKS).max(1) as u64;
         if share.accepted.load(Ordering::Relaxed).is_multiple_of(every) {
@@ -136,6 +218,9 @@ impl Balancer {
 
     /// Lets those in that have less than the mean, and `me`, or everybody, out who has more.
     fn even_out(&self, me: Option<usize>) {
+        if self.is_out() {
+            return;
+        }
         let (now, active) = (self.now(), self.board.active());
         let is_stuck = self.board.stuck();
         let in_turn =
@@ -177,9 +262,14 @@ impl Balancer {
         if !(0..active).any(is_stuck) {
             return;
         }
+        self.requeue_one(|number| !is_stuck(number));
+    }
+
+    /// The kernel tells one of these loops again of what waits, at each listener.
+    fn requeue_one(&self, is_free: impl Fn(usize) -> bool) {
         let Some(listeners) = self.shares.first().map(|share| share.listeners()) else { return };
         for listener in listeners {
-            let free = (0..active).filter(|number| !is_stuck(*number));
+            let free = (0..self.board.active()).filter(|number| is_free(*number));
             let mut inside = free.filter(|number| self.shares[*number].is_inside(listener));
             if let Some(membership) =
                 inside.find_map(|number| self.shares[number].membership(listener))
@@ -246,6 +336,12 @@ impl Balancer {
     fn is_anybody_else_at(&self, number: usize, listener: usize) -> bool {
         let mut others = (0..self.shares.len()).filter(|other| *other != number);
         others.any(|other| self.shares[other].is_inside(listener))
+    }
+}
+
+fn set_all_inside(shares: &[CachePadded<Share>], inside: bool) {
+    for share in shares {
+        share.listeners().for_each(|listener| share.set_inside(listener, inside));
     }
 }
 

@@ -13,6 +13,7 @@ use crossbeam_utils::CachePadded;
 pub(crate) use self::watchdog::Seat;
 use super::activity::{Activity, Targets};
 use super::alarm::Alarm;
+use super::siblings::OurTurn;
 use crate::event_loop::Spent;
 use crate::sys::panics;
 
@@ -43,6 +44,8 @@ pub(crate) struct Board {
     watchers: Mutex<Vec<Watcher>>,
     /// Of several loops.
     alarm: Option<Alarm>,
+    /// Of a worker that has siblings.
+    turn: Option<OurTurn>,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +68,11 @@ struct Reviews {
 }
 
 impl Board {
-    pub(crate) fn new(loops: usize, activity: Option<Activity>) -> io::Result<Self> {
+    pub(crate) fn new(
+        loops: usize,
+        activity: Option<Activity>,
+        turn: Option<OurTurn>,
+    ) -> io::Result<Self> {
         let alarm = (loops > 1).then(Alarm::new).transpose()?;
         let active = activity.as_ref().map_or(loops, Activity::active);
         let targets = activity.as_ref().map_or_else(Targets::default, Activity::targets);
@@ -78,6 +85,7 @@ impl Board {
             reviews: Mutex::new(Reviews { activity, busy: vec![0; loops].into(), at: 0 }),
             watchers: Mutex::default(),
             alarm,
+            turn,
         })
     }
 
@@ -89,6 +97,16 @@ impl Board {
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn turn(&self) -> Option<&OurTurn> {
+        self.turn.as_ref()
+    }
+
+    /// How long each loop has worked since the beginning, in the mean, in nanoseconds.
+    pub(crate) fn busy(&self) -> u64 {
+        let busy = self.members.iter().map(|member| member.busy.load(Ordering::Relaxed));
+        busy.fold(0, u64::wrapping_add) / self.members.len() as u64
     }
 
     /// The utilisation that a loop should not exceed while another active one is below.
@@ -210,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_busy_loop_has_another_one_woken_and_the_watchers_are_told() {
-        let board = Board::new(4, Some(Activity::new(4, Targets::default()))).unwrap();
+        let board = Board::new(4, Some(Activity::new(4, Targets::default())), None).unwrap();
         let told = Arc::new(AtomicUsize::new(0));
         let seen = told.clone();
         board.watch(Box::new(move |board| {
@@ -227,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_watcher_that_panics_is_called_again_and_those_after_it_too() {
-        let board = Board::new(2, None).unwrap();
+        let board = Board::new(2, None, None).unwrap();
         let (panics, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (panicked, seen) = (panics.clone(), told.clone());
         board.watch(Box::new(move |_| {
@@ -247,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_panicked_under_a_lock_keeps_nobody_out() {
-        let board = Board::new(2, Some(Activity::new(2, Targets::default()))).unwrap();
+        let board = Board::new(2, Some(Activity::new(2, Targets::default())), None).unwrap();
         let locks_and_panics = || {
             let _held = (board.reviews.lock(), board.watchers.lock());
             panic!("on purpose");
@@ -271,7 +289,7 @@ mod tests {
 
     #[test]
     fn without_an_aim_all_are_active_and_their_utilisation_is_known() {
-        let board = Board::new(2, None).unwrap();
+        let board = Board::new(2, None, None).unwrap();
         assert_eq!(board.active(), 2);
         while board.utilisation(1) == 0.0 {
             pass(&board, 1, 0.5);

@@ -1,8 +1,8 @@
 //! Which loop gets a connection.
 //!
 //! Why did this connection go to loop 3? `board` knows how busy each loop of a group is, and
-//! `activity` how many are active; `alarm` wakes another one when those do not come back from their
-//! turns. Of the active ones, `balancer` decides who waits in the kernel's list of a shared
+//! `activity` how many are active; `watch` has another one woken, by `alarm`, when those do not come
+//! back from their turns. `siblings` is the same between the workers of a master. Of the active ones, `balancer` decides who waits in the kernel's list of a shared
 //! listener (`share` is one loop's part of that), or `dispatch_placement` chooses for a listener
 //! that one loop accepts from for all. `move_plan` says which open connections go on to another
 //! loop (`move_settings`: and when). `counts` is what all of that goes by.
@@ -18,3 +18,5 @@ pub(crate) mod dispatch_placement;
 mod move_plan;
 pub(crate) mod move_settings;
 pub(crate) mod share;
+pub(crate) mod siblings;
+mod watch;

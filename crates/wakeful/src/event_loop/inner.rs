@@ -178,14 +178,14 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `observer` told of each sleep from now on, and the loop woken by `alarm`, if there is
-    /// one, when it sleeps.
-    pub(super) fn observe_sleep(
+    /// Has `observer` told of each sleep from now on, and the loop woken by the alarms, if there are
+    /// any, when it sleeps.
+    pub(super) fn observe_sleep<'a>(
         &self,
         observer: Box<dyn SleepObserver>,
-        alarm: Option<&Timer>,
+        alarms: impl IntoIterator<Item = &'a Timer>,
     ) -> io::Result<()> {
-        if let Some(alarm) = alarm {
+        for alarm in alarms {
             self.driver.watch_alarm(alarm)?;
         }
         // It may take turns for long before it first sleeps.

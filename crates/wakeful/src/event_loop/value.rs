@@ -337,12 +337,12 @@ impl EventLoop {
     }
 
     /// See [`Inner::observe_sleep`].
-    pub(crate) fn observe_sleep(
+    pub(crate) fn observe_sleep<'a>(
         &self,
         observer: Box<dyn SleepObserver>,
-        alarm: Option<&Timer>,
+        alarms: impl IntoIterator<Item = &'a Timer>,
     ) -> io::Result<()> {
-        self.inner.observe_sleep(observer, alarm)
+        self.inner.observe_sleep(observer, alarms)
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {

@@ -7,6 +7,7 @@ use super::loop_group::LoopGroup;
 use super::worker::Worker;
 use crate::balance::activity::{Activity, Targets};
 use crate::balance::board::{Board, Seat};
+use crate::balance::siblings::{OurTurn, Sibling};
 use crate::event_loop::{EventLoopBuilder, LoopHandle};
 #[cfg(feature = "tokio")]
 use crate::guest::Choice;
@@ -43,6 +44,7 @@ impl LoopGroup {
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
 /// | [`heartbeats`](Self::heartbeats) | none | those of this group | which process is told what the loops do |
+/// | [`sibling`](Self::sibling) | none | a place of this group's own | shares light load with other processes |
 /// | `tokio`, `tokio_handle` (feature `tokio`) | none | | Tokio on each loop, or beside them |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -53,6 +55,7 @@ pub struct LoopGroupBuilder {
     concentration: Option<Targets>,
     event_loop: EventLoopBuilder,
     heartbeats: Option<Heartbeats>,
+    sibling: Option<Sibling>,
     /// In the place of what the loops' settings say.
     #[cfg(feature = "tokio")]
     tokio: Option<Choice>,
@@ -73,6 +76,7 @@ impl Default for LoopGroupBuilder {
             concentration: Some(Targets::default()),
             event_loop: EventLoopBuilder::default(),
             heartbeats: None,
+            sibling: None,
             #[cfg(feature = "tokio")]
             tokio: None,
         }
@@ -137,6 +141,17 @@ impl LoopGroupBuilder {
     /// The settings of each loop.
     pub fn event_loop(mut self, settings: EventLoopBuilder) -> Self {
         self.event_loop = settings;
+        self
+    }
+
+    /// Has this group wait for connections only when it is its turn among other processes that
+    /// accept from the same sockets: see [`Siblings`](crate::accept::Siblings). With little to do
+    /// few of them wait, as with little to do few loops of a group do
+    /// ([`concentrate`](Self::concentrate), whose target holds for processes too; a group that
+    /// [spreads](Self::spread) waits at all times). For
+    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
+    pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
+        self.sibling = sibling.into();
         self
     }
 
@@ -222,7 +237,9 @@ impl LoopGroupBuilder {
             Pinning::ToCpus => allowed_cpus()?,
         };
         let activity = self.concentration.map(|targets| Activity::new(loops, targets));
-        let board = Arc::new(Board::new(loops, activity)?);
+        let turn = self.concentration.zip(self.sibling);
+        let turn = turn.map(|(targets, sibling)| OurTurn::new(sibling, targets));
+        let board = Arc::new(Board::new(loops, activity, turn)?);
         // From this thread, which is not pinned to one loop's CPU.
         keep_a_thread(&Process::current()?);
         let event_loop = self.event_loop;

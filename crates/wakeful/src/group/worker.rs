@@ -125,17 +125,17 @@ impl Worker {
 
 /// From now on the loop says what it does: to its group, and on its line, if it has one.
 fn take_seat(event_loop: &EventLoop, seat: Rc<Seat>, line: Option<&Line>) -> io::Result<()> {
-    let alarm = seat.alarm();
-    let observer: Option<Box<dyn SleepObserver>> = match (line, alarm) {
-        (None, None) => None,
-        (None, Some(_)) => Some(Box::new(seat.clone())),
-        (Some(line), None) => Some(Box::new(Alone(Heartbeat::new(line)?))),
-        (Some(line), Some(_)) => {
+    let is_alone = seat.alarms().next().is_none();
+    let observer: Option<Box<dyn SleepObserver>> = match (line, is_alone) {
+        (None, true) => None,
+        (None, false) => Some(Box::new(seat.clone())),
+        (Some(line), true) => Some(Box::new(Alone(Heartbeat::new(line)?))),
+        (Some(line), false) => {
             Some(Box::new(InGroup { heartbeat: Heartbeat::new(line)?, seat: seat.clone() }))
         }
     };
     if let Some(observer) = observer {
-        event_loop.observe_sleep(observer, alarm)?;
+        event_loop.observe_sleep(observer, seat.alarms())?;
     }
     let heartbeat = line.map(Heartbeat::new).transpose()?;
     event_loop.look_every(SAY_EVERY, move |spent| {

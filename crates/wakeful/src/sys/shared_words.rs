@@ -115,6 +115,8 @@ pub(crate) struct SharedLine<const WORDS: usize> {
 
 // SAFETY: as for the words, which it keeps.
 unsafe impl<const WORDS: usize> Send for SharedLine<WORDS> {}
+// SAFETY: as above.
+unsafe impl<const WORDS: usize> Sync for SharedLine<WORDS> {}
 
 impl<const WORDS: usize> SharedLine<WORDS> {
     /// Those from `first` on.

@@ -1,116 +1,106 @@
-//! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands
-//! in for these.
-//!
-//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is
-//! awake pushes the alarm ([`Alarm`]) before itself; whoever the alarm wakes looks who is stuck,
-//! and has one more loop active if all are.
+//! The loops of a group watch each other, and those of several workers do: see `balance::watch`.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Board, Member};
+use super::Board;
 use crate::balance::alarm::{Alarm, PATIENCE};
+use crate::balance::siblings::OurTurn;
+use crate::balance::watch::Crowd;
 use crate::driver::epoll::Timer;
 use crate::event_loop::{SleepObserver, Spent};
 use crate::sys::panics;
 
-impl Member {
-    fn sleeps(&self) -> bool {
-        self.heard.load(Ordering::SeqCst) == 0
+/// The loops of a group of several.
+#[derive(Clone, Copy)]
+struct Loops<'a> {
+    board: &'a Board,
+    alarm: &'a Alarm,
+}
+
+impl Crowd for Loops<'_> {
+    fn alarm(&self) -> &Alarm {
+        self.alarm
     }
 
-    /// It does not come back from a turn.
-    fn is_stuck(&self, alarm: &Alarm, now: u64) -> bool {
-        let heard = self.heard.load(Ordering::SeqCst);
-        heard != 0 && alarm.is_over(heard, now)
+    fn heard(&self, number: usize) -> u64 {
+        self.board.members[number].heard.load(Ordering::SeqCst)
+    }
+
+    fn set_heard(&self, number: usize, at: u64) {
+        self.board.members[number].heard.store(at, Ordering::SeqCst);
+    }
+
+    fn is_active(&self, number: usize) -> bool {
+        number < self.board.active()
+    }
+
+    fn active_members(&self) -> impl Iterator<Item = usize> {
+        0..self.board.active()
+    }
+
+    fn activate_one_more(&self) {
+        let Some(mut reviews) = panics::try_lock(&self.board.reviews) else { return };
+        let Some(activity) = &mut reviews.activity else { return };
+        self.board.active.store(activity.one_more(), Ordering::Release);
+        let active = activity.active();
+        drop(reviews);
+        panics::log!(
+            info,
+            active,
+            "user code has blocked every active loop for {PATIENCE:?}: one more loop takes new connections"
+        );
+    }
+
+    fn tell_of_stuck(&self) {
+        self.board.tell();
     }
 }
 
 impl Board {
+    fn crowd(&self) -> Option<Loops<'_>> {
+        self.alarm.as_ref().map(|alarm| Loops { board: self, alarm })
+    }
+
     /// A loop is awake, and takes turns.
-    pub(crate) fn hear(&self, number: usize) {
-        let Some(alarm) = &self.alarm else { return };
-        let now = alarm.now();
-        self.members[number].heard.store(now, Ordering::SeqCst);
-        let active = self.active();
-        if alarm.has_rung(now) {
-            self.stand_in(alarm, number, now);
-        } else if number < active {
-            alarm.push(now);
+    pub(super) fn hear(&self, number: usize) {
+        if let Some(loops) = self.crowd() {
+            loops.hear(number);
+        }
+        if let Some(turn) = &self.turn {
+            turn.hear();
         }
     }
 
     /// A loop has slept.
     fn is_back(&self, number: usize) {
-        let Some(alarm) = &self.alarm else { return };
-        let (now, active) = (alarm.now(), self.active());
-        self.members[number].heard.store(now, Ordering::SeqCst);
-        if alarm.has_rung(now) {
-            self.stand_in(alarm, number, now);
-        } else if number < active && !alarm.is_set(now) {
-            alarm.push(now);
+        if let Some(loops) = self.crowd() {
+            loops.is_back(number);
+        }
+        if let Some(turn) = &self.turn {
+            turn.is_back();
         }
     }
 
     /// A loop sleeps next. `often`: it has done so before since it said something last.
     fn leave(&self, number: usize, often: bool) {
-        let Some(alarm) = &self.alarm else { return };
-        self.members[number].heard.store(0, Ordering::SeqCst);
-        if often || number >= self.active() {
-            return;
+        if let Some(loops) = self.crowd() {
+            loops.leave(number, often);
         }
-        self.stop_if_none_is_awake(alarm);
-    }
-
-    /// Stops the alarm, unless an active loop is awake, or stuck: what sleeps is woken by what
-    /// comes.
-    fn stop_if_none_is_awake(&self, alarm: &Alarm) {
-        if self.any_active(|member| !member.sleeps()) {
-            return;
+        // A worker sleeps when its last loop does. (A single loop says nothing on the board.)
+        if let Some(turn) = &self.turn
+            && self.members.iter().all(|member| member.heard.load(Ordering::SeqCst) == 0)
+        {
+            turn.leave(often);
         }
-        alarm.stop();
-        // One who came back meanwhile may have seen it set.
-        if self.any_active(|member| !member.sleeps()) {
-            alarm.push(alarm.now());
-        }
-    }
-
-    fn any_active(&self, is: impl Fn(&Member) -> bool) -> bool {
-        self.members[..self.active()].iter().any(|member| is(member))
     }
 
     /// Which loops do not come back from their turns?
     pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
-        let alarm = self.alarm.as_ref().map(|alarm| (alarm, alarm.now()));
-        move |number| alarm.is_some_and(|(alarm, now)| self.members[number].is_stuck(alarm, now))
-    }
-
-    /// The alarm has rung, and loop `me` looks who is to blame.
-    #[cold]
-    fn stand_in(&self, alarm: &Alarm, me: usize, now: u64) {
-        alarm.push(now);
-        if me >= self.active() {
-            self.stop_if_none_is_awake(alarm);
-        }
-        let is_stuck = |member: &Member| member.is_stuck(alarm, now);
-        if !self.any_active(is_stuck) {
-            return;
-        }
-        if !self.any_active(|member| !is_stuck(member)) {
-            let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
-            let Some(activity) = &mut reviews.activity else { return };
-            self.active.store(activity.one_more(), Ordering::Release);
-            let active = activity.active();
-            drop(reviews);
-            panics::log!(
-                info,
-                active,
-                "user code has blocked every active loop for {PATIENCE:?}: one more loop takes new connections"
-            );
-        }
-        self.tell();
+        let loops = self.crowd().map(|loops| (loops, loops.alarm.now()));
+        move |number| loops.is_some_and(|(loops, now)| loops.is_stuck(number, now))
     }
 }
 
@@ -134,8 +124,9 @@ impl Seat {
     }
 
     /// What wakes the loop when it has to stand in for others, if it ever has.
-    pub(crate) fn alarm(&self) -> Option<&Timer> {
-        self.board.alarm.as_ref().map(Alarm::timer)
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = &Timer> {
+        let of_workers = self.board.turn.as_ref().map(OurTurn::timer);
+        self.board.alarm.as_ref().map(Alarm::timer).into_iter().chain(of_workers)
     }
 }
 

@@ -111,7 +111,7 @@ fn whatever_is_made_runnable_on_the_way_to_the_wait_ends_it() {
         };
         let place = Once::default();
         let alarm = Timer::new().unwrap();
-        event_loop.observe_sleep(Box::new(OnLeaving(place.clone())), Some(&alarm)).unwrap();
+        event_loop.observe_sleep(Box::new(OnLeaving(place.clone())), [&alarm]).unwrap();
         let marks = done.clone();
         place.set(Some(Box::new(move || way(waker, marks, far))));
         let start = Instant::now();

@@ -1,0 +1,53 @@
+//! A worker hears of its siblings: that it may be its turn to wait for connections, that one of them
+//! is stuck, or that the master is gone.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use crate::balance::balancer::Balancer;
+use crate::balance::siblings::OurTurn;
+use crate::event_loop::spawn;
+use crate::readiness::AsyncFd;
+use crate::supervise::supervise;
+
+/// Listens on this thread's loop, for as long as that runs.
+///
+/// # Errors
+/// No descriptors left; the loop cannot watch more.
+pub(super) fn hear(turn: &OurTurn, balancer: &Arc<Balancer>) -> io::Result<()> {
+    let bell = Rc::new(AsyncFd::new(turn.bell()?)?);
+    let lifeline = Rc::new(AsyncFd::new(turn.lifeline()?)?);
+    let balancer = balancer.clone();
+    let hear = move || {
+        let (bell, lifeline, balancer) = (bell.clone(), lifeline.clone(), balancer.clone());
+        async move {
+            while poll_fn(|cx| rings(&bell, &lifeline, cx)).await {
+                balancer.see_whose_turn_it_is();
+                balancer.pass_on_from_stuck_sibling();
+            }
+            // Nobody would tell of a sibling that dies.
+            balancer.is_alone();
+        }
+    };
+    spawn(supervise("hearing of the other workers", hear)).detach();
+    Ok(())
+}
+
+/// `false`: the master is gone, and nobody rings any more.
+fn rings(bell: &AsyncFd<OwnedFd>, lifeline: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> Poll<bool> {
+    // Nobody writes to it: readable is its end.
+    if lifeline.poll_readable(cx).is_ready() {
+        return Poll::Ready(false);
+    }
+    loop {
+        // An error is that of a loop that ends.
+        let Ok(mut ready) = ready!(bell.poll_readable(cx)) else { return Poll::Ready(false) };
+        if ready.try_io(|bell| Ok(rustix::io::read(bell, &mut [0; 8])?)).is_ok() {
+            return Poll::Ready(true);
+        }
+    }
+}

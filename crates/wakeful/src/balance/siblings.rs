@@ -1,0 +1,95 @@
+//! What the workers of one master know of each other: which of them wait for connections.
+//!
+//! The kernel wakes one worker for a connection, whoever waits first in its list. A worker that is
+//! just awake, and would take the connection, is no waiter: another one is woken for it, often in
+//! vain. So with little to do few workers are in the list, as few loops of a group are. They share
+//! a page of memory: each says on its line how busy it has been, and each that is awake looks at
+//! the lines, and decides how many are to be *active*: the first so many of those that accept.
+//!
+//! * A worker enters the list, and leaves it, by itself; nobody changes another process's epoll.
+//!   Who should enter and may sleep is rung by a bell of its own, an eventfd.
+//! * Somebody is always in the list. Who leaves it says so, and then looks whether another one is
+//!   still there; two who leave at once both see that, and come back. When a worker ends, it, or
+//!   the master if it is killed, rings those who are to come in its place.
+//! * If all who are in the list are stuck in their turns, or stopped, an alarm wakes another one:
+//!   see `balance::watch`.
+//! * Without a master nobody tells of dead workers: then all are in the list.
+//!
+//! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where;
+//! `our_turn` is what one worker does with it.
+
+mod our_turn;
+mod page;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub(crate) use self::our_turn::OurTurn;
+use self::page::Page;
+use crate::sys::clock::Clock;
+
+/// More workers than that do not share their turns. Each needs a descriptor, in all of them.
+const MOST: usize = 512;
+
+/// The workers of a master, for the master: it hands out their places, and says who is dead. So
+/// that a connection wakes a worker only if none is awake, and light load stays with few workers:
+/// see [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling).
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Debug)]
+pub struct Siblings {
+    page: Arc<Page>,
+    lifeline: Arc<OwnedFd>,
+}
+
+impl Siblings {
+    /// For up to `most` workers at a time, at most 512: further ones get no place, and wait for
+    /// connections at all times. `lifeline` is the end of a pipe that becomes readable when the
+    /// master is gone. It needs a descriptor for each of them, and two more. To be made before the
+    /// first worker is forked.
+    ///
+    /// # Errors
+    /// No descriptors left, or no memory; memfd_create(2) is refused.
+    pub fn new(most: usize, lifeline: OwnedFd) -> io::Result<Self> {
+        // All workers have this copy of it, and so one beginning of time.
+        Clock::get();
+        let page = Arc::new(Page::new(most.clamp(1, MOST))?);
+        Ok(Self { page, lifeline: Arc::new(lifeline) })
+    }
+
+    /// A place for a worker, to be taken before the fork. `None`: there is none.
+    #[must_use]
+    pub fn join(&self) -> Option<Sibling> {
+        let place = self.page.join()?;
+        Some(Sibling { page: self.page.clone(), lifeline: self.lifeline.clone(), place })
+    }
+
+    /// A worker is dead. Others wait for connections in its place.
+    pub fn remove(&self, sibling: &Sibling) {
+        self.page.free(sibling.place);
+    }
+}
+
+/// A worker's place among its siblings, for
+/// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling).
+///
+/// *Threads*: `Send` and `Sync`. A clone is the same place.
+#[derive(Debug, Clone)]
+pub struct Sibling {
+    page: Arc<Page>,
+    lifeline: Arc<OwnedFd>,
+    place: usize,
+}
+
+impl Sibling {
+    /// Readable when this worker is to look whether it is its turn.
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.page.bell(self.place)
+    }
+
+    /// Readable when the master is gone.
+    fn lifeline(&self) -> BorrowedFd<'_> {
+        self.lifeline.as_fd()
+    }
+}

@@ -1,0 +1,213 @@
+//! One worker's part: whether it is its turn to wait for connections, and how it learns that.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::Sibling;
+use super::page::{Page, State};
+use crate::balance::activity::{Activity, Targets};
+use crate::balance::alarm::{Alarm, PATIENCE};
+use crate::balance::watch::Crowd;
+use crate::driver::epoll::Timer;
+use crate::sys::panics;
+
+/// See the [module](super).
+#[derive(Debug)]
+pub(crate) struct OurTurn {
+    sibling: Sibling,
+    alarm: Alarm,
+    /// The master is gone.
+    is_alone: AtomicBool,
+    epoch: Instant,
+    reviews: Mutex<Reviews>,
+}
+
+/// What this worker has seen. Each of them looks by itself; what they decide is in the page.
+#[derive(Debug)]
+struct Reviews {
+    activity: Activity,
+    /// How busy each had been at the last look.
+    busy: Box<[u64]>,
+    at: u64,
+}
+
+impl OurTurn {
+    /// Workers are active up to this utilisation.
+    pub(crate) fn new(sibling: Sibling, targets: Targets) -> Self {
+        let page = &sibling.page;
+        let alarm = Alarm::shared(page.timer().clone(), page.due());
+        let activity = Activity::new(page.places(), targets.least(1));
+        let busy = vec![0; page.places()].into();
+        let reviews = Mutex::new(Reviews { activity, busy, at: 0 });
+        let epoch = Instant::now();
+        Self { sibling, alarm, is_alone: AtomicBool::new(false), epoch, reviews }
+    }
+
+    fn page(&self) -> &Page {
+        &self.sibling.page
+    }
+
+    pub(crate) fn timer(&self) -> &Timer {
+        self.alarm.timer()
+    }
+
+    /// Of its own: readable when [`is_ours`](Self::is_ours) may have changed.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn bell(&self) -> io::Result<OwnedFd> {
+        self.sibling.bell().try_clone_to_owned()
+    }
+
+    /// Of its own: readable when the master is gone.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn lifeline(&self) -> io::Result<OwnedFd> {
+        self.sibling.lifeline().try_clone_to_owned()
+    }
+
+    /// The master is gone: from now on it is this worker's turn.
+    pub(crate) fn is_alone_now(&self) {
+        self.is_alone.store(true, Ordering::SeqCst);
+    }
+
+    /// This worker accepts, and is in the kernel's list.
+    pub(crate) fn begins(&self) {
+        self.page().set_state(self.sibling.place, State::IN);
+    }
+
+    /// It accepts no more: others do.
+    pub(crate) fn ends(&self) {
+        if self.page().state(self.sibling.place) != State::LEAVES {
+            self.page().set_state(self.sibling.place, State::LEAVES);
+            self.page().ring_whose_turn_it_is();
+        }
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_alone.load(Ordering::SeqCst) || self.page().is_turn_of(self.sibling.place)
+    }
+
+    pub(crate) fn is_out(&self) -> bool {
+        self.page().state(self.sibling.place) == State::OUT
+    }
+
+    /// Are further workers in the list?
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.page().active() > 1
+    }
+
+    /// This worker is in the kernel's list again.
+    pub(crate) fn came_in(&self) {
+        self.page().set_state(self.sibling.place, State::IN);
+    }
+
+    /// Says that this worker leaves the kernel's list, unless nobody else is in it. Returns whether
+    /// it may.
+    pub(crate) fn may_go_out(&self) -> bool {
+        let place = self.sibling.place;
+        if self.page().state(place) != State::IN {
+            return false;
+        }
+        self.page().set_state(place, State::OUT);
+        let another = self.page().are_in().next().is_some();
+        if !another {
+            self.page().set_state(place, State::IN);
+        }
+        another
+    }
+
+    /// Says how long each loop of this worker has worked, in the mean, in nanoseconds; and looks
+    /// how many workers should be active.
+    pub(crate) fn review(&self, busy: u64) {
+        let page = self.page();
+        page.set_busy(self.sibling.place, busy);
+        let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
+        let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Reviews { activity, busy: before, at } = &mut *reviews;
+        let passed = now.saturating_sub(std::mem::replace(at, now)).max(1) as f64;
+        let (mut together, mut accepting) = (0.0, 0);
+        let ticks = self.alarm.now();
+        for place in page.accepting() {
+            accepting += 1;
+            let busy = page.busy(place);
+            // A new worker in the place begins at 0.
+            let more = busy.saturating_sub(std::mem::replace(&mut before[place], busy)) as f64;
+            // One that is stuck says nothing.
+            together += if self.is_stuck(place, ticks) { 1.0 } else { (more / passed).min(1.2) };
+        }
+        let said = page.active();
+        let was = said.clamp(1, accepting.max(1));
+        activity.follow(was);
+        let active = activity.review(now, together).clamp(1, accepting.max(1));
+        drop(reviews);
+        if active != said && page.change_active(said, active) && active != was {
+            panics::log!(debug, was, active, utilisation = together, "active workers");
+        }
+    }
+
+    /// Is any worker stuck that is in the list?
+    pub(crate) fn is_any_stuck(&self) -> bool {
+        let now = self.alarm.now();
+        self.active_members().any(|place| self.is_stuck(place, now))
+    }
+
+    pub(crate) fn hear(&self) {
+        Crowd::hear(self, self.sibling.place);
+    }
+
+    pub(crate) fn is_back(&self) {
+        Crowd::is_back(self, self.sibling.place);
+    }
+
+    pub(crate) fn leave(&self, often: bool) {
+        Crowd::leave(self, self.sibling.place, often);
+    }
+}
+
+impl Crowd for OurTurn {
+    fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    fn heard(&self, place: usize) -> u64 {
+        self.page().heard(place)
+    }
+
+    fn set_heard(&self, place: usize, at: u64) {
+        self.page().set_heard(place, at);
+    }
+
+    fn is_active(&self, place: usize) -> bool {
+        self.page().state(place) == State::IN
+    }
+
+    fn active_members(&self) -> impl Iterator<Item = usize> {
+        self.page().are_in()
+    }
+
+    fn activate_one_more(&self) {
+        let (active, all) = (self.page().active(), self.page().accepting().count());
+        if active < all && self.page().change_active(active, active + 1) {
+            panics::log!(
+                info,
+                active = active + 1,
+                "every active worker is stuck for {PATIENCE:?}: one more worker takes new connections"
+            );
+        }
+    }
+
+    /// One that is not may have to look after what those were woken for.
+    fn tell_of_stuck(&self) {
+        let now = self.alarm.now();
+        let well = self.active_members().find(|place| !self.is_stuck(*place, now));
+        if let Some(place) = well {
+            self.page().ring(place);
+        }
+    }
+}
