@@ -20,9 +20,11 @@ pub(crate) enum Request {
     More,
     Fewer,
     DrainWorkers,
+    /// A child has ended, or is stopped, or goes on.
+    LookAtChildren,
 }
 
-const REQUESTS: [(Signal, Request); 11] = [
+const REQUESTS: [(Signal, Request); 12] = [
     (Signal::SIGTERM, Request::End),
     (Signal::SIGINT, Request::End),
     (Signal::SIGQUIT, Request::End),
@@ -34,6 +36,7 @@ const REQUESTS: [(Signal, Request); 11] = [
     (Signal::SIGTTIN, Request::More),
     (Signal::SIGTTOU, Request::Fewer),
     (Signal::SIGWINCH, Request::DrainWorkers),
+    (Signal::SIGCHLD, Request::LookAtChildren),
 ];
 
 /// A terminal sends these to whoever it shows when it is resized, or when the background reads or

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rustix::process::{Signal, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
 use super::{Process, Running};
 use crate::crew::Loss;
@@ -94,6 +94,22 @@ impl Running {
                     self.code = code_of(status);
                     self.end();
                 }
+            }
+        }
+    }
+
+    /// Others take the connections of a worker that is stopped. (Who is dead is seen by its pidfd.)
+    pub(super) fn see_who_is_stopped(&self) {
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        for process in &self.processes {
+            let Some(sibling) = &process.sibling else { continue };
+            let Ok(Some(status)) = waitid(WaitId::Pid(process.pid), changes) else { continue };
+            if status.stopped() {
+                tracing::warn!("worker {} is stopped", process.pid.as_raw_pid());
+                self.siblings.is_stopped(sibling);
+            } else if status.continued() {
+                tracing::info!("worker {} goes on", process.pid.as_raw_pid());
+                self.siblings.goes_on(sibling);
             }
         }
     }

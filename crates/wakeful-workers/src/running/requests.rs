@@ -15,7 +15,8 @@ use crate::systemd;
 
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
-        if self.crew.is_ending() && request != Request::End {
+        let is_of_somebody = !matches!(request, Request::End | Request::LookAtChildren);
+        if self.crew.is_ending() && is_of_somebody {
             tracing::info!("{signal}: no effect, since this master ends");
             return;
         }
@@ -47,6 +48,7 @@ impl Running {
                 self.before_pause.get_or_insert(self.crew.wanted());
                 self.crew.set_wanted(0);
             }
+            Request::LookAtChildren => self.see_who_is_stopped(),
         }
     }
 

@@ -8,16 +8,16 @@
 //!
 //! * A worker enters the list, and leaves it, by itself; nobody changes another process's epoll.
 //!   Who should enter and may sleep is rung by a bell of its own, an eventfd.
-//! * Somebody is always in the list. Who leaves it says so, and then looks whether another one is
-//!   still there; two who leave at once both see that, and come back. When a worker ends, it, or
-//!   the master if it is killed, rings those who are to come in its place.
+//! * Somebody is always in the list: see `list`. When a worker ends, it, or the master if it is
+//!   killed or stopped, rings those who are to come in its place.
 //! * If all who are in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
 //! * Without a master nobody tells of dead workers: then all are in the list.
 //!
-//! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where;
-//! `our_turn` is what one worker does with it.
+//! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where,
+//! `list` how the states change, and `our_turn` what one worker does with them.
 
+mod list;
 mod our_turn;
 mod page;
 
@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use self::list::{List, State};
 pub(crate) use self::our_turn::OurTurn;
 use self::page::Page;
 use crate::sys::clock::Clock;
@@ -68,6 +69,23 @@ impl Siblings {
     /// A worker is dead. Others wait for connections in its place.
     pub fn remove(&self, sibling: &Sibling) {
         self.page.free(sibling.place);
+    }
+
+    /// A worker is stopped (by SIGSTOP, say), and takes no connections until it
+    /// [goes on](Self::goes_on). Others do.
+    pub fn is_stopped(&self, sibling: &Sibling) {
+        if self.page.accepting().any(|place| place == sibling.place) {
+            self.page.set_heard(sibling.place, 0);
+            self.page.leaves(sibling.place, State::STOPPED);
+        }
+    }
+
+    /// A worker that was [stopped](Self::is_stopped) goes on.
+    pub fn goes_on(&self, sibling: &Sibling) {
+        if self.page.state(sibling.place) == State::STOPPED {
+            self.page.set_state(sibling.place, State::OUT);
+            self.page.ring(sibling.place);
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::Sibling;
-use super::page::{Page, State};
+use super::list::{List, State};
+use super::page::Page;
 use crate::balance::activity::{Activity, Targets};
 use crate::balance::alarm::{Alarm, PATIENCE};
 use crate::balance::watch::Crowd;
@@ -83,8 +84,7 @@ impl OurTurn {
     /// It accepts no more: others do.
     pub(crate) fn ends(&self) {
         if self.page().state(self.sibling.place) != State::LEAVES {
-            self.page().set_state(self.sibling.place, State::LEAVES);
-            self.page().ring_whose_turn_it_is();
+            self.page().leaves(self.sibling.place, State::LEAVES);
         }
     }
 
@@ -107,19 +107,10 @@ impl OurTurn {
         self.page().set_state(self.sibling.place, State::IN);
     }
 
-    /// Says that this worker leaves the kernel's list, unless nobody else is in it. Returns whether
-    /// it may.
+    /// Says that this worker leaves the kernel's list, unless nobody else is in it, or it is its
+    /// turn after all. Returns whether it may.
     pub(crate) fn may_go_out(&self) -> bool {
-        let place = self.sibling.place;
-        if self.page().state(place) != State::IN {
-            return false;
-        }
-        self.page().set_state(place, State::OUT);
-        let another = self.page().are_in().next().is_some();
-        if !another {
-            self.page().set_state(place, State::IN);
-        }
-        another
+        self.page().may_go_out(self.sibling.place)
     }
 
     /// Says how long each loop of this worker has worked, in the mean, in nanoseconds; and looks

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::list::{List, State};
 use crate::driver::epoll::Timer;
 use crate::sys::limits::explain_call;
 use crate::sys::shared_words::{SharedLine, SharedWords};
@@ -22,25 +23,6 @@ const DUE: usize = LINE / 2;
 const STATE: usize = 0;
 const BUSY: usize = 1;
 const HEARD: usize = 2;
-
-/// What a worker is. Those from [`OUT`] to [`IN`] accept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State(usize);
-
-impl State {
-    const FREE: Self = Self(0);
-    /// It starts.
-    const JOINED: Self = Self(1);
-    /// It accepts, and is not in the kernel's list.
-    pub(super) const OUT: Self = Self(2);
-    pub(super) const IN: Self = Self(3);
-    /// It accepts no more.
-    pub(super) const LEAVES: Self = Self(4);
-
-    fn accepts(self) -> bool {
-        self == Self::OUT || self == Self::IN
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Page {
@@ -59,20 +41,8 @@ impl Page {
         Ok(Self { words, bells, timer: Arc::new(Timer::new()?) })
     }
 
-    pub(super) fn places(&self) -> usize {
-        self.bells.len()
-    }
-
     fn word(&self, place: usize, word: usize) -> &AtomicUsize {
         &self.words[(place + 1) * LINE + word]
-    }
-
-    pub(super) fn state(&self, place: usize) -> State {
-        State(self.word(place, STATE).load(SeqCst))
-    }
-
-    pub(super) fn set_state(&self, place: usize, state: State) {
-        self.word(place, STATE).store(state.0, SeqCst);
     }
 
     pub(super) fn busy(&self, place: usize) -> u64 {
@@ -104,11 +74,6 @@ impl Page {
         self.bells[place].as_fd()
     }
 
-    /// A full counter is a bell that rings already.
-    pub(super) fn ring(&self, place: usize) {
-        let _ = rustix::io::write(&self.bells[place], &1_u64.to_ne_bytes());
-    }
-
     /// For the master, which alone gives places and takes them back.
     pub(super) fn join(&self) -> Option<usize> {
         let place = (0..self.places()).find(|place| self.state(*place) == State::FREE)?;
@@ -116,44 +81,29 @@ impl Page {
         Some(place)
     }
 
+    /// Its worker is dead.
     pub(super) fn free(&self, place: usize) {
         self.set_heard(place, 0);
         self.set_busy(place, 0);
-        self.set_state(place, State::FREE);
-        self.ring_whose_turn_it_is();
+        self.leaves(place, State::FREE);
+    }
+}
+
+impl List for Page {
+    fn places(&self) -> usize {
+        self.bells.len()
     }
 
-    /// Those that accept, in their order.
-    pub(super) fn accepting(&self) -> impl Iterator<Item = usize> {
-        (0..self.places()).filter(|place| self.state(*place).accepts())
+    fn state_word(&self, place: usize) -> &AtomicUsize {
+        self.word(place, STATE)
     }
 
-    pub(super) fn are_in(&self) -> impl Iterator<Item = usize> {
-        (0..self.places()).filter(|place| self.state(*place) == State::IN)
+    fn active_word(&self) -> &AtomicUsize {
+        &self.words[ACTIVE]
     }
 
-    /// How many are to be in the list.
-    pub(super) fn active(&self) -> usize {
-        self.words[ACTIVE].load(SeqCst)
-    }
-
-    /// Does nothing if somebody else has changed it meanwhile. Returns whether it did.
-    pub(super) fn change_active(&self, from: usize, to: usize) -> bool {
-        let changed = self.words[ACTIVE].compare_exchange(from, to, SeqCst, SeqCst).is_ok();
-        if changed && to > from {
-            self.ring_whose_turn_it_is();
-        }
-        changed
-    }
-
-    /// Is it the turn of this one?
-    pub(super) fn is_turn_of(&self, place: usize) -> bool {
-        self.accepting().take(self.active()).any(|one| one == place)
-    }
-
-    /// Of those that are not in the list.
-    pub(super) fn ring_whose_turn_it_is(&self) {
-        let turns = self.accepting().take(self.active());
-        turns.filter(|place| self.state(*place) == State::OUT).for_each(|place| self.ring(place));
+    /// A full counter is a bell that rings already.
+    fn ring(&self, place: usize) {
+        let _ = rustix::io::write(&self.bells[place], &1_u64.to_ne_bytes());
     }
 }

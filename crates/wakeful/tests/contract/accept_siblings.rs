@@ -1,0 +1,245 @@
+//! Servers that accept from the same socket and share their turns, as the workers of a master do.
+//! Here they are in one process, which is all the same to them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wakeful::accept::{
+    Connection, ConnectionServer, Counts, Serving, SharedListener, Sibling, Siblings,
+};
+
+use crate::backend::Backend;
+use crate::background::LONG;
+
+on_every_backend! {
+    with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain,
+    when_one_server_is_busy_others_take_part,
+    what_comes_while_the_only_active_server_is_blocked_goes_to_another_one,
+    when_an_active_server_drains_another_one_takes_its_place,
+    when_an_active_server_is_dead_another_one_takes_its_place,
+    without_a_master_all_servers_wait_for_connections,
+    more_servers_than_places_all_serve,
+}
+
+/// What a byte asks for.
+const ECHO: u8 = b'e';
+/// Takes the CPU for a while.
+const WORK: u8 = b'w';
+/// Blocks the loop until [`Workers::release`].
+const BLOCK: u8 = b'b';
+
+struct Workers {
+    siblings: Siblings,
+    /// The master's end.
+    master: Option<OwnedFd>,
+    places: Vec<Option<Sibling>>,
+    serving: Vec<Option<Serving>>,
+    counts: Vec<Arc<Counts>>,
+    addr: SocketAddr,
+    is_released: Arc<AtomicBool>,
+}
+
+impl Workers {
+    fn start<B: Backend>(wanted: usize, places: usize, loops: usize) -> Self {
+        let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
+        let (lifeline, master) = rustix::pipe::pipe().unwrap();
+        let siblings = Siblings::new(places, lifeline).unwrap();
+        let is_released = Arc::new(AtomicBool::new(false));
+        let places: Vec<_> = (0..wanted).map(|_| siblings.join()).collect();
+        let start = |sibling: &Option<Sibling>| {
+            let socket = listener.as_fd().try_clone_to_owned().unwrap();
+            let socket = SharedListener::from_socket(socket).unwrap();
+            let group = B::group().loops(loops).sibling(sibling.clone());
+            let released = is_released.clone();
+            let server = ConnectionServer::new(vec![socket]).group(group);
+            Some(server.start(move || handler(released.clone())).unwrap())
+        };
+        let serving: Vec<Option<Serving>> = places.iter().map(start).collect();
+        let counts = serving.iter().flatten().map(Serving::counts).collect();
+        let (addr, master) = (listener.socket_addr().unwrap(), Some(master));
+        Self { siblings, master, places, serving, counts, addr, is_released }
+    }
+
+    /// How many connections each has taken.
+    fn accepted(&self) -> Vec<u64> {
+        self.counts.iter().map(|counts| counts.accepted()).collect()
+    }
+
+    fn wakes_in_vain(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.wakes_in_vain()).sum()
+    }
+
+    /// Asks on a connection of its own, until an answer has come.
+    fn asks(&self, what: u8) {
+        asks(self.addr, what);
+    }
+
+    fn begins(&self, what: u8) -> TcpStream {
+        begins(self.addr, what)
+    }
+
+    /// Until a single server takes what comes. Those that have just started have looked by then.
+    fn settle(&self) -> usize {
+        let start = Instant::now();
+        loop {
+            let before = self.accepted();
+            (0..5).for_each(|_| self.asks(ECHO));
+            let now = self.accepted();
+            let took: Vec<_> = (0..now.len()).filter(|one| now[*one] > before[*one]).collect();
+            if let [one] = took[..] {
+                return one;
+            }
+            assert!(start.elapsed() < LONG, "{now:?}");
+        }
+    }
+
+    fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn begins(addr: SocketAddr, what: u8) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(&[what]).unwrap();
+    stream
+}
+
+fn asks(addr: SocketAddr, what: u8) {
+    begins(addr, what).read_exact(&mut [0]).expect("an answer");
+}
+
+fn handler(
+    is_released: Arc<AtomicBool>,
+) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+    move |mut connection| {
+        let is_released = is_released.clone();
+        Box::pin(async move {
+            let mut byte = [0];
+            if !matches!(connection.stream.read(&mut byte).await, Ok(1)) {
+                return;
+            }
+            let start = Instant::now();
+            match byte[0] {
+                WORK => while start.elapsed() < Duration::from_millis(1) {},
+                BLOCK => {
+                    while !is_released.load(Ordering::SeqCst) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                _ => {}
+            }
+            let _ = connection.stream.write_all(&byte).await;
+        })
+    }
+}
+
+fn with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain<B: Backend>() {
+    for loops in [1, 2] {
+        let workers = Workers::start::<B>(4, 8, loops);
+        let one = workers.settle();
+        let (before, in_vain) = (workers.accepted(), workers.wakes_in_vain());
+        // Slow enough that it sleeps in between.
+        for _ in 0..50 {
+            workers.asks(ECHO);
+            thread::sleep(Duration::from_millis(2));
+        }
+        let now = workers.accepted();
+        assert_eq!(now[one] - before[one], 50, "{before:?} {now:?}");
+        assert_eq!(workers.wakes_in_vain(), in_vain);
+    }
+}
+
+fn when_one_server_is_busy_others_take_part<B: Backend>() {
+    let workers = Workers::start::<B>(3, 8, 1);
+    workers.settle();
+    let start = Instant::now();
+    let (addr, counts) = (workers.addr, &workers.counts);
+    let taken = || counts.iter().map(|counts| counts.accepted()).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while taken().iter().filter(|taken| **taken > 20).count() < 3 {
+                    assert!(start.elapsed() < LONG, "{:?}", taken());
+                    asks(addr, WORK);
+                }
+            });
+        }
+    });
+    // And fewer again when there is little to do.
+    workers.settle();
+}
+
+fn what_comes_while_the_only_active_server_is_blocked_goes_to_another_one<B: Backend>() {
+    let workers = Workers::start::<B>(3, 8, 1);
+    let one = workers.settle();
+    let mut blocked = workers.begins(BLOCK);
+    let start = Instant::now();
+    let before = workers.accepted();
+    while workers.accepted() == before {
+        assert!(start.elapsed() < LONG);
+        thread::yield_now();
+    }
+    let before = workers.accepted();
+    (0..20).for_each(|_| workers.asks(ECHO));
+    assert_eq!(workers.accepted()[one], before[one]);
+    // The second one that is blocked is followed, too.
+    let mut also_blocked = workers.begins(BLOCK);
+    (0..20).for_each(|_| workers.asks(ECHO));
+    workers.release();
+    blocked.read_exact(&mut [0]).unwrap();
+    also_blocked.read_exact(&mut [0]).unwrap();
+}
+
+fn when_an_active_server_drains_another_one_takes_its_place<B: Backend>() {
+    let mut workers = Workers::start::<B>(3, 8, 1);
+    for _ in 0..3 {
+        let one = workers.settle();
+        let serving = workers.serving[one].take().unwrap();
+        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+        if workers.serving.iter().any(Option::is_some) {
+            workers.asks(ECHO);
+        }
+    }
+}
+
+fn when_an_active_server_is_dead_another_one_takes_its_place<B: Backend>() {
+    let mut workers = Workers::start::<B>(3, 8, 1);
+    for left in [2, 1] {
+        let one = workers.settle();
+        drop(workers.serving[one].take());
+        workers.siblings.remove(&workers.places[one].take().unwrap());
+        (0..5).for_each(|_| workers.asks(ECHO));
+        assert_eq!(workers.serving.iter().flatten().count(), left);
+    }
+}
+
+fn without_a_master_all_servers_wait_for_connections<B: Backend>() {
+    let mut workers = Workers::start::<B>(3, 8, 1);
+    let one = workers.settle();
+    drop(workers.master.take());
+    // Nobody says that this one is dead.
+    drop(workers.serving[one].take());
+    (0..5).for_each(|_| workers.asks(ECHO));
+}
+
+fn more_servers_than_places_all_serve<B: Backend>() {
+    let mut workers = Workers::start::<B>(3, 1, 1);
+    assert_eq!(workers.places.iter().flatten().count(), 1);
+    for one in 0..2 {
+        (0..5).for_each(|_| workers.asks(ECHO));
+        drop(workers.serving[one].take());
+    }
+    (0..5).for_each(|_| workers.asks(ECHO));
+}
