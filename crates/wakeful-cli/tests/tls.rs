@@ -4,9 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::http1;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use wakeful::net::TcpStream;
-use wakeful_services::tls::{CertificateDer, ClientTls};
+use wakeful_services::tls::{Alpn, CertificateDer, ClientTls};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
 
@@ -129,6 +132,33 @@ fn hangup_reloads_the_certificate_and_a_bad_file_keeps_the_old_one_and_says_why(
     server.signal("-TERM");
     server.until_line_with("drained");
     assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_session_goes_on_with_another_worker() {
+    let files = Files::new("tickets");
+    let tls = ClientTls::builder().ca(files.path("ca.pem")).protocols(&[Alpn::Http1]);
+    let tls = tls.build().unwrap();
+    let mut server = Server::start(files.serve().args(["--workers", "1"]));
+    server.until_line_with("all workers accept");
+    let is_resumed = |server: &Server| {
+        wakeful::block_on(async {
+            let stream = TcpStream::connect(server.addr.as_str()).await.unwrap();
+            let stream = tls.connect(stream, "localhost").await.unwrap();
+            let is_resumed = stream.is_resumed();
+            // Tickets come behind the handshake.
+            let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+            wakeful::spawn(connection).detach();
+            let request = Request::get("/healthz").header("host", "localhost");
+            let answer = sender.send_request(request.body(Empty::<&[u8]>::new()).unwrap()).await;
+            assert_eq!(answer.unwrap().collect().await.unwrap().to_bytes(), "ok\n");
+            is_resumed
+        })
+    };
+    assert!(!is_resumed(&server));
+    server.signal("-HUP");
+    server.until_line_with("all workers accept");
+    assert!(is_resumed(&server));
 }
 
 #[test]

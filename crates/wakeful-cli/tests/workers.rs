@@ -599,12 +599,32 @@ fn workers_whose_master_is_killed_drain_or_go_on() {
             master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
         } else {
             assert!(get(&addr, "/healthz").ends_with("ok\n"));
+            // Nobody tells the second one that the first one is dead.
+            signal(*workers.first().unwrap(), "KILL");
+            assert!(get(&addr, "/healthz").ends_with("ok\n"));
             for pid in &workers {
                 signal(*pid, "TERM");
             }
             master.waits_until(|_| workers.iter().all(|pid| !is_ours(*pid)), "drained");
         }
     }
+}
+
+#[test]
+fn what_comes_while_a_worker_is_stopped_goes_to_another_one() {
+    let mut master = Master::start(&with(&["--workers", "3"]));
+    let (addr, workers) = (master.addr(), master.workers());
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    for (number, stopped) in workers.iter().enumerate() {
+        signal(*stopped, "STOP");
+        master.waits_for(&format!("worker {stopped} is stopped"), 1);
+        for _ in 0..5 {
+            assert!(get(&addr, "/healthz").ends_with("ok\n"), "{number}");
+        }
+        signal(*stopped, "CONT");
+        master.waits_for(&format!("worker {stopped} goes on"), 1);
+    }
+    assert_eq!(master.workers(), workers);
 }
 
 #[test]

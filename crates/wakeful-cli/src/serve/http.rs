@@ -51,7 +51,7 @@ impl HttpArguments {
     /// # Errors
     /// A file cannot be used: a line for the user.
     pub(super) fn try_out(&self) -> Result<(), String> {
-        self.tls.load()?;
+        self.tls.load(None)?;
         self.site.options().map(drop)
     }
 
@@ -64,7 +64,7 @@ impl HttpArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &HttpArguments, mut start: Start) -> Result<(), String> {
-    let tls = arguments.tls.load()?;
+    let tls = arguments.tls.load(start.tickets.clone())?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let options = options.moves(arguments.moves.moves());

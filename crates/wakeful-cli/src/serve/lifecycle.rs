@@ -96,7 +96,7 @@ where
     E: Display,
 {
     let (grace, idle) = (common.grace(), common.idle_policy()?);
-    let Start { caught, worker } = start_with;
+    let Start { caught, worker, .. } = start_with;
     let draining = caught.draining();
     let failure = Cell::new(None);
     let started = || {

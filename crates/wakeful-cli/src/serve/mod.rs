@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use wakeful::accept::Descriptors;
+use wakeful_services::tls::TicketSecret;
 
 use crate::file_size;
 use crate::logging::say;
@@ -114,6 +115,8 @@ pub(crate) fn run(
     }
     file_size::survive_limits();
     raise_descriptor_limit();
+    // Before the fork: a client's session goes on with whichever worker it meets.
+    let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
     let (worker, of_worker) = match divide::divide(arguments.common())? {
         Divided::Whole => (None, None),
         Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
@@ -121,7 +124,7 @@ pub(crate) fn run(
     };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
-    let start = Start { caught, worker };
+    let start = Start { caught, worker, tickets };
     match &arguments.service {
         None => http::serve(&arguments.http, start),
         Some(Service::Http(arguments)) => http::serve(arguments, start),

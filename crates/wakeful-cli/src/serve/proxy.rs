@@ -149,7 +149,7 @@ impl ProxyArguments {
     /// # Errors
     /// A file cannot be used, or a backend is none: a line for the user.
     pub(super) fn try_out(&self) -> Result<(), String> {
-        self.tls.load()?;
+        self.tls.load(None)?;
         self.proxy_options().map(drop)
     }
 
@@ -205,7 +205,7 @@ impl ProxyArguments {
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &ProxyArguments, mut start: Start) -> Result<(), String> {
-    let tls = arguments.tls.load()?;
+    let tls = arguments.tls.load(start.tickets.clone())?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let options = options.moves(arguments.moves.moves());

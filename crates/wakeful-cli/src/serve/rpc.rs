@@ -55,14 +55,14 @@ impl RpcArguments {
     /// # Errors
     /// A file cannot be used: a line for the user.
     pub(super) fn try_out(&self) -> Result<(), String> {
-        self.tls.load().map(drop)
+        self.tls.load(None).map(drop)
     }
 }
 
 /// # Errors
 /// A line for the user.
 pub(super) fn serve(arguments: &RpcArguments, mut start: Start) -> Result<(), String> {
-    let tls = arguments.tls.load()?;
+    let tls = arguments.tls.load(start.tickets.clone())?;
     let options = arguments.common.options(&arguments.activity)?;
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let pre_drain = arguments.drain.pre_drain;

@@ -2,6 +2,7 @@
 
 use wakeful::accept::SharedListener;
 use wakeful_services::ServeOptions;
+use wakeful_services::tls::TicketSecret;
 use wakeful_workers::Worker;
 
 use super::common::CommonArguments;
@@ -11,6 +12,8 @@ use super::other_signals::Caught;
 pub(super) struct Start {
     pub(super) caught: Caught,
     pub(super) worker: Option<Worker>,
+    /// What all workers have in common.
+    pub(super) tickets: Option<TicketSecret>,
 }
 
 impl Start {

@@ -9,7 +9,7 @@ use super::seconds::positive_seconds;
 use clap::{Args, ValueEnum};
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful::task::spawn_blocking;
-use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls};
+use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls, TicketSecret};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
@@ -74,18 +74,19 @@ impl TlsArguments {
         if self.tls_cert.is_empty() { Vec::new() } else { vec!["the certificates"] }
     }
 
-    /// `None` without a certificate: plain HTTP.
+    /// `None` without a certificate: plain HTTP. `tickets`: what it has in common with others.
     ///
     /// # Errors
     /// A line for the user: a file cannot be used.
-    pub(super) fn load(&self) -> Result<Option<ServerTls>, String> {
+    pub(super) fn load(&self, tickets: Option<TicketSecret>) -> Result<Option<ServerTls>, String> {
         if self.tls_cert.is_empty() {
             return Ok(None);
         }
-        let mut builder = ServerTls::builder().min_version(match self.tls_min_version {
-            Version::Tls12 => MinVersion::Tls12,
-            Version::Tls13 => MinVersion::Tls13,
-        });
+        let mut builder =
+            ServerTls::builder().ticket_secret(tickets).min_version(match self.tls_min_version {
+                Version::Tls12 => MinVersion::Tls12,
+                Version::Tls13 => MinVersion::Tls13,
+            });
         for (certificate, key) in self.tls_cert.iter().zip(&self.tls_key) {
             builder = builder.certificate(certificate, key);
         }

@@ -9,8 +9,8 @@
 //! chosen another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
 //! example of aws-lc-rs).
 //!
-//! `stream` has the bytes, `files` reads certificates, `server` and `accept` are the server's side,
-//! `client` the other one.
+//! `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
+//! side, with `tickets` of sessions, and `client` is the other one.
 
 mod accept;
 mod client;
@@ -20,6 +20,7 @@ mod reload;
 pub(crate) mod security;
 mod server;
 mod stream;
+mod tickets;
 
 use std::io;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub use self::client::{ClientTls, ClientTlsBuilder};
 pub use self::counts::TlsCounts;
 pub use self::server::{ClientAuth, ServerTls, ServerTlsBuilder};
 pub use self::stream::TlsStream;
+pub use self::tickets::TicketSecret;
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,6 +10,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifi
 use rustls::{RootCertStore, ServerConfig};
 
 use super::pem_files::{self, ByName, Pair};
+use super::tickets::{SharedTickets, TicketSecret};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
 
@@ -59,6 +60,7 @@ pub(super) struct Settings {
     clients: Option<(ClientAuth, PathBuf)>,
     min_version: MinVersion,
     protocols: Vec<Alpn>,
+    ticket_secret: Option<TicketSecret>,
     pub(super) handshake_timeout: Duration,
 }
 
@@ -70,6 +72,7 @@ impl ServerTls {
             clients: None,
             min_version: MinVersion::default(),
             protocols: Alpn::ALL.to_vec(),
+            ticket_secret: None,
             handshake_timeout: Duration::from_secs(10),
         })
     }
@@ -113,6 +116,7 @@ impl fmt::Debug for ServerTls {
 /// | [`min_version`](Self::min_version) | TLS 1.2 | the handshake fails |
 /// | [`protocols`](Self::protocols) | h2, http/1.1 | the handshake fails |
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | the connection is closed |
+/// | [`ticket_secret`](Self::ticket_secret) | a random one of its own | a session is not resumed |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct ServerTlsBuilder(Settings);
@@ -150,6 +154,13 @@ impl ServerTlsBuilder {
     /// How long a client may take for its handshake, from its connection on.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.0.handshake_timeout = timeout.clamp(Duration::from_nanos(1), LONGEST_TIMEOUT);
+        self
+    }
+
+    /// The secret behind its session tickets, which it has in common with other processes. `None`:
+    /// it has one of its own.
+    pub fn ticket_secret(mut self, secret: impl Into<Option<TicketSecret>>) -> Self {
+        self.0.ticket_secret = secret.into();
         self
     }
 
@@ -220,7 +231,10 @@ impl Settings {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = match before {
             Some((verified_by, ticketer)) if same(verified_by, roots.as_ref()) => ticketer,
-            _ => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
+            _ => match &self.ticket_secret {
+                Some(secret) => Arc::new(SharedTickets::new(secret, roots.as_ref())),
+                None => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
+            },
         };
         Ok((Arc::new(config), roots))
     }

@@ -8,7 +8,7 @@ use rustls::HandshakeKind;
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
 use wakeful::LoopGroup;
-use wakeful_http::tls::{ClientAuth, MinVersion, ServerTls};
+use wakeful_http::tls::{ClientAuth, MinVersion, ServerTls, TicketSecret};
 
 use crate::common::{addr, raw as plain, read_all, router, server, until};
 use crate::material::{Authority, Site, kept};
@@ -153,6 +153,26 @@ fn a_session_is_taken_up_again_also_behind_a_reload() {
     tls.reload().unwrap();
     assert_eq!(kind(), HandshakeKind::Resumed);
     assert_eq!((tls.counts().handshakes(), tls.counts().resumed()), (3, 2));
+}
+
+#[test]
+fn a_session_is_taken_up_by_another_server_that_has_the_same_secret_and_by_no_other_one() {
+    let site = Site::new();
+    let config = resuming(&site);
+    let start = |secret: &TicketSecret| {
+        let tls = site.builder().ticket_secret(secret.clone()).build().unwrap();
+        server().tls(tls).start(router()).unwrap()
+    };
+    let kind = |running| {
+        let mut client = connect_as(addr(running), &config, "localhost");
+        ask(&mut client);
+        client.conn.handshake_kind().unwrap()
+    };
+    let (secret, another) = (TicketSecret::random().unwrap(), TicketSecret::random().unwrap());
+    let (one, sibling, stranger) = (start(&secret), start(&secret), start(&another));
+    assert_eq!(kind(&one), HandshakeKind::Full);
+    assert_eq!(kind(&sibling), HandshakeKind::Resumed);
+    assert_eq!(kind(&stranger), HandshakeKind::Full);
 }
 
 /// A ticket says that its client was verified; by authorities that are gone.

@@ -1,0 +1,200 @@
+//! Session tickets that all processes of a server can read: their keys follow from one secret.
+//!
+//! A ticket is AES-256-GCM over the session, behind the number of its period and a nonce. Each
+//! period of six hours has a key of its own, derived from the secret (HKDF-SHA256, RFC 5869), from
+//! the period's number, and from the authorities that clients' certificates are verified by: a
+//! ticket vouches for a client that these have verified. Tickets of the period before are read,
+//! too, and those of the next one, if another process changed over a moment earlier.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest::{Context, SHA256};
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::RootCertStore;
+use rustls::server::ProducesTickets;
+
+const PERIOD: Duration = Duration::from_hours(6);
+const NUMBER: usize = size_of::<u64>();
+
+/// Made by a process before it forks, and given to the server of each child
+/// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)): a client then
+/// resumes its session with whichever of them it meets.
+///
+/// Whoever has it can read all tickets that were made with it, so it should live no longer than the
+/// processes do. `Debug` does not show it.
+///
+/// *Threads*: `Send` and `Sync`.
+#[derive(Clone)]
+pub struct TicketSecret([u8; 32]);
+
+impl TicketSecret {
+    /// A random one. `None`: the kernel has no random numbers.
+    #[must_use]
+    pub fn random() -> Option<Self> {
+        let mut secret = [0; 32];
+        SystemRandom::new().fill(&mut secret).ok()?;
+        Some(Self(secret))
+    }
+}
+
+impl fmt::Debug for TicketSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketSecret").finish_non_exhaustive()
+    }
+}
+
+/// See the [module](self).
+pub(super) struct SharedTickets {
+    keys: Prk,
+    random: SystemRandom,
+}
+
+impl SharedTickets {
+    pub(super) fn new(TicketSecret(secret): &TicketSecret, roots: Option<&RootCertStore>) -> Self {
+        let keys = Salt::new(HKDF_SHA256, digest_of(roots).as_ref()).extract(secret);
+        Self { keys, random: SystemRandom::new() }
+    }
+
+    fn key(&self, period: u64) -> Option<LessSafeKey> {
+        let number = period.to_be_bytes();
+        let info = [&b"wakeful session tickets"[..], &number];
+        let derived = self.keys.expand(&info, &AES_256_GCM).ok()?;
+        Some(LessSafeKey::new(UnboundKey::from(derived)))
+    }
+
+    fn encrypt_in(&self, period: u64, session: &[u8]) -> Option<Vec<u8>> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let number = period.to_be_bytes();
+        let mut sealed = session.to_vec();
+        let nonce_used = Nonce::assume_unique_for_key(nonce);
+        self.key(period)?
+            .seal_in_place_append_tag(nonce_used, Aad::from(number), &mut sealed)
+            .ok()?;
+        Some([&number[..], &nonce, &sealed].concat())
+    }
+
+    fn decrypt_in(&self, now: u64, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (number, rest) = ticket.split_first_chunk::<NUMBER>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let period = u64::from_be_bytes(*number);
+        if period.abs_diff(now) > 1 {
+            return None;
+        }
+        let mut opened = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let session = self.key(period)?.open_in_place(nonce, Aad::from(*number), &mut opened);
+        session.ok().map(|session| session.to_vec())
+    }
+}
+
+impl ProducesTickets for SharedTickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        PERIOD.as_secs().try_into().unwrap_or(u32::MAX)
+    }
+
+    fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
+        self.encrypt_in(period_now(), session)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.decrypt_in(period_now(), ticket)
+    }
+}
+
+impl fmt::Debug for SharedTickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTickets").finish_non_exhaustive()
+    }
+}
+
+fn period_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs() / PERIOD.as_secs()
+}
+
+/// Of the authorities that verify clients, if any do.
+fn digest_of(roots: Option<&RootCertStore>) -> ring::digest::Digest {
+    let mut digest = Context::new(&SHA256);
+    let mut add = |part: &[u8]| {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    };
+    for root in roots.iter().flat_map(|store| &store.roots) {
+        add(&root.subject);
+        add(&root.subject_public_key_info);
+        add(root.name_constraints.as_deref().unwrap_or_default());
+    }
+    digest.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tickets(secret: &TicketSecret) -> SharedTickets {
+        SharedTickets::new(secret, None)
+    }
+
+    #[test]
+    fn who_has_the_secret_reads_tickets_of_this_period_and_of_its_neighbours() {
+        let secret = TicketSecret::random().unwrap();
+        let (one, other) = (tickets(&secret), tickets(&secret));
+        let ticket = one.encrypt_in(7, b"a session").unwrap();
+        for now in 6..=8 {
+            assert_eq!(other.decrypt_in(now, &ticket).as_deref(), Some(&b"a session"[..]));
+        }
+        for now in [0, 5, 9, u64::MAX] {
+            assert_eq!(other.decrypt_in(now, &ticket), None);
+        }
+        let stranger = tickets(&TicketSecret::random().unwrap());
+        assert_eq!(stranger.decrypt_in(7, &ticket), None);
+        assert_ne!(one.encrypt_in(7, b"a session").unwrap(), ticket, "each has its nonce");
+        let ticket = one.encrypt(b"now").unwrap();
+        assert_eq!(other.decrypt(&ticket).as_deref(), Some(&b"now"[..]));
+    }
+
+    #[test]
+    fn what_was_changed_is_not_read() {
+        let tickets = tickets(&TicketSecret::random().unwrap());
+        let ticket = tickets.encrypt_in(7, b"a session").unwrap();
+        for place in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[place] ^= 1;
+            assert_eq!(tickets.decrypt_in(7, &changed), None, "{place}");
+            assert_eq!(tickets.decrypt_in(7, &ticket[..place]), None, "{place}");
+        }
+    }
+
+    #[test]
+    fn other_authorities_read_no_ticket() {
+        let root = |name: &str| {
+            let mut params = rcgen::CertificateParams::new([]).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+            let mut store = RootCertStore::empty();
+            store.add(made.der().clone()).unwrap();
+            store
+        };
+        let (secret, ours) = (TicketSecret::random().unwrap(), root("ours"));
+        let of = |roots: Option<&RootCertStore>| SharedTickets::new(&secret, roots);
+        let ticket = of(Some(&ours)).encrypt_in(7, b"a session").unwrap();
+        assert!(of(Some(&ours)).decrypt_in(7, &ticket).is_some());
+        assert_eq!(of(Some(&root("theirs"))).decrypt_in(7, &ticket), None);
+        assert_eq!(of(None).decrypt_in(7, &ticket), None);
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let secret = TicketSecret([7; 32]);
+        assert!(!format!("{secret:?} {:?}", tickets(&secret)).contains('7'));
+    }
+}
