@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 }
 
 fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
-    let experiments: Vec<&dyn Experiment> = match arguments.what.as_str() {
+    match arguments.what.as_str() {
         "list" => {
             list()?;
             return Ok(ExitCode::SUCCESS);
@@ -55,16 +55,9 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
             print_peers(arguments)?;
             return Ok(ExitCode::SUCCESS);
         }
-        "all" => EXPERIMENTS.to_vec(),
-        name => match wakeful_lab::find(name) {
-            Some(experiment) => vec![experiment],
-            None => return Err(Refusal::WrongUsage(unknown(name))),
-        },
-    };
-    if arguments.timer.is_some() && !experiments.iter().any(|experiment| experiment.has_timer()) {
-        return Err(Refusal::WrongUsage(no_timer(&arguments.what)));
+        _ => {}
     }
-    check_parts(arguments, &experiments)?;
+    let experiments = asked_for(arguments)?;
     let program =
         std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
     let (catalog, probes) = wanted(arguments, &experiments)?;
@@ -137,6 +130,37 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn asked_for(arguments: &Arguments) -> Result<Vec<&'static dyn Experiment>, Refusal> {
+    let experiments = match arguments.what.as_str() {
+        "all" => EXPERIMENTS.to_vec(),
+        name => match wakeful_lab::find(name) {
+            Some(experiment) => vec![experiment],
+            None => return Err(Refusal::WrongUsage(unknown(name))),
+        },
+    };
+    if arguments.timer.is_some() && !experiments.iter().any(|experiment| experiment.has_timer()) {
+        return Err(Refusal::WrongUsage(no_timer(&arguments.what)));
+    }
+    check_parts(arguments, &experiments)?;
+    Ok(experiments)
+}
+
+/// Whether it would run, as far as that can be known from the words.
+///
+/// # Errors
+/// A line for the user.
+#[cfg(test)]
+pub(crate) fn check(arguments: &Arguments) -> Result<(), String> {
+    if matches!(arguments.what.as_str(), "list" | "peers") {
+        return Ok(());
+    }
+    match asked_for(arguments).and_then(|experiments| Ok(wanted(arguments, &experiments)?)) {
+        Ok(_) => Ok(()),
+        Err(Refusal::WrongUsage(line) | Refusal::Error(line)) => Err(line),
+        Err(Refusal::Interrupted) => Err("interrupted".to_owned()),
+    }
 }
 
 /// Whether `--parts`, `--rounds` and `--block` mean something to one of the experiments.

@@ -2,6 +2,8 @@
 
 mod awake;
 mod config;
+#[cfg(test)]
+mod docs;
 mod file_size;
 mod keeper;
 mod lab;

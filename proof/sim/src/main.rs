@@ -629,3 +629,38 @@ fn group(arguments: &Group) -> Result<ExitCode, String> {
     arguments.output.print(&report::results(title, calibration.machine, tables, claims, notes))?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn every_command_line_of_the_docs_is_one() {
+        let lines = doc_pages::command_lines("wakeful-sim");
+        let mut whole = 0;
+        for line in &lines {
+            let outcome = Cli::try_parse_from(&line.words).map_err(|error| error.kind());
+            let is_incomplete = matches!(outcome, Err(ErrorKind::MissingRequiredArgument));
+            let is_one = outcome.is_ok() || (!line.is_whole && is_incomplete);
+            assert!(is_one, "{}: {}: {:?}", line.place, line.words.join(" "), outcome.err());
+            whole += usize::from(line.is_whole);
+        }
+        assert!(whole >= 5, "only {whole} found");
+    }
+
+    #[test]
+    fn every_option_of_the_docs_is_one() {
+        let program = Cli::command();
+        let mut options = doc_pages::options(&["docs/simulator.md"]);
+        // An option of `wakeful serve`.
+        options.retain(|(_, name)| name != "target-utilisation");
+        assert!(options.len() >= 10, "only {} found", options.len());
+        for (place, name) in options {
+            let mut arguments = program.get_subcommands().flat_map(clap::Command::get_arguments);
+            assert!(arguments.any(|one| one.get_long() == Some(&name)), "{place}: --{name}");
+        }
+    }
+}

@@ -280,6 +280,15 @@ pub(super) struct Task {
 }
 
 impl Arguments {
+    /// Whether it would measure, as far as that can be known from the words.
+    ///
+    /// # Errors
+    /// A line for the user.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.command.is_some() { Ok(()) } else { self.task().map(|_| ()) }
+    }
+
     /// # Errors
     /// A line for the user.
     pub(super) fn task(&self) -> Result<Task, String> {

@@ -188,7 +188,7 @@ fn raise_descriptor_limit() {
 
 /// # Errors
 /// Options that have no meaning together.
-fn check(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn check(arguments: &Arguments) -> Result<(), String> {
     match &arguments.service {
         None => arguments.http.check(),
         Some(Service::Http(arguments)) => arguments.check(),
