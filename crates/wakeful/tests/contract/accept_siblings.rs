@@ -95,6 +95,8 @@ impl Workers {
                 return one;
             }
             assert!(start.elapsed() < LONG, "{now:?}");
+            // Else they have enough to do.
+            thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -184,9 +186,8 @@ fn when_one_server_is_busy_others_take_part<B: Backend>() {
 fn what_comes_while_the_only_active_server_is_blocked_goes_to_another_one<B: Backend>() {
     let workers = Workers::start::<B>(3, 8, 1);
     let one = workers.settle();
+    let (start, before) = (Instant::now(), workers.accepted());
     let mut blocked = workers.begins(BLOCK);
-    let start = Instant::now();
-    let before = workers.accepted();
     while workers.accepted() == before {
         assert!(start.elapsed() < LONG);
         thread::yield_now();
