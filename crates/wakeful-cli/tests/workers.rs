@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -576,6 +577,8 @@ fn a_second_signal_ends_all_at_once() {
     master.waits_for("draining, for", 2);
     assert!(master.pid_file().exists());
     let pid = master.pid();
+    // What comes within a tenth of a second is the same signal.
+    thread::sleep(Duration::from_millis(200));
     signal(pid, "INT");
     let (status, log) = master.ended();
     assert_eq!(status.code(), Some(1), "{log}");
@@ -585,6 +588,53 @@ fn a_second_signal_ends_all_at_once() {
     assert!(
         matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
     );
+}
+
+/// A request that takes a second, of which the worker has read the head.
+fn slow_request(master: &Master) -> TcpStream {
+    let mut slow = TcpStream::connect(master.addr()).unwrap();
+    slow.set_read_timeout(Some(GUARD)).unwrap();
+    slow.write_all(b"GET /sleep/1000 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    slow
+}
+
+fn is_answered(mut slow: TcpStream) -> bool {
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+}
+
+/// As a terminal and timeout(1) do it.
+#[test]
+fn a_signal_to_the_whole_process_group_is_one_signal() {
+    for name in ["TERM", "INT"] {
+        let mut command = Command::new(PROGRAM);
+        command.process_group(0);
+        // Not of this host alone: it waits for handshakes that are under way.
+        let master = Master::start_by(command, &["--listen", "0.0.0.0:0", "--workers", "1"]);
+        let slow = slow_request(&master);
+        let group = format!("-{}", master.pid());
+        for _ in 0..2 {
+            let told = Command::new("kill").args([&format!("-{name}"), "--", &group]).status();
+            assert!(told.unwrap().success());
+        }
+        assert!(is_answered(slow), "{}", master.log());
+        let (status, log) = master.ended();
+        assert!(status.success(), "{status}: {log}");
+    }
+}
+
+#[test]
+fn one_signal_to_a_master_that_is_succeeded_cuts_nothing() {
+    let mut master = Master::start(&with(&["--workers", "1"]));
+    let slow = slow_request(&master);
+    let before = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != before, "in charge");
+    master.waits_for("has taken over: ending", 1);
+    // As a service manager does that ends all processes of a service.
+    signal(before, "TERM");
+    assert!(is_answered(slow), "{}", master.log());
 }
 
 #[test]

@@ -29,6 +29,10 @@ use crate::{sys, systemd};
 /// How long processes may take that were told to end at once. Then they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// What comes within so much time of a signal to end is no second one: timeout(1) signals a process
+/// and its group.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
+
 /// A worker as its master sees it.
 #[derive(Debug)]
 struct Process {
@@ -74,6 +78,8 @@ pub(crate) struct Running {
     program: Program,
     inheritance: Inheritance,
     successor: Option<Successor>,
+    /// Since when all end.
+    ending_since: Option<Instant>,
     /// Since when all are to end at once.
     at_once: Option<Instant>,
     /// When the service manager wants to hear of this master, and how often.
@@ -119,6 +125,7 @@ impl Running {
             program,
             inheritance,
             successor: None,
+            ending_since: None,
             at_once: None,
             alive_at: systemd::watchdog(is_successor).map(|every| (Instant::now(), every)),
             before_pause: None,

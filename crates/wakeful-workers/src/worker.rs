@@ -6,13 +6,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use wakeful::accept::{SharedListener, Sibling};
 use wakeful::heartbeat::Heartbeats;
 use wakeful::readiness::AsyncFd;
-use wakeful::signal::run_until_terminated_or_failed;
+use wakeful::signal::run_until_terminated_in;
 
 use crate::signals;
+
+/// A terminal, or timeout(1), signals the worker and the master, which then tells the worker as
+/// well, a little later. Only what comes after so much time is a second signal.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 /// What becomes of workers whose master is gone: killed, or ended by a mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,8 +80,8 @@ impl Worker {
     }
 
     /// Serves until the master has this worker end, or is gone: as
-    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). Tells
-    /// the master that it accepts when `start` has returned.
+    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), but that
+    /// signals within a second are one. Tells the master that it accepts when `start` has returned.
     ///
     /// # Errors
     /// As for that function. With [`Orphans::Drain`] also when the worker has drained because its
@@ -96,7 +101,8 @@ impl Worker {
         F: Future<Output = io::Error>,
     {
         let orphaned = Cell::new(None);
-        run_until_terminated_or_failed(
+        run_until_terminated_in(
+            ONE_SIGNAL,
             || {
                 let server = start()?;
                 orphaned.set(Some(self.orphaned()?));

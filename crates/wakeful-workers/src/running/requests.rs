@@ -7,7 +7,7 @@ use std::time::Instant;
 use nix::sys::signal::Signal as Name;
 use rustix::process::Signal;
 
-use super::Running;
+use super::{ONE_SIGNAL, Running};
 use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
 use crate::successor::Successor;
@@ -21,10 +21,19 @@ impl Running {
             return;
         }
         match request {
-            Request::End if self.crew.is_ending() => self.end_at_once(signal),
+            Request::End if self.crew.is_ending() => {
+                match self.ending_since {
+                    Some(since) if since.elapsed() >= ONE_SIGNAL => self.end_at_once(signal),
+                    Some(_) => {}
+                    // It has been succeeded, or has failed.
+                    None => self.ending_since = Some(Instant::now()),
+                }
+            }
             Request::End => {
                 tracing::info!("{signal}: ending; a second signal stops at once");
                 self.end();
+                // What has come while the last handshakes completed is the same signal.
+                self.ending_since = Some(Instant::now());
             }
             Request::Replace => self.replace(signal),
             Request::Reopen => {

@@ -84,6 +84,26 @@ where
     R: Send + 'static,
     F: Future<Output = io::Error>,
 {
+    run_until_terminated_in(ONE_SIGNAL, start, failure, drain)
+}
+
+/// As [`run_until_terminated_or_failed`]; what comes within `one_signal` of a signal is no second
+/// one. For a process whose master tells it to end, too, when both are told.
+///
+/// # Errors
+/// As there.
+#[doc(hidden)]
+pub fn run_until_terminated_in<S, R, F>(
+    one_signal: Duration,
+    start: impl FnOnce() -> io::Result<S>,
+    failure: impl FnOnce(&S) -> F,
+    drain: impl FnOnce(S) -> R + Send + 'static,
+) -> io::Result<Option<R>>
+where
+    S: Send + 'static,
+    R: Send + 'static,
+    F: Future<Output = io::Error>,
+{
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
         // Caught before the server starts: who sees it listen may tell it to end.
@@ -110,7 +130,7 @@ where
                 return Ok((failed, Ended::DrainHere(drain_here)));
             }
         };
-        let mut second = pin!(second_signal(&mut signals));
+        let mut second = pin!(second_signal_in(one_signal, &mut signals));
         let ended = poll_fn(|cx| match Pin::new(&mut drained).poll(cx) {
             Poll::Ready(result) => Poll::Ready(Ok::<_, io::Error>(Ended::Drained(result))),
             Poll::Pending => second.as_mut().poll(cx).map_ok(|_| Ended::AtOnce),
@@ -124,7 +144,7 @@ where
         Ended::DrainHere(drain_here) => {
             let since = Instant::now();
             for signal in [SIGINT, SIGTERM] {
-                signals::end_by(signal, since + ONE_SIGNAL)?;
+                signals::end_by(signal, since + one_signal)?;
             }
             drain_here()
         }
@@ -148,10 +168,14 @@ enum Ended<T, F> {
 /// Waits for another signal than the one that has just come, also if that comes again at once.
 #[doc(hidden)]
 pub async fn second_signal(signals: &mut Signals) -> io::Result<i32> {
+    second_signal_in(ONE_SIGNAL, signals).await
+}
+
+async fn second_signal_in(one_signal: Duration, signals: &mut Signals) -> io::Result<i32> {
     let first = Instant::now();
     loop {
         let signal = signals.recv().await?;
-        if first.elapsed() >= ONE_SIGNAL {
+        if first.elapsed() >= one_signal {
             return Ok(signal);
         }
     }

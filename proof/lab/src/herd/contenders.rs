@@ -20,7 +20,7 @@ const SERVE_ADAPTIVE: &str = "wakeful serve, adaptive";
 pub(super) const WORKERS_PARK: &str = "wakeful serve --workers, parking";
 pub(super) const WORKERS_ADAPTIVE: &str = "wakeful serve --workers, adaptive";
 const NGINX: &str = "nginx";
-const UNICORN: &str = "unicorn";
+pub(super) const UNICORN: &str = "unicorn";
 
 /// By table, and the variant of the program `herd`.
 const VARIANTS: [(&str, &str); 6] = [
