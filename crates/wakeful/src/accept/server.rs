@@ -206,10 +206,10 @@ impl ConnectionServer {
     /// runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is 0; a
-    /// listener cannot be watched (`max_user_watches`); a further listener for each loop cannot be
-    /// made ([`AcceptStrategy::ReusePort`]); a set-up of [`on_each_loop`](Self::on_each_loop)
-    /// fails.
+    /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
+    /// 0; a listener cannot be watched (`max_user_watches`); a further listener for each loop
+    /// cannot be made ([`AcceptStrategy::ReusePort`]); a set-up of
+    /// [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where

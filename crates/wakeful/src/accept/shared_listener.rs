@@ -107,7 +107,7 @@ impl SharedListener {
     /// listener, and is removed with its last clone.
     ///
     /// # Errors
-    /// As for `from_socket`.
+    /// The same as for `from_socket`.
     pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
         let mut listener = Self::from_socket(socket)?;
         if let ListenAddr::Unix(path) = &listener.addr {
@@ -168,7 +168,7 @@ impl SharedListener {
     /// no effect on a Unix socket, whose peers do not vanish.
     ///
     /// # Errors
-    /// The kernel's: a number out of its range.
+    /// Kernel errors: a number out of its range.
     pub fn set_keepalive(
         &self,
         idle: Duration,

@@ -81,7 +81,7 @@ impl AcceptStrategy {
     /// What each of so many loops accepts from.
     ///
     /// # Errors
-    /// The kernel's; a Unix socket where each loop is to have its own.
+    /// Kernel errors; a Unix socket where each loop is to have its own.
     pub(super) fn openings(
         self,
         listeners: &[SharedListener],

@@ -95,7 +95,7 @@ impl Membership {
     /// The loop's own wish: does anybody accept there?
     ///
     /// # Errors
-    /// The kernel's: `max_user_watches` is reached. It is not wanted then.
+    /// Kernel errors: `max_user_watches` is reached. It is not wanted then.
     pub(super) fn want(&self, wanted: bool) -> io::Result<()> {
         if self.wanted.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
@@ -146,7 +146,7 @@ impl Membership {
     /// it again.
     ///
     /// # Errors
-    /// The kernel's: the place in the list is lost, and has to be [mended](Self::mend).
+    /// Kernel errors: the place in the list is lost, and has to be [mended](Self::mend).
     pub(crate) fn requeue(&self) -> io::Result<()> {
         self.requeue.store(true, Ordering::Release);
         self.see_to_it()

@@ -325,7 +325,7 @@ impl EventLoopBuilder {
     /// Builds the loop, on the thread that it will run on.
     ///
     /// # Errors
-    /// As for [`EventLoop::new`].
+    /// The same as for [`EventLoop::new`].
     pub fn build(self) -> io::Result<EventLoop> {
         EventLoop::with_settings(self.settings).map_err(explain_error)
     }

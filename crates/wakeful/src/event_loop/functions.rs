@@ -68,7 +68,7 @@ pub(crate) fn spawn_at<F: Future + 'static>(
 /// Like [`spawn`], for a task of this [`Priority`].
 ///
 /// # Panics
-/// As for [`spawn`].
+/// The same as for [`spawn`].
 #[track_caller]
 pub fn spawn_with<F: Future + 'static>(priority: Priority, future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(priority, future)

@@ -77,7 +77,7 @@ impl LoopHandle {
     /// sent with the same priority.
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
+    /// The same as for [`post`](Self::post).
     #[track_caller]
     pub fn post_with<F: FnOnce() + Send + 'static>(
         &self,
@@ -157,7 +157,7 @@ impl LoopHandle {
     /// Like [`spawn`](Self::spawn), for a task of this [`Priority`].
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn).
+    /// The same as for [`spawn`](Self::spawn).
     #[track_caller]
     pub fn spawn_with<M, F>(
         &self,

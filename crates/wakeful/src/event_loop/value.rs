@@ -169,7 +169,7 @@ impl EventLoop {
     /// does not end this call, and is remembered for the next `run`.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     ///
     /// # Panics
     /// When the future does.

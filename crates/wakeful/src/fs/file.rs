@@ -72,7 +72,7 @@ impl File {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
@@ -80,7 +80,7 @@ impl File {
     /// Creates a file, or empties the one that is there, for writing.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
@@ -118,7 +118,7 @@ impl File {
     /// *Cancel-safe*.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
@@ -140,7 +140,7 @@ impl File {
     /// *Not cancel-safe*: given up, it has written a part, or writes it yet.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
             let written = self.write(buf).await?;
@@ -163,7 +163,7 @@ impl File {
     /// Moves to another position, and returns it.
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.flush().await?;
         poll_fn(|cx| self.io.poll_seek(cx, to)).await
@@ -172,7 +172,7 @@ impl File {
     /// Waits until the disk has the data and the metadata (`fsync`).
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn sync_all(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncAll).await
     }
@@ -181,7 +181,7 @@ impl File {
     /// (`fdatasync`).
     ///
     /// # Errors
-    /// As for [`sync_all`](Self::sync_all).
+    /// The same as for [`sync_all`](Self::sync_all).
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncData).await
     }
@@ -189,7 +189,7 @@ impl File {
     /// Cuts the file off behind `length`, or fills it with zeros up to there. The position stays.
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn set_len(&mut self, length: u64) -> io::Result<()> {
         self.io.operate(Operation::SetLen(length)).await
     }
@@ -197,7 +197,7 @@ impl File {
     /// Returns the metadata of the file. A write in flight may or may not be in it.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let file = self.io.file().clone();
         run(move || file.metadata()).await
@@ -206,7 +206,7 @@ impl File {
     /// Sets the file's permissions.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         let file = self.io.file().clone();
         run(move || file.set_permissions(permissions)).await
@@ -229,7 +229,7 @@ impl OpenOptions {
     /// *Cancelled*, it may have created the file.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let (options, path) = (self.0.clone(), path.as_ref().to_owned());
         run(move || options.open(path)).await.map(File::from_std)

@@ -22,7 +22,7 @@ impl LoopGroup {
     /// A group with the default settings: one loop for each CPU that this process may use.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`].
+    /// The same as for [`LoopGroupBuilder::build`].
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }

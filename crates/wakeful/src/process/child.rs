@@ -107,7 +107,7 @@ impl Child {
     /// *Cancel-safe*: the first poll sends the signal, and closes `stdin`.
     ///
     /// # Errors
-    /// As for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
+    /// The same as for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         self.wait().await.map(drop)
@@ -117,7 +117,7 @@ impl Child {
     /// error.
     ///
     /// # Errors
-    /// The kernel's: the child runs as another user.
+    /// Kernel errors: the child runs as another user.
     pub fn start_kill(&mut self) -> io::Result<()> {
         self.running.signal(Signal::KILL)
     }
@@ -126,8 +126,8 @@ impl Child {
     /// error.
     ///
     /// # Errors
-    /// `InvalidInput`: the number is no signal, or a real-time one. The kernel's: the child runs as
-    /// another user.
+    /// `InvalidInput`: the number is no signal, or a real-time one. Kernel errors: the child runs
+    /// as another user.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
             let text = format!("signal {signal} is none that can be sent");
@@ -145,7 +145,7 @@ impl Child {
     /// [killed](super::Command::kill_on_drop).
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait); a pipe cannot be read.
+    /// The same as for [`wait`](Self::wait); a pipe cannot be read.
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
         let mut stdout = pin!(to_end(out.as_mut()));

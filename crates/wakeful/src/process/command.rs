@@ -194,7 +194,7 @@ impl Command {
     /// [killed](Self::kill_on_drop); it is reaped either way.
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn) and [`Child::wait`].
+    /// The same as for [`spawn`](Self::spawn) and [`Child::wait`].
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
         let mut child = self.spawn()?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
@@ -209,7 +209,7 @@ impl Command {
     /// [killed](Self::kill_on_drop); it is reaped either way.
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
+    /// The same as for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
     pub async fn output(&mut self) -> io::Result<Output> {
         let [stdin, stdout, stderr] = self.chosen;
         if !stdin {

@@ -71,7 +71,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// file, and for as long as it is open.
     ///
     /// # Errors
-    /// As for `new`; the kernel's. On an error the mode is unchanged.
+    /// The same as for `new`; the kernel's. On an error the mode is unchanged.
     pub fn nonblocking(io: T) -> io::Result<Self> {
         let watched = Self::new(io)?;
         let flags = rustix::fs::fcntl_getfl(&watched)?;
@@ -180,7 +180,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// anything else. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// The same as for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }

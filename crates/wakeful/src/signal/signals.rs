@@ -134,7 +134,7 @@ impl Drop for Signals {
 /// *Cancel-safe*. From its first poll on, Ctrl-C no longer ends the program.
 ///
 /// # Errors
-/// As for [`Signals::new`].
+/// The same as for [`Signals::new`].
 pub async fn ctrl_c() -> io::Result<()> {
     Signals::new(&[SIGINT])?.recv().await.map(|_| ())
 }

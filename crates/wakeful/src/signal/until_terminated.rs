@@ -70,7 +70,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As for [`run_until_terminated`]; the server has failed.
+/// The same as for [`run_until_terminated`]; the server has failed.
 ///
 /// # Panics
 /// When one of the closures does.

@@ -187,10 +187,10 @@ impl<T> JoinSet<T> {
     /// As [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     ///
     /// # Cancel safety
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub async fn join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
         poll_fn(|cx| self.poll_join_next_with_id(cx)).await
     }
@@ -199,7 +199,7 @@ impl<T> JoinSet<T> {
     /// polled last is woken when a task of the set has finished.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.poll_join_next_with_id(cx).map(|next| next.map(|(_, outcome)| outcome))
     }
@@ -207,7 +207,7 @@ impl<T> JoinSet<T> {
     /// As [`poll_join_next`](Self::poll_join_next), with the task's [`Id`].
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn poll_join_next_with_id(
         &mut self,
         cx: &mut Context<'_>,
@@ -231,7 +231,7 @@ impl<T> JoinSet<T> {
     /// empty.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         self.try_join_next_with_id().map(|(_, outcome)| outcome)
     }
@@ -239,7 +239,7 @@ impl<T> JoinSet<T> {
     /// As [`try_join_next`](Self::try_join_next), with the task's [`Id`].
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn try_join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
         self.take_next()
     }

@@ -174,7 +174,7 @@ impl<T: 'static> LocalKey<T> {
     /// Returns a copy of the value.
     ///
     /// # Panics
-    /// As for [`with`](Self::with).
+    /// The same as for [`with`](Self::with).
     #[must_use]
     #[track_caller]
     pub fn get(&'static self) -> T
