@@ -95,7 +95,7 @@ impl<T> PerLoop<T> {
         f(&self.get())
     }
 
-    /// As [`with`](Self::with), with errors instead of panics.
+    /// Like [`with`](Self::with), with errors instead of panics.
     ///
     /// ```
     /// use wakeful::{PerLoop, PerLoopError};
@@ -133,7 +133,7 @@ impl<T> PerLoop<T> {
         }
     }
 
-    /// As [`get`](Self::get), with errors instead of panics.
+    /// Like [`get`](Self::get), with errors instead of panics.
     ///
     /// # Errors
     /// As [`try_with`](Self::try_with).

@@ -150,7 +150,7 @@ impl SharedListener {
         self.attach_to_server()
     }
 
-    /// As [`attach`](Self::attach), for a server, which keeps the listener to itself.
+    /// Like [`attach`](Self::attach), for a server, which keeps the listener to itself.
     pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
         Ok(match self.addr {
             ListenAddr::Tcp(_) => {

@@ -102,7 +102,7 @@ impl<T: AsFd> Registered<T> {
         Self::in_mode(driver, io, Mode::Edge)
     }
 
-    /// As [`new`](Self::new), for a descriptor that may be somebody else's.
+    /// Like [`new`](Self::new), for a descriptor that may be somebody else's.
     ///
     /// # Errors
     /// As there.

@@ -56,7 +56,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(Priority::Normal, future)
 }
 
-/// As [`spawn`], for a task that metrics and logs name by `spawned_at`.
+/// Like [`spawn`], for a task that metrics and logs name by `spawned_at`.
 #[track_caller]
 pub(crate) fn spawn_at<F: Future + 'static>(
     spawned_at: &'static Location<'static>,

@@ -172,7 +172,8 @@ impl LoopHandle {
         self.spawn_at(Location::caller(), priority, make)
     }
 
-    /// As [`spawn_with`](Self::spawn_with), for a task that metrics and logs name by `spawned_at`.
+    /// Like [`spawn_with`](Self::spawn_with), for a task that metrics and logs name by
+    /// `spawned_at`.
     pub(super) fn spawn_at<M, F>(
         &self,
         spawned_at: &'static Location<'static>,

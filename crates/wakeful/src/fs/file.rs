@@ -33,31 +33,32 @@ use super::operation::Operation;
 ///
 /// # Writes
 /// The methods [`write`](Self::write) and [`write_all`](Self::write_all) return when the kernel has
-/// the bytes. Those of the traits (`AsyncWrite` of futures and tokio, and what is built on them)
-/// return when the bytes are handed over to the pool, and an error is that of the write *before*.
-/// Behind them, call `flush` (or `close`, `shutdown`), which waits and says whether all went well.
+/// the bytes. The methods of the traits (`AsyncWrite` of futures and tokio, and extensions of them)
+/// return when the bytes are handed over to the pool; an error that they return belongs to the
+/// write *before*. After such writes, call `flush` (or `close`, `shutdown`), which waits and
+/// returns any error.
 ///
-/// A file that is dropped with a write in flight is written all the same, unless the process ends
-/// first; a failure that nobody was told of is in the log. The same is true of a write that is
-/// given up.
+/// If a file is dropped with a write in flight, the bytes are written all the same, unless the
+/// process ends first. A failure that no call returned is logged. The same is true of a write that
+/// is cancelled.
 ///
 /// # Cancel safety
-/// An operation that is given up goes on, and the next one waits for it. What a read has read by
-/// then is there for the next read. If a read was given up, the position counts only bytes that a
+/// A cancelled operation continues, and the next one waits for it. Bytes that a cancelled read has
+/// read are kept for the next read. After a cancelled read, the position counts only bytes that a
 /// read has returned; `seek` and `write` start there.
 ///
 /// Three operations run beside the others: [`metadata`](Self::metadata),
-/// [`set_permissions`](Self::set_permissions) and [`try_clone`]. Given up before a thread has begun
-/// them, they are not done.
+/// [`set_permissions`](Self::set_permissions) and [`try_clone`]. If they are cancelled before a
+/// thread has begun them, they are not executed.
 ///
 /// # Memory
-/// A file that was read keeps the buffer of its last read until the next one: as long as the `buf`
-/// of that read, 2 MiB at most. Drop a file that is no longer used.
+/// A file keeps the buffer of its last read until the next read. The buffer is as long as the `buf`
+/// of that read, 2 MiB at most. So drop files that you no longer use.
 ///
 /// # Threads
 /// `Send` and `Sync`; it needs no loop. Where several tasks use one file, each task opens the file
 /// itself, or uses [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`, which take
-/// the position as an argument. Clones ([`try_clone`]) share one position: they are good only for
+/// the position as an argument. Clones ([`try_clone`]) share one position, so use them only for
 /// appending.
 ///
 /// [`try_clone`]: Self::try_clone
@@ -77,7 +78,7 @@ impl File {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Creates a file, or empties the one that is there, for writing.
+    /// Opens a file for writing: creates it, or truncates an existing one.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.
@@ -97,14 +98,14 @@ impl File {
         Self { io: FileIo::new(file) }
     }
 
-    /// Waits for what is in flight, and gives the file back.
+    /// Waits for operations in flight, and returns the file.
     ///
-    /// Bytes that a read which was given up has read come back: the position goes back by them. A
-    /// terminal or a FIFO has no position, so there those bytes are lost.
+    /// If a cancelled read has read bytes, the position is moved back by them. A terminal or a FIFO
+    /// has no position, so there those bytes are lost.
     ///
     /// # Errors
-    /// A write has failed; no thread can be started; the kernel's seek (after a read that was given
-    /// up); no descriptors left.
+    /// A write has failed; no thread can be started; the seek failed (after a cancelled read); no
+    /// descriptors left.
     pub async fn into_std(self) -> io::Result<fs::File> {
         self.io.into_file().await
     }
@@ -123,21 +124,21 @@ impl File {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has it.
+    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: given up, it may write all the same.
+    /// *Not cancel-safe*: if cancelled, it may write all the same.
     ///
     /// # Errors
-    /// The kernel's, also that of a write before; no thread can be started.
+    /// Kernel errors, including that of an earlier write; no thread can be started.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let written = poll_fn(|cx| self.io.poll_write(cx, buf)).await?;
         self.flush().await?;
         Ok(written)
     }
 
-    /// Writes all of `buf`, and returns when the kernel has it.
+    /// Writes all of `buf`, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: given up, it has written a part, or writes it yet.
+    /// *Not cancel-safe*: if cancelled, it has written a part, or may still write it.
     ///
     /// # Errors
     /// The same as for [`write`](Self::write).
@@ -149,8 +150,8 @@ impl File {
         Ok(())
     }
 
-    /// Waits until the kernel has all that was written. It does not wait for the disk:
-    /// [`sync_all`](Self::sync_all).
+    /// Waits until the kernel has all written bytes. It does not wait for the disk: use
+    /// [`sync_all`](Self::sync_all) for that.
     ///
     /// *Cancel-safe*.
     ///
@@ -177,7 +178,7 @@ impl File {
         self.io.operate(Operation::SyncAll).await
     }
 
-    /// As [`sync_all`](Self::sync_all), of the metadata only what it takes to read the data
+    /// Like [`sync_all`](Self::sync_all), but of the metadata only what is needed to read the data
     /// (`fdatasync`).
     ///
     /// # Errors
@@ -186,7 +187,8 @@ impl File {
         self.io.operate(Operation::SyncData).await
     }
 
-    /// Cuts the file off behind `length`, or fills it with zeros up to there. The position stays.
+    /// Truncates the file to `length` bytes, or extends it with zeros. The position does not
+    /// change.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -194,7 +196,7 @@ impl File {
         self.io.operate(Operation::SetLen(length)).await
     }
 
-    /// Returns the metadata of the file. A write in flight may or may not be in it.
+    /// Returns the metadata of the file. It may or may not reflect a write in flight.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.

@@ -60,7 +60,7 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     run(move || fs::canonicalize(path)).await
 }
 
-/// Returns what a symbolic link names. See [`std::fs::read_link`].
+/// Returns the target of a symbolic link. See [`std::fs::read_link`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -87,7 +87,7 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     run(move || fs::create_dir(path)).await
 }
 
-/// Creates a directory, and those above it that are missing. See [`std::fs::create_dir_all`].
+/// Creates a directory, and its missing parents. See [`std::fs::create_dir_all`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -106,7 +106,7 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Removes a directory with all that is in it. See [`std::fs::remove_dir_all`]. It is one
-/// operation: given up, it goes on.
+/// operation: if cancelled, it continues.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -115,7 +115,7 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     run(move || fs::remove_dir_all(path)).await
 }
 
-/// Gives a file another name, in place of the file that has it. See [`std::fs::rename`].
+/// Renames a file, and replaces a file that has the new name. See [`std::fs::rename`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -162,7 +162,7 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 
 /// Writes all of a file, which is created or replaced. See [`std::fs::write`].
 ///
-/// `contents` goes to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
+/// `contents` is moved to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.

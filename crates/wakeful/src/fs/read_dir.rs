@@ -69,7 +69,7 @@ pub struct ReadDir {
 impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
-    /// *Cancel-safe*: given up, it reads on, and the next call has the entries.
+    /// *Cancel-safe*: if cancelled, the read continues, and the next call returns its entries.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.
@@ -126,7 +126,7 @@ impl DirEntry {
         run(move || entry.metadata()).await
     }
 
-    /// Returns the kind of file. Most file systems have said it with the name.
+    /// Returns the kind of file. Most file systems report it together with the name.
     ///
     /// # Errors
     /// The same as for [`metadata`](Self::metadata).

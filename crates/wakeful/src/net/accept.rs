@@ -92,7 +92,7 @@ pub(super) async fn next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<(Own
     poll_fn(|cx| acceptor.poll_next(cx)).await
 }
 
-/// As [`next`], for one task at a time: only the one that asked last is woken.
+/// Like [`next`], for one task at a time: only the one that asked last is woken.
 pub(super) fn poll_next_alone(
     listener: &Registered<Arc<OwnedFd>>,
     cx: &mut Context<'_>,

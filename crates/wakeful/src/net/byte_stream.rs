@@ -38,7 +38,7 @@ impl StreamIo {
         Ok(Self { socket: super::register(fd)?, read_call })
     }
 
-    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
+    /// Like [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
     /// back.
     pub(super) fn attach(
         fd: OwnedFd,

@@ -138,7 +138,7 @@ fn register_shared(
     Registered::shared(&driver()?, listener, memberships)
 }
 
-/// As [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
+/// Like [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
 fn attach<T: AsFd>(io: T, priority: Priority) -> Result<Registered<T>, (T, io::Error)> {
     let driver = match driver() {
         Ok(driver) => driver,

@@ -296,7 +296,7 @@ impl UnixDatagram {
         self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Message)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
+    /// Like [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
     /// [`recv_with_fds`](Self::recv_with_fds).
     ///
     /// # Errors

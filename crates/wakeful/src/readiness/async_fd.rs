@@ -67,7 +67,7 @@ impl<T: AsFd> AsyncFd<T> {
         watched.map(|socket| Self { socket }).map_err(explain)
     }
 
-    /// As [`new`](Self::new), and sets `O_NONBLOCK`, also for everybody else who shares the open
+    /// Like [`new`](Self::new), and sets `O_NONBLOCK`, also for everybody else who shares the open
     /// file, and for as long as it is open.
     ///
     /// # Errors
@@ -147,8 +147,8 @@ impl<T: AsFd> AsyncFd<T> {
         }
     }
 
-    /// As [`readable`](Self::readable), for a future written by hand. One task at a time: only the
-    /// one that asked last is woken.
+    /// Polls like [`readable`](Self::readable), for futures written by hand. Only one task at a
+    /// time may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.
@@ -156,8 +156,8 @@ impl<T: AsFd> AsyncFd<T> {
         self.poll_interest(Interest::READABLE, cx)
     }
 
-    /// As [`writable`](Self::writable), for a future written by hand. One task at a time: only the
-    /// one that asked last is woken.
+    /// Polls like [`writable`](Self::writable), for futures written by hand. Only one task at a
+    /// time may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.

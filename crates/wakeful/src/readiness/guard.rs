@@ -121,7 +121,7 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         self.clear_ready_matching(self.seen.interest());
     }
 
-    /// As [`clear_ready`](Self::clear_ready), of what this guard saw of `interest` only.
+    /// Like [`clear_ready`](Self::clear_ready), of what this guard saw of `interest` only.
     pub fn clear_ready_matching(&mut self, interest: Interest) {
         self.socket.clear(&self.seen, interest);
     }

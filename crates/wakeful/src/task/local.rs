@@ -386,7 +386,7 @@ impl Drop for InHost<'_> {
     }
 }
 
-/// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
+/// Like [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
 /// thread behind what the same thread has sent from outside a turn, which is still in the queue.
 ///
 /// # Errors

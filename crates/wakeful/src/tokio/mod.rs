@@ -76,7 +76,7 @@ use std::future::Future;
 
 use crate::event_loop::EventLoop;
 
-/// As [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
+/// Like [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
 ///
 /// # Panics
 /// When the future does; when a loop, or a Tokio runtime, already runs on this thread; when a loop

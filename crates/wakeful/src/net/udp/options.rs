@@ -169,7 +169,7 @@ impl UdpSocket {
         self.options().multicast_loop_v4()
     }
 
-    /// As [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
+    /// Like [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
     ///
     /// # Errors
     /// Kernel errors.

@@ -110,7 +110,7 @@ impl UdpSocket {
         Poll::Ready(from.map(|from| (length, from)))
     }
 
-    /// As [`peek_sender`](Self::peek_sender), for a future written by hand, as
+    /// Like [`peek_sender`](Self::peek_sender), for a future written by hand, as
     /// [`poll_recv`](Self::poll_recv) says.
     ///
     /// # Errors
