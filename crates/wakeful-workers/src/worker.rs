@@ -9,10 +9,10 @@ use wakeful::readiness::AsyncFd;
 
 use crate::signals;
 
-/// What becomes of workers whose master is gone: killed, or ended by a mistake.
+/// What happens to workers when their master is gone (killed, or ended by a mistake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Orphans {
-    /// They drain and end. Nobody would start others in their place, and a new master can have the
+    /// They drain and end, because no master would replace them. A new master can then use the
     /// addresses.
     #[default]
     Drain,
@@ -20,10 +20,10 @@ pub enum Orphans {
     GoOn,
 }
 
-/// A forked process that is to serve: see [`Master::run`](crate::Master::run).
+/// A forked process that serves clients: see [`Master::run`](crate::Master::run).
 ///
 /// SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR and SIGXCPU are blocked in it until it is
-/// [`ready`](Self::ready), so that none that comes earlier is lost.
+/// [`ready`](Self::ready), so that earlier signals are not lost.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
@@ -36,15 +36,15 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The number of its place: from 0 to one less than there are workers. The one that replaces it
-    /// gets the same.
+    /// Returns the index of the worker: from 0 to the number of workers minus one. Its replacement
+    /// gets the same index.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// The master's sockets, in the order in which they were given to it. Empty from the second
-    /// call on.
+    /// Returns the master's sockets, in the order in which they were given to the master. Empty
+    /// from the second call on.
     ///
     /// # Errors
     /// No descriptors left.
@@ -53,17 +53,18 @@ impl Worker {
     }
 
     /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group
-    /// that the master was told of: only loops that have them are watched.
+    /// that was given to the master: only loops with heartbeats are watched.
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
     }
 
     /// Tells the master that this worker accepts, and lets signals come to this thread. Call it
-    /// once the server has started, and handlers of signals are there. The worker that it replaces
-    /// drains then.
+    /// after the server has started and signal handlers are installed. The worker that it replaces
+    /// then drains.
     ///
-    /// A worker that ends before has failed: if it was to replace another one, that one stays.
+    /// If a worker ends before this call, its start has failed: the worker that it was to replace
+    /// stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
             // A master that is gone is noticed by `orphaned`.
@@ -72,8 +73,8 @@ impl Worker {
         }
     }
 
-    /// Completes when this worker has to end because its master is gone; never with
-    /// [`Orphans::GoOn`].
+    /// Completes when this worker has to end because its master is gone. With [`Orphans::GoOn`] it
+    /// never completes.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left.
