@@ -82,7 +82,7 @@ impl<B: OutgoingBody> Host<B> {
         &self.pool.target
     }
 
-    /// How many connections there are, or are being made.
+    /// Returns how many connections exist or are being made.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.state.borrow().open

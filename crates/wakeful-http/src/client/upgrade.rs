@@ -23,25 +23,25 @@ use crate::foreign_code;
 use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
-/// What a server makes of a request for another protocol; see [`Host::upgrade`].
+/// The server's answer to a request for another protocol; see [`Host::upgrade`].
 #[derive(Debug)]
 pub enum UpgradeAnswer {
-    /// 101: the connection has left HTTP. Whether the response names the protocol that was asked
-    /// for is for the caller to see.
+    /// 101: the connection has left HTTP. The caller has to check that the response names the
+    /// requested protocol.
     Switched(Response<()>, Upgraded),
-    /// Any other response: none of the request's `Upgrade`. The connection closes behind it.
+    /// Any other response: there is no upgrade. The connection closes after it.
     Ordinary(Response<ResponseBody>),
 }
 
 impl<B: OutgoingBody> Host<B> {
     /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection,
-    /// and returns what the server makes of it. It is sent once; if no connection could be made, it
-    /// comes back with the error.
+    /// and returns the server's answer. It is sent only once. If no connection could be made, the
+    /// error returns the request.
     ///
-    /// *Cancel-safety*: given up, the connection closes.
+    /// *Cancel-safety*: if cancelled, the connection closes.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); the host is spoken to in HTTP/2, which has no upgrades.
+    /// The same as for [`send`](Self::send); the host speaks HTTP/2, which has no upgrades.
     ///
     /// # Panics
     /// Where no loop runs.

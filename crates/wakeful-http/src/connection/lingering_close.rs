@@ -31,7 +31,7 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
 }
 
-/// As [`linger`], for a client that reads its last response and still says something as it does
+/// Like [`linger`], for a client that reads its last response and still says something as it does
 /// (how much more it would take, for one): until nothing came for `silence`.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
     let _ = timeout(LONGEST, discard(io, silence)).await;

@@ -23,7 +23,7 @@ use crate::foreign_code::{self, Contained};
 use crate::request::RequestBody;
 
 impl Server {
-    /// As [`serve`](Self::serve), with a service for each connection, which `make` makes of the
+    /// Like [`serve`](Self::serve), with a service for each connection, which `make` makes of the
     /// peer's address: of axum, `into_make_service_with_connect_info::<SocketAddr>()`, so that
     /// handlers may take `ConnectInfo<SocketAddr>`. axum has both with its feature `tokio` only.
     ///
@@ -53,8 +53,8 @@ impl Server {
     /// A router whose handlers take a [`Peer`](crate::Peer) needs none of it.
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve); the server listens on a Unix socket, whose clients have no
-    /// address.
+    /// The same as for [`serve`](Self::serve); the server listens on a Unix socket, whose clients
+    /// have no address.
     #[track_caller]
     pub fn serve_make_service<M, S, B>(mut self, make: M) -> io::Result<()>
     where
@@ -70,11 +70,10 @@ impl Server {
         self.serve_by(|server| server.start_make_service(make))
     }
 
-    /// As [`serve_make_service`](Self::serve_make_service), as a future: see
-    /// [`run`](Self::run).
+    /// Like [`serve_make_service`](Self::serve_make_service), as a future: see [`run`](Self::run).
     ///
     /// # Errors
-    /// As for `serve_make_service`.
+    /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -96,11 +95,11 @@ impl Server {
         self.run_by(move |server| server.start_make_service(make))
     }
 
-    /// As [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
+    /// Like [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
     /// signal: see [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// As for `serve_make_service`.
+    /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -123,7 +122,7 @@ impl Server {
         self.run_until_by(move |server| server.start_make_service(make), stop)
     }
 
-    /// As [`start`](Self::start), with a service for each connection, as
+    /// Like [`start`](Self::start), with a service for each connection, as
     /// [`serve_make_service`](Self::serve_make_service) says. A connection that moves to another
     /// loop gets another service.
     ///
@@ -131,8 +130,8 @@ impl Server {
     /// whose service is not made by then is closed, and that is logged.
     ///
     /// # Errors
-    /// As for [`start`](Self::start); the server listens on a Unix socket, whose clients have no
-    /// address.
+    /// The same as for [`start`](Self::start); the server listens on a Unix socket, whose clients
+    /// have no address.
     #[track_caller]
     pub fn start_make_service<M, S, B>(self, make: M) -> io::Result<Running>
     where

@@ -75,7 +75,7 @@ impl Running {
     /// [`drain`](Self::drain), with a plan that has only a grace.
     ///
     /// # Errors
-    /// As for `drain`.
+    /// The same as for `drain`.
     pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
         self.drain(DrainPlan::new().grace(grace))
     }
@@ -101,10 +101,10 @@ impl Running {
 }
 
 impl Running {
-    /// As [`drain`](Self::drain), as a future: the drain has a thread of its own.
+    /// Like [`drain`](Self::drain), as a future: the drain has a thread of its own.
     ///
     /// # Errors
-    /// As for [`drain`](Self::drain).
+    /// The same as for [`drain`](Self::drain).
     ///
     /// # Cancel safety
     /// The drain begins at the first poll. Dropped after that, it goes on.

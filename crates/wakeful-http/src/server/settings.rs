@@ -99,7 +99,7 @@ impl Server {
     /// Listens on `addr` for connections by TLS.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn bind_tls(addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
     }
@@ -107,7 +107,7 @@ impl Server {
     /// Listens on one more address, for connections by TLS.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn also_bind_tls(self, addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         let mut this = self.also_bind(addr)?;
         if let Some(last) = this.tls.last_mut() {
@@ -119,7 +119,7 @@ impl Server {
     /// Listens on one more address.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn also_bind(mut self, addr: impl ToListenAddrs) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
         for addr in addr.to_listen_addrs()? {

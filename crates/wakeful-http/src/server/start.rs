@@ -36,8 +36,8 @@ impl Server {
     /// `with_state`.
     ///
     /// # Errors
-    /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
-    /// end.
+    /// The same as for [`start`](Self::start); a loop already runs on this thread; a loop was
+    /// blocked at the end.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
@@ -54,8 +54,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need
-    /// not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
+    /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that
+    /// need not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -78,7 +78,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     #[track_caller]
     pub fn serve_with<M, S, B>(mut self, make: M) -> io::Result<()>
     where
@@ -107,8 +107,8 @@ impl Server {
         drained.unwrap_or(Ok(0)).map(log_aborted)
     }
 
-    /// As [`serve`](Self::serve), with a tower service that `make` makes on each loop and that need
-    /// not be `Send`: an axum router with state of its own on each loop, for example.
+    /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop and that
+    /// need not be `Send`: an axum router with state of its own on each loop, for example.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -131,7 +131,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     #[track_caller]
     pub fn serve_each<M, S, B>(self, make: M) -> io::Result<()>
     where
@@ -145,7 +145,7 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(make()))
     }
 
-    /// As [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop
+    /// Like [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop
     /// of their own. The server has its own loops and threads all the same.
     ///
     /// ```no_run
@@ -163,7 +163,7 @@ impl Server {
     /// The server starts at the first poll, which blocks this loop until it has.
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -187,7 +187,7 @@ impl Server {
         self.run_by(move |server| server.start(service))
     }
 
-    /// As [`run`](Self::run), until `stop` completes instead of a signal.
+    /// Like [`run`](Self::run), until `stop` completes instead of a signal.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -207,10 +207,11 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`start`](Self::start); no listener accepts any more; a loop was blocked at the end.
+    /// The same as for [`start`](Self::start); no listener accepts any more; a loop was blocked at
+    /// the end.
     ///
     /// # Cancel safety
-    /// As for [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     #[track_caller]
     pub fn run_until<S, B>(
         mut self,
@@ -288,10 +289,10 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// As [`start`](Self::start), with a service that `make` makes on each loop.
+    /// Like [`start`](Self::start), with a service that `make` makes on each loop.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
     where
@@ -308,11 +309,11 @@ impl Server {
         })
     }
 
-    /// As [`start`](Self::start), with a tower service that `make` makes on each loop and that need
-    /// not be `Send`.
+    /// Like [`start`](Self::start), with a tower service that `make` makes on each loop and that
+    /// need not be `Send`.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_each<M, S, B>(self, make: M) -> io::Result<Running>
     where
@@ -326,12 +327,12 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(make()))
     }
 
-    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on
-    /// each loop, and what it returns with the caller of each connection on that loop. A connection
-    /// that moves to another loop gets another service.
+    /// Like [`start_with`](Self::start_with), with a service for each connection: `make` is called
+    /// on each loop, and what it returns with the caller of each connection on that loop. A
+    /// connection that moves to another loop gets another service.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_per_connection<M, C, S, B>(mut self, make: M) -> io::Result<Running>
     where

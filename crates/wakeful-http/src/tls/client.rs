@@ -60,7 +60,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// `InvalidInput`: the name is none. `InvalidData`: the server's certificate is not trusted, or
-    /// not for this name, or it speaks no version, cipher or protocol of ours. The kernel's.
+    /// not for this name, or it speaks no version, cipher or protocol of ours. Kernel errors.
     pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
     where
         IO: Read + Write + Unpin,
@@ -68,11 +68,11 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// As [`connect`](Self::connect), offering these protocols instead of the builder's; none: the
-    /// server is not asked.
+    /// Like [`connect`](Self::connect), offering these protocols instead of the builder's; none:
+    /// the server is not asked.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect).
+    /// The same as for [`connect`](Self::connect).
     pub async fn connect_with<IO>(
         &self,
         io: IO,
@@ -149,8 +149,8 @@ impl ClientTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's time is
-    /// the server's to judge.
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's
+    /// time is the server's to judge.
     pub fn build(self) -> Result<ClientTls, TlsError> {
         let roots = match &self.ca {
             Some(ca) => pem_files::roots(ca)?,

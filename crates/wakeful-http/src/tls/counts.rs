@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
 /// instant.
 #[derive(Debug, Default)]
 pub struct TlsCounts {

@@ -46,8 +46,8 @@ impl Pair {
         check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
     }
 
-    /// As [`load`](Self::load), but a certificate whose time is not now is only logged: the server
-    /// has no other one.
+    /// Like [`load`](Self::load), but a certificate whose time is not now is only logged: the
+    /// server has no other one.
     pub(super) fn load_at_start(
         &self,
         provider: &CryptoProvider,

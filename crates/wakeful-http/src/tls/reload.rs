@@ -21,8 +21,9 @@ impl ServerTls {
     /// `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), or a certificate has
-    /// expired or is not valid yet. Errors are logged, and everything stays as it was.
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), or a
+    /// certificate has expired or is not valid yet. Errors are logged, and everything stays as it
+    /// was.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
     }

@@ -78,7 +78,7 @@ impl ServerTls {
     /// else.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`].
+    /// The same as for [`ServerTlsBuilder::build`].
     pub fn from_files(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
