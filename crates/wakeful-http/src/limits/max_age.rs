@@ -19,7 +19,7 @@ pub struct MaxAge {
 }
 
 impl MaxAge {
-    /// Sets `age`, counted from the accept. A time below 1 ms becomes 1 ms.
+    /// `age` counts from the accept. A time below 1 ms becomes 1 ms.
     pub const fn new(age: Duration) -> Self {
         Self { age, jitter: 0.1, grace: Duration::from_secs(10) }
     }

@@ -25,15 +25,14 @@ use crate::request::RequestBody;
 use crate::tls::security::Security;
 
 impl Server {
-    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains; a second
-    /// signal does not wait for that. Blocks the calling thread.
+    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains. A second
+    /// signal ends the drain at once. Blocks the calling thread.
     ///
-    /// A router is given as it is, without `into_make_service` (which makes a service for each
-    /// connection: that is [`start_per_connection`](Self::start_per_connection) here) and without
-    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer), which
-    /// handlers take as an argument; for handlers that take `ConnectInfo` there is
-    /// [`serve_make_service`](Self::serve_make_service)). One with state is given after
-    /// `with_state`.
+    /// Pass the router itself, after `with_state` if it has state. Do not call `into_make_service`:
+    /// for a service per connection, use [`start_per_connection`](Self::start_per_connection). Do
+    /// not call `into_make_service_with_connect_info` either: handlers take the sender of a request
+    /// as a [`Peer`](crate::Peer) argument. For handlers that take `ConnectInfo`, use
+    /// [`serve_make_service`](Self::serve_make_service).
     ///
     /// # Errors
     /// The same as for [`start`](Self::start); a loop already runs on this thread; a loop was
@@ -55,7 +54,7 @@ impl Server {
     }
 
     /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that
-    /// need not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
+    /// need not be `Send`: [`service_fn`](crate::service_fn) makes one from a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -108,7 +107,7 @@ impl Server {
     }
 
     /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop and that
-    /// need not be `Send`: an axum router with state of its own on each loop, for example.
+    /// need not be `Send`: for example, an axum router with separate state on each loop.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -145,8 +144,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(make()))
     }
 
-    /// Like [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop
-    /// of their own. The server has its own loops and threads all the same.
+    /// Like [`serve`](Self::serve), as a future, for programs whose set-up is `async` code on a
+    /// loop of their own. The server still has its own loops and threads.
     ///
     /// ```no_run
     /// use axum::{Router, routing::get};
@@ -160,7 +159,7 @@ impl Server {
     /// }
     /// ```
     ///
-    /// The server starts at the first poll, which blocks this loop until it has.
+    /// The server starts at the first poll, which blocks this loop until the server has started.
     ///
     /// # Errors
     /// The same as for [`serve`](Self::serve).
@@ -268,7 +267,7 @@ impl Server {
         failed.and(running.drained(plan).await.map(log_aborted))
     }
 
-    /// Starts to serve and returns. For programs that have their own idea of when to end.
+    /// Starts to serve and returns. Use it in programs that decide themselves when to end.
     ///
     /// # Errors
     /// The loops cannot be started; [`Limits::max_connections`](crate::Limits::max_connections) is
@@ -327,9 +326,9 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(make()))
     }
 
-    /// Like [`start_with`](Self::start_with), with a service for each connection: `make` is called
-    /// on each loop, and what it returns with the caller of each connection on that loop. A
-    /// connection that moves to another loop gets another service.
+    /// Like [`start_with`](Self::start_with), with a service for each connection. `make` is called
+    /// on each loop, and returns a function that is called there with the caller of each
+    /// connection. A connection that moves to another loop gets another service.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).

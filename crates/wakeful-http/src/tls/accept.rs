@@ -57,12 +57,13 @@ pub enum AcceptError {
 }
 
 impl ServerTls {
-    /// Does the server's side of the handshake over `io`, a connection that nothing was read from.
+    /// Does the server's side of the handshake over `io`, a connection from which nothing was read
+    /// yet.
     ///
-    /// *Not cancel-safe*: dropped, the connection is gone.
+    /// *Not cancel-safe*: dropping the future closes the connection.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The client was told, if it can be.
+    /// See [`AcceptError`]. The client was told, if possible.
     pub async fn accept<IO>(&self, mut io: IO) -> Result<TlsStream<IO>, AcceptError>
     where
         IO: Read + Write + Unpin,
