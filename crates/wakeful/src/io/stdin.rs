@@ -115,7 +115,7 @@ impl Stdin {
     /// continues, and the next read gets its bytes.
     ///
     /// # Errors
-    /// The kernel's, and that the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(cx, buf)).await
     }

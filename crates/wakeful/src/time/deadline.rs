@@ -61,7 +61,7 @@ impl Deadline {
         self.instant
     }
 
-    /// Returns whether a loop will wake somebody for it. See [`Sleep::is_set`].
+    /// Returns whether a loop will wake a task for it. See [`Sleep::is_set`].
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.sleep.is_set()

@@ -100,7 +100,7 @@ impl Receiver {
     /// *Cancel-safe*: a call that was dropped before it returned has read nothing.
     ///
     /// # Errors
-    /// The kernel's, and that the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }

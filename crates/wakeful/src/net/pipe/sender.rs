@@ -86,8 +86,7 @@ impl Sender {
     /// *Cancel-safe*: a call that was dropped before it returned has written nothing.
     ///
     /// # Errors
-    /// `BrokenPipe`: nobody reads, or this end is closed. The kernel's, and that the loop has
-    /// ended.
+    /// `BrokenPipe`: nobody reads, or this end is closed. Kernel errors; the loop has ended.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_write(cx, buf)).await
     }
