@@ -1,5 +1,5 @@
-//! How a loop's connections are told that the server drains, or that it needs their places: without
-//! a lock, and without a cost per request.
+//! Tells a loop's connections that the server drains, or that it needs their places, without a lock
+//! and without a cost per request.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What a connection says when its server needs its place: `room` asks, and `draining` keeps who
-//! may be asked.
+//! What a connection answers when its server needs its place: `room` asks, and `draining` keeps the
+//! connections that may be asked.
 
 use std::time::Instant;
 

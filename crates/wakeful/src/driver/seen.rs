@@ -1,4 +1,4 @@
-//! The readiness of a descriptor for those who make the system calls themselves.
+//! The readiness of a descriptor for code that makes its own system calls.
 
 use std::io;
 use std::os::fd::AsFd;

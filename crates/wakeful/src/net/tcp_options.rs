@@ -16,7 +16,7 @@ macro_rules! tcp_options {
             /// them (Nagle). Servers that answer with one write per response want it on.
             ///
             /// # Errors
-            /// The kernel's, as for all options.
+            /// Kernel errors, as for all options.
             pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
                 self.options().set_tcp_nodelay(nodelay)
             }

@@ -98,7 +98,7 @@ impl TcpSocket {
     /// still in `TIME_WAIT`. [`TcpListener::bind`] always sets it.
     ///
     /// # Errors
-    /// The kernel's, as for all options.
+    /// Kernel errors, as for all options.
     pub fn set_reuseaddr(&self, reuse: bool) -> io::Result<()> {
         self.options().set_reuse_address(reuse)
     }

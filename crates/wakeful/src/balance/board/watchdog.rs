@@ -1,9 +1,9 @@
-//! Which loops of a group are awake, asleep, or do not come back from their turns; and who stands
-//! in for these.
+//! Which loops of a group are awake, asleep, or stuck in a turn, and which loops stand in for stuck
+//! ones.
 //!
-//! Each loop says on its line when it was heard of last, or that it sleeps. An active one that is
-//! awake pushes the alarm ([`Alarm`]) before itself; whoever the alarm wakes looks who is stuck,
-//! and has one more loop active if all are.
+//! Each loop writes on its line when it last reported, or that it sleeps. An active loop that is
+//! awake postpones the alarm ([`Alarm`]). The loop that the alarm wakes checks which loops are
+//! stuck, and activates one more loop if all are.
 
 use std::cell::Cell;
 use std::rc::Rc;
