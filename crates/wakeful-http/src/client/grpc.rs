@@ -1,7 +1,7 @@
 //! Clients that tonic generated, over a [`Host`]: `GreeterClient::new(GrpcService::new(host))`.
 //!
-//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped: read on
-//! another thread, a body fails.
+//! tonic requires bodies that are `Send`, but wakeful's bodies belong to a loop. So they are
+//! wrapped: on another thread a read of the body fails.
 
 use std::fmt;
 use std::future::Future;

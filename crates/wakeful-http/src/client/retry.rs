@@ -1,7 +1,7 @@
 //! Sends a request, and once more where that is safe.
 //!
-//! `address` puts the request into the form that its HTTP wants; `attempt` sends it once, and says
-//! whether the server can have acted on it. Here is decided what follows from that.
+//! `address` puts the request into the form for its HTTP version. `attempt` sends it once, and says
+//! whether the server can have acted on it. This file decides what follows from that.
 
 use std::pin::pin;
 

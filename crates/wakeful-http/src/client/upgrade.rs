@@ -1,10 +1,10 @@
 //! A request that asks for another protocol (RFC 9110, 7.8), on a connection of its own.
 //!
-//! The connection is a fresh one and never the pool's, so nothing that was on it before, or would
-//! come later, can be confused with what it becomes; and it does not count among those of
-//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): whoever asks bounds
-//! how many there are. hyper's own upgrades want connections that are `Send`; here its connection
-//! is taken apart once it has ended by a 101.
+//! The connection is new and never from the pool, so earlier or later messages cannot be confused
+//! with the new protocol. It does not count for
+//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): the caller limits the
+//! number of upgrades. hyper's own upgrades need connections that are `Send`; here hyper's
+//! connection is taken apart after it has ended with a 101.
 
 use std::future::poll_fn;
 use std::pin::pin;

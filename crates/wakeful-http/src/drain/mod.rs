@@ -4,9 +4,9 @@
 //! back: not ready, and draining. `server::running` gives them. [`drain_begins`] is for the
 //! handlers of a loop, at no cost for those that do not ask.
 //!
-//! Connections do not ask here: the accept frame tells each one. What one does then is in
-//! `http2::goaway`, in `http1`'s driver and `request::close_header`, and in
-//! `connection::deadlines`, for how long it waits.
+//! Connections do not ask here: the accept frame tells each one. What a connection then does is in
+//! `http2::goaway`, in `http1`'s driver and in `request::close_header`; how long it waits is in
+//! `connection::deadlines`.
 
 mod begins;
 mod latch;

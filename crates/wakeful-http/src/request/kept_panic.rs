@@ -1,5 +1,5 @@
-//! A panic in the user's service is its own request's, and ends here: the request is answered 500,
-//! and the connection's other requests go on.
+//! A panic in the user's service affects only its own request, and ends here: the request is
+//! answered 500, and the connection's other requests continue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,9 +1,10 @@
-//! The server's side of a handshake: in time, counted, and civil to who has the wrong port.
+//! The server's side of a handshake: with a time limit, counted, and with an answer for clients on
+//! the wrong port.
 //!
-//! Until a client's first bytes there is nothing of rustls in memory. What fails is told to the
-//! client, in TLS (an alert) or, to plain HTTP, in plain HTTP; then its bytes are read to their end
-//! for a moment, because the kernel resets a connection that is closed over unread bytes, and the
-//! client would not see what it was told.
+//! Until a client's first bytes arrive, rustls uses no memory. A failure is reported to the client,
+//! in TLS (an alert) or, to a client of plain HTTP, in plain HTTP. Then its bytes are read to their
+//! end for a moment, because the kernel resets a connection that is closed with unread bytes, and
+//! the client would not see the report.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,4 +1,4 @@
-//! The client's side: whom to trust, and a handshake over any stream.
+//! The client's side: the trusted authorities, and a handshake over any stream.
 
 use std::future::poll_fn;
 use std::io;

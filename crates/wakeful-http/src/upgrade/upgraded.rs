@@ -1,4 +1,4 @@
-//! The connection that an upgrade leaves, whatever it was.
+//! The connection that an upgrade leaves, for every kind of connection.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,12 +1,12 @@
 //! An open WebSocket: messages both ways, and the ways it ends.
 //!
-//! Reading drives it: pings are answered, the drain is noticed, and a client that breaks the
-//! protocol is told why. After a Close of ours nothing is said any more; what the client had sent
-//! before it saw that is read, and delivered or dropped: a connection that is closed with bytes
-//! unread is reset, and a reset may overtake the Close.
+//! Reading drives it: it answers pings, notices the drain, and tells a client that breaks the
+//! protocol why. After the server's Close it sends nothing more. Messages that the client had sent
+//! before it saw the Close are read, and delivered or dropped: a connection that is closed with
+//! unread bytes is reset, and a reset may overtake the Close.
 //!
-//! tungstenite keeps every pong until it is sent. A client that reads none is not read either, once
-//! [`MOST_PONGS`] may wait.
+//! tungstenite keeps every pong until it is sent. If a client does not read its pongs, the server
+//! stops reading from it once [`MOST_PONGS`] may wait.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
