@@ -1,4 +1,5 @@
-//! What a server counts of HTTP, for each of its loops: read from any thread, without stopping one.
+//! The HTTP counters of a server, for each of its loops. Any thread can read them without stopping
+//! a loop.
 //!
 //! Each number has one writer, its loop, so a count is a load and a store on a cache line that no
 //! other loop writes.
@@ -9,7 +10,7 @@ use crossbeam_utils::CachePadded;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $reason:literal,)*) => {
-        /// Why a server refused something, or ended it: what [`HttpCounts::refused`] counts.
+        /// Says why a server refused or ended something. [`HttpCounts::refused`] counts these.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Refusal {
@@ -40,7 +41,7 @@ refusals! {
     HeaderTimeout = "header_timeout",
     /// A connection had no request for too long.
     IdleTimeout = "idle_timeout",
-    /// A connection was asked to close, because further ones waited for a place:
+    /// A connection was asked to close, because others waited for a place:
     /// [`Limits::max_connections`](crate::Limits::max_connections), or a lack of descriptors.
     GaveWay = "gave_way",
     /// Nothing more came of a request's body.
@@ -71,12 +72,12 @@ refusals! {
     BodyTooLarge = "body_too_large",
     /// What came is not HTTP/1.
     Malformed = "malformed",
-    /// A request of HTTP/1 has no `Host`, where it must have one, or more than one.
+    /// An HTTP/1 request has no `Host` although it must have one, or more than one.
     Host = "host",
-    /// A request of HTTP/1 has both `Content-Length` and `Transfer-Encoding`, where that is
-    /// [refused](crate::Limits::ambiguous_length).
+    /// An HTTP/1 request has both `Content-Length` and `Transfer-Encoding`, and the server
+    /// [refuses](crate::Limits::ambiguous_length) that.
     AmbiguousLength = "ambiguous_length",
-    /// A connection was too old, and what was in flight took longer than its grace.
+    /// A connection was too old, and its requests in flight took longer than the grace period.
     MaxAge = "max_age",
     /// A frame, or their order, is not HTTP/2.
     Http2Protocol = "http2_protocol",
@@ -93,17 +94,17 @@ refusals! {
     Http2ResetFlood = "http2_reset_flood",
     /// Too many CONTINUATION frames.
     Http2ContinuationFlood = "http2_continuation_flood",
-    /// Too many DATA frames with nothing in them, or next to nothing.
+    /// Too many empty or nearly empty DATA frames.
     Http2EmptyDataFlood = "http2_empty_data_flood",
-    /// Too many other frames without use: PRIORITY, WINDOW_UPDATE, unknown ones.
+    /// Too many other useless frames: PRIORITY, WINDOW_UPDATE, unknown ones.
     Http2FrameFlood = "http2_frame_flood",
 }
 
 const CLASSES: usize = 5;
 
-/// What a [`Server`](crate::Server) counts of HTTP.
+/// The HTTP counters of a [`Server`](crate::Server).
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
 /// instant.
 #[derive(Debug)]
 pub struct HttpCounts {
@@ -130,12 +131,13 @@ impl HttpCounts {
         Self { loops: (0..loops).map(|_| CachePadded::new(counts())).collect() }
     }
 
-    /// Each loop's, in the order of the loops' numbers.
+    /// Returns the counters of each loop, in the order of the loops' numbers.
     pub fn loops(&self) -> impl ExactSizeIterator<Item = &LoopHttpCounts> {
         self.loops.iter().map(|counts| &**counts)
     }
 
-    /// Requests whose header has come, since the start; with those that were refused then.
+    /// Returns the number of requests whose header has come since the start, including those that
+    /// were then refused.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.loops().map(LoopHttpCounts::requests).sum()
@@ -147,13 +149,14 @@ impl HttpCounts {
         self.loops().map(LoopHttpCounts::in_flight).sum()
     }
 
-    /// Responses of a class, 1 to 5, as 4 for 400 to 499. 0 for any other number.
+    /// Returns the number of responses of a status class: 1 to 5, where 4 has the statuses from
+    /// 400 to 499. For any other class it is 0.
     #[must_use]
     pub fn responses(&self, class: u16) -> u64 {
         self.loops().map(|counts| counts.responses(class)).sum()
     }
 
-    /// How often it refused something, or ended it, for this reason.
+    /// Returns how often the server refused or ended something for this reason.
     #[must_use]
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.loops().map(|counts| counts.refused(refusal)).sum()
@@ -165,13 +168,13 @@ impl HttpCounts {
 }
 
 impl LoopHttpCounts {
-    /// As [`HttpCounts::requests`], of this loop.
+    /// Like [`HttpCounts::requests`], of this loop.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// As [`HttpCounts::in_flight`], of this loop.
+    /// Like [`HttpCounts::in_flight`], of this loop.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         // In this order, so that it is never less than none.
@@ -179,14 +182,14 @@ impl LoopHttpCounts {
         self.begun.load(Ordering::Relaxed).saturating_sub(ended)
     }
 
-    /// As [`HttpCounts::responses`], of this loop.
+    /// Like [`HttpCounts::responses`], of this loop.
     #[must_use]
     pub fn responses(&self, class: u16) -> u64 {
         let counter = usize::from(class).checked_sub(1).and_then(|class| self.responses.get(class));
         counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 
-    /// As [`HttpCounts::refused`], of this loop.
+    /// Like [`HttpCounts::refused`], of this loop.
     #[must_use]
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal as usize].load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! Panics of wakers and of log subscribers end where they began. A waker may be another executor's,
-//! and others wait beside it.
+//! Contains panics of wakers and of log subscribers. A waker may belong to another executor, and
+//! other tasks may wait beside it.
 
 use std::any::Any;
 use std::io::IoSlice;

@@ -1,9 +1,8 @@
-//! Time limits on what is spoken in turns with a peer: connections that are made, handshakes,
-//! requests.
+//! Time limits for exchanges with a peer: connection attempts, handshakes, requests.
 //!
-//! They are measured in quarters: a pause of the process, or of its loop, counts as one, however
-//! long it was. What had arrived is read behind it, and what is said then, and its answer, have
-//! their time.
+//! They are measured in quarters. A pause of the process, or of its loop, counts as one quarter,
+//! however long it was. So after the pause there is time to read what had arrived, to send, and to
+//! get the answer.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -11,31 +11,32 @@
 //! ```
 //!
 //! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each
-//! loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may go on to another
-//! loop between two requests, when loops are uneven or fewer of them are active
-//! ([`Server::moves`]); one of HTTP/2 stays on the loop that accepted it.
+//! loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may move to another
+//! loop between two requests, if loops are unevenly loaded or fewer of them are active
+//! ([`Server::moves`]). An HTTP/2 connection stays on the loop that accepted it.
 //!
 //! # TLS
-//! [`Server::bind_tls`] and [`Server::tls`], by rustls: see [`tls`]. HTTP/2 is agreed on in the
-//! handshake. A connection by TLS stays on the loop that accepted it.
+//! [`Server::bind_tls`] and [`Server::tls`] use rustls: see [`tls`]. The handshake negotiates
+//! HTTP/2. A TLS connection stays on the loop that accepted it.
 //!
 //! # Services that are not `Send`
-//! [`Server::serve_with`] takes a closure that makes the service on each loop; the service may hold
+//! [`Server::serve_with`] takes a closure that makes the service on each loop. The service may hold
 //! `Rc`s.
 //!
 //! # Handlers that need a tokio runtime
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around
-//! it. With the feature `tokio`, `Server::tokio` has one on each loop's own thread (the example
-//! `tokio_guest`), and `Server::tokio_handle` one of yours beside the loops. Without it, call a
-//! runtime on the side through its handle: the example `tokio_side_runtime` shows how.
+//! it. With the feature `tokio`, `Server::tokio` runs one on each loop's own thread (the example
+//! `tokio_guest`), and `Server::tokio_handle` uses a runtime of yours beside the loops. Without
+//! that feature, call a separate runtime through its handle: the example `tokio_side_runtime` shows
+//! how.
 //!
 //! # Layers
 //! axum's own middleware works, and so do tower-http's layers (`tests/tower_http.rs` runs these):
 //! `trace`, `cors`, `compression-*` and `decompression-*`, `catch-panic`, `limit`,
 //! `normalize-path`, `request-id`, `propagate-header`, `sensitive-headers`, `set-header`,
 //! `validate-request`, `auth`, `add-extension`, `csrf`, `redirect`, `set-status`, `map-*`. They
-//! need no more of tokio than its traits. What does not work without a tokio runtime, and what to
-//! take instead:
+//! need only tokio's traits. This table lists what does not work without a tokio runtime, and the
+//! replacement:
 //!
 //! | | needs | instead |
 //! |---|---|---|
@@ -48,7 +49,7 @@
 //! | axum's `axum::serve` | tokio's sockets | [`Server`] |
 //! | axum's `ConnectInfo` | axum's feature `tokio`, of which it runs nothing | [`Peer`], or [`Server::serve_make_service`] |
 //!
-//! tower's `load-shed` needs none, and goes well with the limits: see [`layers`].
+//! tower's `load-shed` needs no runtime, and works well with the limits: see [`layers`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -63,8 +64,8 @@
 //! ```
 //!
 //! # Logs and traces
-//! [`Server::observe`] takes an access log, request ids, W3C trace context, and what makes each
-//! request's `tracing` span; the example `opentelemetry` exports these without a tokio runtime.
+//! [`Server::observe`] sets the access log, request ids, W3C trace context, and each request's
+//! `tracing` span. The example `opentelemetry` exports these without a tokio runtime.
 //!
 //! A `tracing` subscriber and the panic hook run on the loops. If they write to standard error
 //! themselves, a pipe that nobody reads stops the server, and a full disk ends it. Write through a
@@ -96,18 +97,18 @@
 //! ```
 //!
 //! # Panics
-//! The request of a handler that panics is answered 500, with no body; its connection goes on, and
-//! so do the other requests of an HTTP/2 connection. A call of gRPC is answered INTERNAL by
-//! `grpc::GrpcLayer`. The panic hook reports the panic, and
+//! If a handler panics, its request gets the answer 500, without a body. Its connection stays open,
+//! and the other requests of an HTTP/2 connection continue. `grpc::GrpcLayer` answers a gRPC call
+//! with INTERNAL. The panic hook reports the panic, and
 //! [`LoopMetrics::panics`](wakeful::metrics::LoopMetrics) counts it. If the handler needed a Tokio
 //! runtime, the log says how to give it one. tower-http's `catch-panic` sees the panic first, for a
 //! response of your own.
 //!
-//! A response's body that panics, when the head has been sent, closes its connection (HTTP/2:
-//! resets its stream).
+//! If the body of a response panics after the head was sent, its connection closes (HTTP/2: its
+//! stream is reset).
 //!
 //! # gRPC
-//! Services that tonic generates are served as any other router: see `grpc` (feature `grpc`).
+//! Services that tonic generates are served like any other router: see `grpc` (feature `grpc`).
 //!
 //! # WebSockets, and other upgrades
 //! See [`upgrade`], and `ws` (feature `ws`).
@@ -115,14 +116,14 @@
 //! # Where things are
 //! `server` has the settings, the start and the end of a server, and each connection until its
 //! protocol is known. `http1` and `http2` drive a connection of each protocol. `request` answers
-//! one request: admission, the user's service, the bodies. `connection` is what a connection is
-//! meanwhile: what is in flight, its deadlines, how it closes. `framing` follows where requests of
-//! HTTP/1 begin and end, `loop_state` is what the connections of a loop share, `limits` what is
-//! bounded, `counts` how often that struck, and `drain` how a server ends. [`client`] is the other
-//! side: requests to servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature `grpc`)
-//! are what connections may speak besides. `files` serves a directory (feature `files`), [`layers`]
-//! bound what handlers take, [`sse`] keeps streams of events alive, [`Peer`] is who asks,
-//! [`observe`] and [`access_log`] tell what a server does.
+//! one request: admission, the user's service, the bodies. `connection` has the state of a
+//! connection: its requests in flight, its deadlines, how it closes. `framing` follows where
+//! requests of HTTP/1 begin and end, `loop_state` is what the connections of a loop share, `limits`
+//! has the limits, `counts` how often they were reached, and `drain` how a server ends. [`client`]
+//! sends requests to other servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature
+//! `grpc`) are what connections may speak besides. `files` serves a directory (feature `files`),
+//! [`layers`] bound what handlers take, [`sse`] keeps streams of events alive, [`Peer`] is the
+//! caller, [`observe`] and [`access_log`] log and trace requests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

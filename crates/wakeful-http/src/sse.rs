@@ -1,4 +1,4 @@
-//! Server-sent events: what keeps a stream of them alive while there is nothing to say.
+//! Server-sent events: keeps a stream alive while there are no events.
 //!
 //! axum's own `Sse::keep_alive` needs tokio's timers, and panics without a tokio runtime.
 
@@ -17,11 +17,11 @@ const EVERY: Duration = Duration::from_secs(15);
 const LEAST: Duration = Duration::from_millis(1);
 
 pin_project! {
-    /// A stream of events that says something at least once in an interval, 15 seconds unless
-    /// [`every`](Self::every) sets another one, so that proxies do not close its connection as an
-    /// idle one, and the server notices a client that has gone.
+    /// A stream of events that sends something at least once per interval, so that proxies do not
+    /// close its connection as idle, and the server notices a client that has gone. The interval is
+    /// 15 seconds, unless [`every`](Self::every) sets another one.
     ///
-    /// Around the stream of axum's `Sse`, with a comment, which no client shows:
+    /// Wrap the stream of axum's `Sse`, with a comment, which clients ignore:
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -38,17 +38,17 @@ pin_project! {
     /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(events));
     /// ```
     ///
-    /// The interval begins anew with each item of the stream. It ends with the stream, and is
-    /// dropped with the response's body when the client has gone.
+    /// The interval restarts with each item of the stream. The stream ends with the inner stream,
+    /// and is dropped with the response's body when the client has gone.
     ///
     /// # Cancel safety
-    /// Nothing is lost when a wait for its next item is dropped.
+    /// If a wait for its next item is dropped, no item is lost.
     ///
     /// # Threads
     /// `Send` and `Sync` if stream and closure are. Its timer belongs to the loop that polls it.
     ///
     /// # Panics
-    /// When it is polled where no loop runs, and has to wait.
+    /// If it is polled where no loop runs, and has to wait.
     #[must_use = "streams do nothing unless polled"]
     pub struct KeepAlive<S, F> {
         #[pin]
@@ -65,7 +65,7 @@ pin_project! {
 }
 
 impl<S, F> KeepAlive<S, F> {
-    /// Returns `stream`, with what `comment` makes when it was silent for 15 seconds.
+    /// Returns `stream`, with the result of `comment` inserted after each 15 seconds of silence.
     pub fn new<T, E>(stream: S, comment: F) -> Self
     where
         S: Stream<Item = Result<T, E>>,
@@ -74,7 +74,7 @@ impl<S, F> KeepAlive<S, F> {
         Self { stream, comment, every: EVERY, timer: None, has_spoken: false, has_commented: false }
     }
 
-    /// Sets how long the stream may be silent: 1 ms and more. A shorter time becomes 1 ms.
+    /// Sets how long the stream may be silent. A time below 1 ms becomes 1 ms.
     pub fn every(mut self, interval: Duration) -> Self {
         self.every = interval.max(LEAST);
         self

@@ -1,9 +1,9 @@
-//! What operators look at, apart from what clients reach: `/healthz`, `/readyz` and `/metrics` on
-//! listeners of their own.
+//! Pages for operators, separate from the clients' paths: `/healthz`, `/readyz` and `/metrics`, on
+//! their own listeners.
 //!
-//! They are served by another server, on a loop of its own: no limit of the service strikes them, a
-//! busy service does not delay them, and they answer until the service has drained. One
-//! implementation for all services of HTTP; `http` answers on the same paths among its own, by the
+//! Another server, on a separate loop, serves them: the service's limits do not apply to them, a
+//! busy service does not delay them, and they answer until the service has drained. All HTTP
+//! services share this implementation; `http` also answers on these paths among its own, by the
 //! same functions.
 
 use std::io;
@@ -58,7 +58,7 @@ pub(crate) fn share(limit: usize, wanted: usize) -> usize {
     wanted.min(limit / SHARE)
 }
 
-/// A service that runs, with what its operators look at. Dropping it aborts what it serves.
+/// A running service, with its pages for operators. Dropping it aborts all connections.
 #[derive(Debug)]
 pub struct RunningService {
     server: Running,
@@ -115,14 +115,14 @@ impl RunningService {
         &self.server
     }
 
-    /// The server of the clients' side alone: the listeners for operators close.
+    /// Returns the server of the clients' side alone: the listeners for operators close.
     #[must_use]
     pub fn into_server(self) -> Running {
         self.server
     }
 
-    /// Ends as planned; see [`Running::drain`]. Meanwhile `/readyz` for operators says 503, until
-    /// there is nothing left to look at. Blocks the calling thread.
+    /// Ends by the plan; see [`Running::drain`]. Until the end of the drain, `/readyz` for
+    /// operators answers 503. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.

@@ -1,4 +1,4 @@
-//! What the buffers of all connections of a service may take together.
+//! A limit on the memory of the buffers of all connections of a service together.
 //!
 //! A buffer is counted while it is larger than [`FREE`]. So a small command touches no shared
 //! counter, and a large one does so each time its buffer doubles.

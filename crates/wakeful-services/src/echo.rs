@@ -1,20 +1,19 @@
-//! Echo: a frame is a length (4 bytes, big-endian) and so many bytes of payload, at most 16 MiB;
-//! each is answered with itself. A longer one closes its connection.
+//! Echo: a frame is a length (4 bytes, big-endian) and a payload of that length, at most 16 MiB.
+//! Each frame is answered with itself. A longer frame closes its connection.
 //!
-//! The answer is written straight from the buffer that the request was read into. All frames that
-//! came complete in one read are answered by one write; so a request costs a wait, a read and a
+//! The answer is written directly from the buffer into which the request was read. All frames that
+//! arrived complete in one read are answered by one write, so a request costs a wait, a read and a
 //! write.
 //!
 //! The frames of all connections together may take a limited amount of memory. A connection that
 //! needs more is closed.
 //!
-//! When its loop has too much to do, or is not to be active any more, a connection goes on to
-//! another one as soon as all whole frames are answered, with the part of the next one that has
-//! come.
+//! When its loop has too much to do, or stops being active, a connection moves to another loop as
+//! soon as all complete frames are answered, together with the received part of the next frame.
 //!
-//! A *frontend* has another echo service answer for it: each of its connections has one to the
-//! backend, and passes whole frames on, both ways. It stays on its loop. (Frames carry no number,
-//! so answers on a shared connection could be told apart only by their order.)
+//! A *frontend* lets another echo service answer. Each of its connections has its own connection to
+//! the backend, and forwards whole frames in both directions. It stays on its loop. (Frames carry
+//! no number, so only their order would identify answers on a shared connection.)
 
 mod frames;
 mod frontend;
@@ -60,8 +59,8 @@ impl EchoOptions {
         Self::default()
     }
 
-    /// Sets what the frames of all connections may take together, in bytes. `None`: no limit.
-    /// Buffers of up to 16 KiB are not counted.
+    /// Sets how much memory the frames of all connections may use together, in bytes. `None`: no
+    /// limit. Buffers of up to 16 KiB are not counted.
     pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory = bytes.into();
         self
@@ -74,22 +73,22 @@ impl EchoOptions {
         self
     }
 
-    /// Sets how long a connection may be open between two frames. `None`: for ever. Not of a
-    /// frontend.
+    /// Sets how long a connection may be open between two frames. `None`: no limit. It does not
+    /// apply to a frontend.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = timeout.into();
         self
     }
 
-    /// Sets how long nothing may come of a frame that has begun, or be taken of an answer. `None`:
-    /// for ever. Not of a frontend.
+    /// Sets how long the peer may send nothing in the middle of a frame, or read nothing of an
+    /// answer. `None`: no limit. It does not apply to a frontend.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self
     }
 
-    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One
-    /// that does not answer is gone after as long again. `None`: never.
+    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. If
+    /// it does not answer for the same time again, the connection is closed. `None`: never.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
@@ -137,8 +136,8 @@ pub fn start(
     })
 }
 
-/// Starts a frontend of the echo service that listens on `backend`. A backend that cannot be
-/// reached closes the connection that was to use it.
+/// Starts a frontend of the echo service that listens on `backend`. If the backend cannot be
+/// reached, the client's connection is closed.
 ///
 /// # Errors
 /// The loops cannot be started; [`EchoOptions::max_connections`] is 0.

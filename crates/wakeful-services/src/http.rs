@@ -1,4 +1,4 @@
-//! The HTTP service: something to look at, to probe, and to try clients against.
+//! The HTTP service: pages for browsers, health checks, and tests of clients.
 
 use std::io;
 use std::pin::Pin;
@@ -53,15 +53,15 @@ impl HttpOptions {
         Self::default()
     }
 
-    /// Sets what is served on every path that is not the service's own, `/` included. `None`, the
+    /// Sets what is served on every path that is not the service's own, including `/`. `None`, the
     /// default: nothing.
     pub fn files(mut self, files: impl Into<Option<ServeDir>>) -> Self {
         self.files = files.into();
         self
     }
 
-    /// Sets where requests are logged; then they have ids too, and traces are continued. HUP opens
-    /// a file anew. `None`, the default: nowhere.
+    /// Sets where requests are logged. Requests then also have ids, and traces are continued. HUP
+    /// reopens a file. `None`, the default: no log.
     pub fn access_log(mut self, log: impl Into<Option<AccessLog>>) -> Self {
         self.access_log = log.into();
         self
@@ -91,11 +91,11 @@ impl HttpOptions {
     }
 }
 
-/// Starts the service on `listeners`. Those of `admin` answer `/healthz`, `/readyz` and `/metrics`
-/// too, on a loop of their own.
+/// Starts the service on `listeners`. The listeners of `admin` also answer `/healthz`, `/readyz`
+/// and `/metrics`, on a separate loop.
 ///
 /// # Errors
-/// The loops cannot be started, or no signals be caught.
+/// The loops cannot be started, or signals cannot be caught.
 pub fn start(
     options: &ServeOptions,
     http: HttpOptions,

@@ -1,11 +1,11 @@
-//! wakeful's reference services: what `wakeful serve` starts, and what the experiments measure.
+//! wakeful's reference services, which `wakeful serve` starts and the experiments measure.
 //!
-//! * [`http`]: an axum router with health, metrics, and endpoints to try things with.
+//! * [`http`]: an axum router with health, metrics, and endpoints for tests.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
 //! * [`kv`]: keys and values in memory, for clients of Redis.
 //! * [`proxy`]: HTTP requests go on to backends.
 //! * [`rpc`]: gRPC, unary and streaming.
-//! * [`admin`]: what operators see of a service of HTTP, apart from its clients.
+//! * [`admin`]: pages for operators of an HTTP service, separate from its clients.
 //! * [`options`]: what all are started with.
 
 pub mod admin;

@@ -47,7 +47,7 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// The defaults: as `wakeful serve` without an option, but that it listens nowhere.
+    /// Returns the defaults of `wakeful serve`, without an address to listen on.
     pub fn new() -> Self {
         Self::default()
     }
@@ -64,14 +64,14 @@ impl ServeOptions {
         self
     }
 
-    /// Sets what is bounded, if the service speaks HTTP.
+    /// Sets the limits, if the service speaks HTTP.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets how many loops there are. `None`: one for each CPU that the process may use. 0 is taken
-    /// as 1.
+    /// Sets how many loops there are. `None`: one for each CPU that the process may use. 0 becomes
+    /// 1.
     pub fn loops(mut self, loops: impl Into<Option<usize>>) -> Self {
         self.loops = loops.into();
         self
@@ -89,8 +89,8 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how busy loops may be before connections go to more of them. `None`: all loops always
-    /// have some.
+    /// Sets how busy the active loops may be before the group activates another one. `None`:
+    /// connections always go to all loops.
     pub fn concentrate(mut self, targets: impl Into<Option<Targets>>) -> Self {
         self.concentrate = targets.into();
         self
@@ -109,7 +109,7 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how long connections may finish after the service was told to end.
+    /// Sets how long connections have to finish after the service was told to end.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -122,8 +122,8 @@ impl ServeOptions {
         self
     }
 
-    /// Sets where the loops say that they take turns, for a process that watches this one. `None`:
-    /// nobody does.
+    /// Sets the heartbeats that the loops write for a process that watches this one. `None`: no
+    /// process does.
     pub fn heartbeats(mut self, heartbeats: impl Into<Option<Heartbeats>>) -> Self {
         self.heartbeats = heartbeats.into();
         self
@@ -193,7 +193,7 @@ impl ServeOptions {
         }
     }
 
-    /// The loops that a service with these options runs on.
+    /// Returns the group of loops on which a service with these options runs.
     pub fn group(&self) -> LoopGroupBuilder {
         let event_loop = EventLoop::builder().idle(self.idle);
         let group = LoopGroup::builder().event_loop(event_loop);

@@ -1,22 +1,23 @@
 //! A server as processes: a master that holds the listening sockets, and workers that it forks.
 //!
-//! The master has one thread and serves nobody, so nothing that a request does can harm it. Each
-//! worker is a group of loops in a process of its own, and accepts from the master's sockets: a
-//! connection wakes one loop of one worker. From that come:
+//! The master has one thread and serves no clients, so a request cannot harm it. Each worker is a
+//! separate process with a group of loops, and accepts from the master's sockets: a connection
+//! wakes one loop of one worker. This gives the following properties:
 //!
-//! * **A crash costs one worker.** What it had in flight is lost, and nothing else: the others
-//!   accept meanwhile what waits, and the master starts another one.
-//! * **A connection wakes one worker at most.** With little to do few workers wait for connections,
-//!   and further ones as the load grows: see [`Siblings`](wakeful::accept::Siblings).
-//! * **A worker that hangs is killed.** Its loops say in [shared memory](wakeful::heartbeat) when
-//!   they begin a turn. One that has been in a turn for longer than the [time-out](Master::timeout)
-//!   ends its worker, by SIGKILL, and the log says what it ran. One that sleeps is never woken.
+//! * **A crash costs one worker.** Only its requests in flight are lost. The other workers accept
+//!   the waiting connections, and the master starts another worker.
+//! * **A connection wakes at most one worker.** At light load few workers wait for connections, and
+//!   more do as the load grows: see [`Siblings`](wakeful::accept::Siblings).
+//! * **A worker that hangs is killed.** Its loops record in [shared memory](wakeful::heartbeat)
+//!   when they begin a turn. If a loop has been in one turn for longer than the
+//!   [timeout](Master::timeout), the master kills its worker with SIGKILL, and logs what the loop
+//!   was running. A sleeping loop is never woken for this.
 //! * **A reload loses nothing.** At HUP the master replaces the workers, one after the other: each
-//!   new one accepts before its predecessor begins to drain. One that cannot start leaves the old
-//!   ones as they are.
-//! * **An upgrade loses nothing.** At USR2 the master starts the program again, from the file that
-//!   it was started from, and passes the sockets on. When all of the new master's workers accept,
-//!   the old ones drain, and the old master ends. If the new one fails, nothing has happened.
+//!   new worker accepts before its predecessor begins to drain. If a new worker cannot start, the
+//!   old ones stay.
+//! * **An upgrade loses nothing.** At USR2 the master starts the program again, from the same path,
+//!   and passes the sockets on. When all workers of the new master accept, the old ones drain, and
+//!   the old master ends. If the new master fails, the old one continues.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -50,20 +51,20 @@
 //!
 //! | signal | effect |
 //! |---|---|
-//! | TERM, INT, QUIT, PWR | the workers drain, then the master ends; with a second one all end at once |
+//! | TERM, INT, QUIT, PWR | the workers drain, then the master ends; after a second signal all end at once |
 //! | HUP | replaces the workers one after the other |
-//! | USR1 | the workers get a HUP: they reopen logs and read certificates anew, if your program does that at HUP |
-//! | USR2 | upgrade: see above. Refused as process 1 of a container: the container would end |
-//! | TTIN, TTOU | a worker more, a worker fewer (at least one) |
+//! | USR1 | the workers get a HUP: they reopen logs and reread certificates, if your program does that |
+//! | USR2 | upgrade: see above. Process 1 of a container refuses it, because the container would end |
+//! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
 //!
 //! TTIN, TTOU and WINCH have no effect if a terminal sends them. TERM sent to a worker's own
 //! process drains that worker, and the master replaces it.
 //!
 //! # What a fork means for you
-//! What the process has before [`Master::run`] each worker has too, as a copy that costs nothing
-//! until it is changed: load what is large before. But start no thread before: a fork copies one
-//! thread only, so `run` refuses a process with several.
+//! Data that is in memory before [`Master::run`] is in each worker, too, as a copy that costs
+//! nothing until it is changed: so load large data before. But start no thread before: a fork
+//! copies only one thread, so `run` refuses a process with several.
 
 mod crew;
 mod listeners;

@@ -24,16 +24,16 @@ pub enum Role {
 }
 
 impl Master {
-    /// Forks the workers and looks after them. In this process it returns when it has ended, and in
-    /// each worker at its start.
+    /// Forks the workers and supervises them. In this process it returns when the master has ended,
+    /// and in each worker when the worker starts.
     ///
-    /// The memory of a worker is a copy of what the process had here. What the master itself needs
-    /// is closed in it.
+    /// The memory of a worker is a copy of this process's memory at this point. The master's own
+    /// descriptors are closed in the worker.
     ///
     /// # Errors
-    /// The process has several threads; an address cannot be had; no descriptors left; one of the
-    /// first workers cannot be forked; the pid file cannot be written. The workers that there are
-    /// have drained then. In a worker: no descriptors left.
+    /// The process has several threads; an address cannot be bound; no descriptors left; one of the
+    /// first workers cannot be forked; the pid file cannot be written. By then all workers have
+    /// drained. In a worker: no descriptors left.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
         let program = Program::this()?;

@@ -14,14 +14,14 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// More make no sense, and would be a mistake in a number.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
-/// What a master is to do: see the [crate](crate).
+/// The settings of a master: see the [crate](crate).
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | [`listen`](Self::listen), [`passed`](Self::passed) | nowhere | |
-/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number beyond is taken for the nearest |
-/// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less is taken for 1 s |
-/// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less is taken for 1 s |
+/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest limit |
+/// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
+/// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
 /// | [`orphans`](Self::orphans) | [`Orphans::Drain`] | [`Orphans`] |
 /// | [`pid_file`](Self::pid_file) | none | |
 #[derive(Debug)]
@@ -52,14 +52,14 @@ impl Master {
         }
     }
 
-    /// Sets where to listen. After an upgrade the sockets of the master before are used again.
+    /// Sets where to listen. After an upgrade the sockets of the previous master are used again.
     pub fn listen(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.listen = addrs.into_iter().collect();
         self
     }
 
     /// Sets sockets that a service manager has passed to this process. After an upgrade they come
-    /// from the master before.
+    /// from the previous master.
     pub fn passed(mut self, sockets: impl IntoIterator<Item = SharedListener>) -> Self {
         self.passed = sockets.into_iter().collect();
         self
@@ -71,15 +71,15 @@ impl Master {
         self
     }
 
-    /// Sets for how long a loop may be in one turn before its worker is killed. A loop that sleeps
-    /// is in none.
+    /// Sets how long a loop may be in one turn before its worker is killed. A sleeping loop is not
+    /// in a turn.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.max(SHORTEST_TIMEOUT);
         self
     }
 
-    /// Sets for how long a new worker may start until it accepts, and a new master in an upgrade
-    /// until all of its workers do. One that takes longer is killed, and the old ones stay.
+    /// Sets how long a new worker may take until it accepts, and how long a new master may take in
+    /// an upgrade until all its workers do. One that takes longer is killed, and the old ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self
@@ -91,8 +91,8 @@ impl Master {
         self
     }
 
-    /// Sets a file that names the process of the master in charge. It is written when the first
-    /// workers accept, and so changes in an upgrade when the new master takes over.
+    /// Sets the pid file, which has the process id of the master in charge. It is written when the
+    /// first workers accept; in an upgrade it changes when the new master takes over.
     pub fn pid_file(mut self, path: impl Into<Option<PathBuf>>) -> Self {
         self.pid_file = path.into();
         self

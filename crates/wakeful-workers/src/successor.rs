@@ -175,10 +175,11 @@ impl Inheritance {
     }
 }
 
-/// Was this process started by a master as its successor? It has its sockets from there then: not
-/// from a service manager, say, who has passed them to the first master only.
+/// Returns whether a master started this process as its successor. Then its sockets come from that
+/// master, and not, for example, from a service manager, which has passed them only to the first
+/// master.
 ///
-/// Once it has taken over it has another parent, and the answer is no.
+/// After it has taken over it has another parent, and the answer is `false`.
 #[must_use]
 pub fn is_successor() -> bool {
     Told::this().is_some()

@@ -15,14 +15,14 @@ use wakeful::signal::run_until_terminated_in;
 
 use crate::signals;
 
-/// A terminal, or timeout(1), signals the worker and the master, which then tells the worker as
-/// well, a little later. Only what comes after so much time is a second signal.
+/// A terminal, or timeout(1), signals both the worker and the master, and a little later the master
+/// signals the worker as well. Only a signal after this time is a second one.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
-/// What becomes of workers whose master is gone: killed, or ended by a mistake.
+/// What happens to workers when their master is gone (killed, or ended by a mistake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Orphans {
-    /// They drain and end. Nobody would start others in their place, and a new master can have the
+    /// They drain and end, because no master would replace them. A new master can then use the
     /// addresses.
     #[default]
     Drain,
@@ -30,10 +30,10 @@ pub enum Orphans {
     GoOn,
 }
 
-/// A forked process that is to serve: see [`Master::run`](crate::Master::run).
+/// A forked process that serves clients: see [`Master::run`](crate::Master::run).
 ///
-/// A master sends it SIGTERM to have it drain, and SIGHUP, once it is [`ready`](Self::ready), to
-/// have it open its logs anew. Until your program handles SIGTERM it ends the worker, as it ends
+/// The master sends SIGTERM to make it drain, and SIGHUP, once it is [`ready`](Self::ready), to make
+/// it reopen its logs. Until your program handles SIGTERM, that signal ends the worker as it ends
 /// any process.
 #[derive(Debug)]
 pub struct Worker {
@@ -48,15 +48,15 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The number of its place: from 0 to one less than there are workers. The one that replaces it
-    /// gets the same.
+    /// Returns the index of the worker: from 0 to the number of workers minus one. Its replacement
+    /// gets the same index.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// The master's sockets, in the order in which they were given to it. Empty from the second
-    /// call on.
+    /// Returns the master's sockets, in the order in which they were given to the master. Empty
+    /// from the second call on.
     ///
     /// # Errors
     /// No descriptors left.
@@ -65,30 +65,32 @@ impl Worker {
     }
 
     /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group
-    /// that the master was told of: only loops that have them are watched.
+    /// that was given to the master: only loops with heartbeats are watched.
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
     }
 
-    /// For [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group: a
-    /// connection then wakes a worker only if none is awake, and light load stays with few workers.
-    /// `None`: the master has more workers than can share their turns.
+    /// Returns this worker's place for
+    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group. With it
+    /// a connection wakes a worker only if no active worker is awake, and light load stays on few
+    /// workers. `None`: there are more workers than places.
     #[must_use]
     pub fn sibling(&self) -> Option<Sibling> {
         self.sibling.clone()
     }
 
-    /// Serves until the master has this worker end, or is gone: as
-    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), but that
-    /// signals within a second are one. Tells the master that it accepts when `start` has returned.
+    /// Serves until the master tells this worker to end, or is gone. It is like
+    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), except
+    /// that signals within one second count as one. When `start` has returned, the master is told
+    /// that this worker accepts.
     ///
     /// # Errors
-    /// As for that function. With [`Orphans::Drain`] also when the worker has drained because its
-    /// master was gone.
+    /// The same as for that function. With [`Orphans::Drain`], also when the worker has drained
+    /// because its master was gone.
     ///
     /// # Panics
-    /// When one of the closures does.
+    /// If one of the closures panics.
     pub fn serve<S, R, F>(
         mut self,
         start: impl FnOnce() -> io::Result<S>,
@@ -127,12 +129,13 @@ impl Worker {
         )
     }
 
-    /// Tells the master that this worker accepts: the worker that it replaces drains then. For
-    /// programs that do not [`serve`](Self::serve) by this crate. Call it once the server has
-    /// started, and SIGTERM is handled. From now on SIGHUP does not end this process; a handler of
-    /// your own is called as before.
+    /// Tells the master that this worker accepts. The worker that it replaces then drains. Only for
+    /// programs that do not call [`serve`](Self::serve). Call it after the server has started and
+    /// SIGTERM is handled. From now on SIGHUP does not end this process; your own handlers are
+    /// still called.
     ///
-    /// A worker that ends before has failed: if it was to replace another one, that one stays.
+    /// If a worker ends before this call, its start has failed: the worker that it was to replace
+    /// stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
             if let Err(error) = signals::survive_hangup() {
@@ -143,8 +146,8 @@ impl Worker {
         }
     }
 
-    /// Completes when this worker has to end because its master is gone; never with
-    /// [`Orphans::GoOn`]. [`serve`](Self::serve) waits for it.
+    /// Completes when this worker has to end because its master is gone. With [`Orphans::GoOn`] it
+    /// never completes. [`serve`](Self::serve) waits for it.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left.

@@ -1,9 +1,9 @@
 //! **wakeful**: an event-loop runtime for Linux servers, with one promise: *a ready event never
 //! waits.*
 //!
-//! Between the moment when work becomes ready (bytes in a socket, a timer due, a task woken by
-//! another thread, a new connection) and the moment when the code for it runs, nothing stands but
-//! work that was ready earlier.
+//! Work becomes ready when bytes arrive in a socket, a timer is due, another thread wakes a task,
+//! or a new connection arrives. From that moment until its code runs, the loop runs only work that
+//! was ready earlier.
 //!
 //! ```
 //! use wakeful::net::{TcpListener, TcpStream};
@@ -28,35 +28,35 @@
 //! ```
 //!
 //! # Where things are
-//! * [`block_on`], [`spawn`], [`main`](macro@main), [`test`](macro@test): the everyday.
-//! * [`EventLoop`] is the loop as a value, and has the phases of a turn; [`LoopHandle`] is how
-//!   other threads reach it; [`LoopGroup`] is a loop for each CPU.
+//! * [`block_on`], [`spawn`], [`main`](macro@main), [`test`](macro@test): what every program needs.
+//! * [`EventLoop`] is the loop as a value; its documentation has the phases of a turn. Other
+//!   threads reach a loop by its [`LoopHandle`]. A [`LoopGroup`] runs one loop per CPU.
 //! * [`net`]: sockets. [`time`]: timers. [`signal`]: signals. [`task`]: tasks, and work that
 //!   blocks.
 //! * [`fs`]: files. [`process`]: child processes.
-//! * [`readiness`]: any other descriptor, and who makes the system calls themselves.
+//! * [`readiness`]: any other descriptor, for code that makes its own system calls.
 //! * [`accept`]: how a server's connections reach its loops.
-//! * [`Priority`]: what is looked at first, as health checks.
+//! * [`Priority`]: work that runs first, such as health checks.
 //! * [`IdlePolicy`]: what a loop does when it has nothing to do.
-//! * [`metrics`]: what a loop did and where its time went; where to look when requests are slow.
+//! * [`metrics`]: what a loop did and how it spent its time. Look here when requests are slow.
 //! * [`io`]: the traits of futures, tokio and hyper on sockets, pipes and files; standard input.
-//! * [`heartbeat`]: how a process that supervises workers finds a loop that is stuck.
-//! * [`log`]: how to log so that no loop waits for it. **Read this before you write a server**: a
+//! * [`heartbeat`]: how a supervising process detects that a loop of a worker is stuck.
+//! * [`log`]: how to log without blocking a loop. **Read this before you write a server**: a
 //!   subscriber that writes to standard error can block a loop, and a failing standard error can
 //!   end the program.
 //!
 //! # Futures need not be `Send`
-//! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: a socket that two
-//! threads share does not compile. From another thread, [`LoopHandle::spawn`] takes a closure that
-//! makes the future on the loop.
+//! A loop's tasks stay on its thread. Sockets are neither `Send` nor `Sync`: code that shares a
+//! socket between two threads does not compile. From another thread, [`LoopHandle::spawn`] takes a
+//! closure that makes the future on the loop.
 //!
-//! A framework that asks for futures that are `Send` gets them by [`on_this_loop`], which wraps one
-//! that is not. [`PerLoop`] is a value that each loop has one of, such as a client with its
-//! connections, and [`LoopBound`] a single value of one loop, both in a type that is `Send`.
+//! For a framework that requires `Send` futures, [`on_this_loop`] wraps a future that is not
+//! `Send`. [`PerLoop`] holds one value for each loop, such as a client with its connections.
+//! [`LoopBound`] holds a single value of one loop. Both types are `Send`.
 //!
 //! # Which channel, which select
-//! This crate has none: any crate that is free of a runtime works, because a
-//! [`Waker`](std::task::Waker) is all they need. We use, and test with,
+//! This crate has neither channels nor a `select`. Any crate that needs no runtime works, because
+//! such crates need only a [`Waker`](std::task::Waker). We use, and test with,
 //! [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads,
 //! [`event-listener`](https://docs.rs/event-listener) for notifications,
 //! [`async-lock`](https://docs.rs/async-lock) for locks and semaphores,
@@ -65,10 +65,10 @@
 //! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
 //! and `examples/select.rs`, and `examples/join_set.rs` for both with a set of tasks.
 //!
-//! None of these crates knows of the loop's cooperative budget. A task that awaits a channel which
-//! is never empty, or a lock which is always free, is never pending, and holds the loop for as long
-//! as that goes on. Wrap the await in [`task::budgeted`], as `budgeted(receiver.recv()).await`, or
-//! the stream in [`task::budgeted_stream`]: then the task gives way after 128 messages.
+//! None of these crates knows the loop's cooperative budget. A task that awaits a channel which is
+//! never empty, or a lock which is always free, is never pending, and blocks the loop as long as
+//! this continues. Wrap the await in [`task::budgeted`], as `budgeted(receiver.recv()).await`, or
+//! the stream in [`task::budgeted_stream`]: then the task yields after 128 messages.
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]

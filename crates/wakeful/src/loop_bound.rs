@@ -1,9 +1,9 @@
 //! A value that belongs to its loop's thread, in a type that is `Send` in fact.
 //!
-//! Frameworks ask for requests and handlers that are `Send`, and some of them move a request to
-//! another thread. So what a request carries must survive that: it cannot be used elsewhere, and
-//! dropped elsewhere it goes home. `SendWrapper` compares threads before each use, and has the
-//! unsafe code.
+//! Frameworks require requests and handlers to be `Send`, and some of them move a request to
+//! another thread. So a value in a request must survive that: it cannot be used on another thread,
+//! and if it is dropped there, it is sent to its own loop. `SendWrapper` compares threads before
+//! each use, and has the unsafe code.
 
 use std::fmt;
 use std::mem;
@@ -16,12 +16,12 @@ use crate::sys::panics;
 
 /// A value of one loop, in a type that is `Send` and `Sync`.
 ///
-/// Use it to keep what is not `Send` (a socket, a client, an `Rc`) in a place that asks for `Send`,
-/// such as the extensions of a request or a body. The value never leaves the thread of its loop:
-/// [`get`](Self::get) returns it there only.
+/// Use it to keep a value that is not `Send` (a socket, a client, an `Rc`) in a place that requires
+/// `Send`, such as the extensions of a request, or a body. The value never leaves the thread of its
+/// loop: [`get`](Self::get) returns it only there.
 ///
-/// For a future there is [`on_this_loop`](crate::on_this_loop), and for a value that every loop has
-/// one of [`PerLoop`](crate::PerLoop).
+/// For a future, use [`on_this_loop`](crate::on_this_loop). For one value per loop, use
+/// [`PerLoop`](crate::PerLoop).
 ///
 /// ```
 /// use std::rc::Rc;
@@ -40,8 +40,8 @@ use crate::sys::panics;
 /// ```
 ///
 /// # Threads
-/// Dropped on another thread, the value is sent to its loop, and dropped there. If the loop has
-/// ended by then, or this is a fork of its process, no thread may drop the value: it leaks, and a
+/// If it is dropped on another thread, the value is sent to its loop, and dropped there. If the
+/// loop has ended by then, or this process is a fork, no thread may drop the value: it leaks, and a
 /// line is logged, once a second at most.
 pub struct LoopBound<T: 'static> {
     /// `None` only while it is dropped.
@@ -62,8 +62,8 @@ impl<T> LoopBound<T> {
 
     /// Binds `value` to `home`, a loop of this thread that need not run now.
     ///
-    /// If `home` is a loop of another thread, the value can still be used on this thread only, and
-    /// leaks when it is dropped elsewhere.
+    /// If `home` is a loop of another thread, the value can be used only on this thread, and leaks
+    /// if it is dropped elsewhere.
     #[must_use]
     pub fn with_home(value: T, home: LoopHandle) -> Self {
         Self { value: Some(SendWrapper::new(value)), home }
@@ -84,7 +84,7 @@ impl<T> LoopBound<T> {
     /// Returns the value.
     ///
     /// # Errors
-    /// This is another thread than that of the value's loop: `self` comes back.
+    /// This is not the thread of the value's loop. The error returns `self`.
     pub fn into_inner(mut self) -> Result<T, Self> {
         match self.value.take_if(|value| value.valid()) {
             Some(value) => Ok(value.take()),

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use crate::event_loop::current;
 use crate::loop_bound::LoopBound;
 
-/// Makes a future that is `Send` of one that need not be, and that stays on the loop of this
-/// thread.
+/// Wraps a future that need not be `Send` in one that is `Send`. The inner future stays on the loop
+/// of this thread.
 ///
-/// Frameworks such as axum and tonic ask for handlers whose futures are `Send`. Sockets, clients
-/// and what else belongs to a loop are not. A handler runs on one loop, so it may use them all the
-/// same: wrap the part that does, and await it.
+/// Frameworks such as axum and tonic require handlers whose futures are `Send`. Sockets, clients
+/// and other values of a loop are not `Send`. A handler runs on one loop, so it may use them all
+/// the same: wrap the part that uses them, and await it.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -39,9 +39,9 @@ use crate::loop_bound::LoopBound;
 /// ```
 ///
 /// The future owns what it uses (`'static`), because it may have to outlive a handler that is
-/// dropped elsewhere: take clones into an `async move` block. A value that every loop has one of
-/// comes from a [`PerLoop`](crate::PerLoop). The output need not be `Send`; if it is not, it must
-/// not be held across a further `await`.
+/// dropped elsewhere: move clones into an `async move` block. For one value per loop, use a
+/// [`PerLoop`](crate::PerLoop). The output need not be `Send`; if it is not, do not hold it across
+/// a further `await`.
 ///
 /// A future is bound to the loop that *calls* this function. To run one on another loop, use
 /// [`LoopHandle::spawn`](crate::LoopHandle::spawn), which takes a closure that makes the future
@@ -50,16 +50,16 @@ use crate::loop_bound::LoopBound;
 /// A call allocates the future once.
 ///
 /// # Panics
-/// When no loop runs on this thread. The future that it returns panics when it is polled by another
-/// loop, or on a thread without one, and when it is polled after it was ready.
+/// If no loop runs on this thread. The returned future panics if it is polled by another loop, or
+/// on a thread without a loop, or after it was ready.
 ///
 /// # Cancel safety
-/// Dropping it drops `future`, and at once on the thread of its loop.
+/// Dropping it drops `future`; on the thread of its loop this happens at once.
 ///
 /// # Threads
-/// `future` is polled on its loop only, and dropped on the thread of its loop only: dropped
-/// elsewhere, it is sent home to be dropped there. If the loop has ended by then, it leaks, and a
-/// line is logged (see [`LoopBound`](crate::LoopBound#threads)).
+/// `future` is polled only on its loop, and dropped only on the thread of its loop: if it is
+/// dropped elsewhere, it is sent to its loop and dropped there. If the loop has ended by then, it
+/// leaks, and a line is logged (see [`LoopBound`](crate::LoopBound#threads)).
 #[track_caller]
 pub fn on_this_loop<F: Future + 'static>(future: F) -> OnThisLoop<F> {
     // In a box: what is pinned can go home in no other way.

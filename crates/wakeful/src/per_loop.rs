@@ -1,8 +1,8 @@
-//! A value that each loop has one of, in a type that any thread may hold.
+//! One value per loop, in a type that any thread may hold.
 //!
-//! A [`PerLoop`] has an index among all that there are, by which each loop finds its value in a
-//! list (`event_loop/loop_values.rs`). A use takes no lock and hashes nothing. When the last clone
-//! is gone, the loops that have a value are told to drop it, and the index is free again.
+//! Each [`PerLoop`] has an index, by which each loop finds its value in a list
+//! (`event_loop/loop_values.rs`). A use takes no lock and hashes nothing. When the last clone is
+//! gone, the loops drop their values, and the index is free again.
 
 use std::fmt;
 use std::rc::Rc;
@@ -16,9 +16,9 @@ use crate::sys::fork_check::Process;
 
 /// A value of which each loop has its own.
 ///
-/// It is made by a function, once on each loop that asks for it, at the first use there. It need
-/// not be `Send`: it never leaves its loop. The `PerLoop` itself is `Clone`, `Send` and `Sync`, so
-/// it fits where a framework asks for that, such as axum's `State`.
+/// A function makes the value, once on each loop, at the first use there. The value need not be
+/// `Send`: it never leaves its loop. The `PerLoop` itself is `Clone`, `Send` and `Sync`, as
+/// frameworks require, for example for axum's `State`.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -45,16 +45,16 @@ use crate::sys::fork_check::Process;
 /// the function itself does not let the value cross an `await`, but [`get`](Self::get) does.
 ///
 /// # When the value is dropped
-/// On its loop: when the last clone of the `PerLoop` is gone (at once on this thread's loop, by a
-/// message on the others), or else at the loop's end, after its tasks and callbacks. At the end,
-/// the value that was made last is dropped first. Who holds the `Rc` of [`get`](Self::get) keeps it
-/// for longer, on that thread. A panic in its destructor ends there, and is counted in
-/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// A value is dropped on its loop: when the last clone of the `PerLoop` is gone (at once on this
+/// thread's loop, by a message on the others), or at the loop's end, after its tasks and callbacks.
+/// At the loop's end, the value that was made last is dropped first. An `Rc` from
+/// [`get`](Self::get) keeps the value alive for longer, on that thread. A panic in its destructor
+/// is contained, and counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Fork
-/// In a forked child the values of the parent's loops are not to be used, and are never dropped:
-/// [`try_with`](Self::try_with) gives [`PerLoopError::WrongProcess`] there. A loop that the child
-/// builds makes a value of its own. That one is dropped at its loop's end.
+/// In a forked child the values of the parent's loops cannot be used, and are never dropped:
+/// [`try_with`](Self::try_with) returns [`PerLoopError::WrongProcess`] there. A loop that the child
+/// builds makes its own value, which is dropped at the end of that loop.
 pub struct PerLoop<T: 'static> {
     shared: Arc<Shared<T>>,
 }
@@ -68,10 +68,10 @@ struct Shared<T> {
 }
 
 impl<T> PerLoop<T> {
-    /// Returns a `PerLoop` whose values `make` makes, each on its loop. Nothing is made yet.
+    /// Makes a `PerLoop` whose values `make` creates, each on its loop. No value is created yet.
     ///
-    /// `make` runs in the use that is the first one on a loop, so it must not block. If it panics,
-    /// that use does, and the next one calls it again.
+    /// `make` runs in the first use on a loop, so it must not block. If it panics, that use panics,
+    /// and the next use calls it again.
     #[must_use]
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -84,18 +84,18 @@ impl<T> PerLoop<T> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls `f` with this loop's value, which is made if there is none.
+    /// Calls `f` with this loop's value, which is created if there is none.
     ///
     /// `f` may use this or another `PerLoop` again.
     ///
     /// # Panics
-    /// Where [`try_with`](Self::try_with) gives an error; when making the value panics.
+    /// If [`try_with`](Self::try_with) would return an error; if `make` panics.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         f(&self.get())
     }
 
-    /// As [`with`](Self::with), with errors instead of panics.
+    /// Like [`with`](Self::with), with errors instead of panics.
     ///
     /// ```
     /// use wakeful::{PerLoop, PerLoopError};
@@ -108,9 +108,8 @@ impl<T> PerLoop<T> {
     /// ```
     ///
     /// # Errors
-    /// No loop runs on this thread; the loop is that of a process of which this is a fork; the
-    /// value is asked for by the function that makes it, or while the loop drops its values at its
-    /// end.
+    /// No loop runs on this thread; the loop belongs to the parent of this forked process; the
+    /// function that makes the value asks for it; or the loop is dropping its values at its end.
     ///
     /// # Panics
     /// When making the value panics.
@@ -118,8 +117,8 @@ impl<T> PerLoop<T> {
         Ok(f(&*self.try_get()?))
     }
 
-    /// Returns this loop's value, which is made if there is none. It may be held across an `await`:
-    /// it is not `Send`.
+    /// Returns this loop's value, which is created if there is none. It may be held across an
+    /// `await`, but it is not `Send`.
     ///
     /// # Panics
     /// As [`with`](Self::with).
@@ -133,7 +132,7 @@ impl<T> PerLoop<T> {
         }
     }
 
-    /// As [`get`](Self::get), with errors instead of panics.
+    /// Like [`get`](Self::get), with errors instead of panics.
     ///
     /// # Errors
     /// As [`try_with`](Self::try_with).

@@ -1,30 +1,29 @@
-//! The two classes of work: what is looked at first, and the rest.
+//! The two classes of work: high priority, which runs first, and normal.
 
-/// What a loop looks at first. Everything is [`Normal`](Self::Normal) unless it was asked to be
-/// otherwise.
+/// The priority of work on a loop. Everything is [`Normal`](Self::Normal) by default.
 ///
 /// [`High`](Self::High) is for the little that must be on time when the rest is late: health
-/// checks, control traffic, a heartbeat. It is a class of tasks ([`spawn_with`](crate::spawn_with),
-/// [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)), of closures
-/// ([`LoopHandle::post_with`](crate::LoopHandle::post_with)) and of sockets (`set_priority`, as
-/// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority)); a service wants it for all
-/// that it consists of, because each is looked at in its own phase of [a
-/// turn](crate::EventLoop#a-turn). A task's class is chosen when it is spawned. Nothing inherits
-/// it, but a connection that a high listener accepts.
+/// checks, control traffic, a heartbeat. Tasks have a priority ([`spawn_with`](crate::spawn_with),
+/// [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)), and so do closures
+/// ([`LoopHandle::post_with`](crate::LoopHandle::post_with)) and sockets (`set_priority`, as in
+/// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority)). Set it for all parts of a
+/// service, because each kind has its own phase of [a turn](crate::EventLoop#a-turn). The priority
+/// of a task is chosen when it is spawned. It is not inherited, except by a connection that a
+/// high-priority listener accepts.
 ///
-/// * A high task that is ready runs in the next turn at the latest, in front of all normal ones,
+/// * A ready high-priority task runs in the next turn at the latest, before all normal ones,
 ///   however many they are.
-/// * It cannot starve them: high ones run at most half of a turn's
-///   [`task_budget`](crate::EventLoopBuilder::task_budget) while normal ones are ready, and never
-///   eight polls in a row, so that a turn without time left runs a normal one too.
-/// * Timers and callbacks have no class. A timer that is due is expired in the order of the
-///   deadlines, up to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them a turn; the
-///   task that waits for it then runs by its own class.
-/// * A loop without high sockets pays for none. One that has some asks the kernel a second time in
-///   turns in which one of them is ready, or a whole
-///   [`io_batch`](crate::EventLoopBuilder::io_batch) is;
-///   [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts the first question only.
-/// * What no loop can bound is a single poll: while one task computes, nobody else runs.
+/// * It cannot starve normal tasks: while normal ones are ready, high-priority ones use at most
+///   half of a turn's [`task_budget`](crate::EventLoopBuilder::task_budget). They never run eight
+///   polls in a row, so a turn without time left also runs a normal one.
+/// * Timers and callbacks have no priority. Due timers expire in the order of their deadlines, up
+///   to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them per turn; the task that
+///   waits for a timer then runs with its own priority.
+/// * A loop without high-priority sockets has no extra cost. A loop with such sockets asks the
+///   kernel a second time in turns in which one of them is ready, or a whole
+///   [`io_batch`](crate::EventLoopBuilder::io_batch) is.
+///   [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts only the first system call.
+/// * No loop can bound a single poll: while one task computes, no other task runs.
 ///
 /// A health check that is answered within a turn or two, whatever else the loop does:
 ///
@@ -66,6 +65,6 @@ pub enum Priority {
     /// In the order in which it became ready.
     #[default]
     Normal,
-    /// In front of what is normal, for up to half of a turn.
+    /// Runs before normal work, for up to half of a turn.
     High,
 }

@@ -189,7 +189,7 @@ impl Node {
     /// See [`Node::next`].
     ///
     /// # Safety
-    /// As for [`Node::next`].
+    /// The same as for [`Node::next`].
     #[inline(always)]
     pub(crate) unsafe fn set_next(node: NonNull<Node>, to: *mut Node) {
         // SAFETY: the caller's promise.
@@ -235,10 +235,10 @@ impl<B: Bell> ReadyQueue<B> {
     /// experiment can stop a producer there. With an `at` that does nothing it is the same code.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     ///
     /// # Safety
-    /// As for [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[inline(always)]
     pub(crate) unsafe fn push_at(
         &self,

@@ -1,9 +1,9 @@
 //! One loop's lines, until they go to the writer: no lock, no system call, and one handover for all
 //! that came within 100 ms.
 //!
-//! A task of the loop hands them over when the time has come; it sleeps without a timer while there
-//! are none. At the loop's end the buffer is dropped behind everything that writes to it, and that
-//! is the last handover.
+//! A task of the loop hands them over when it is time; it sleeps without a timer while there are no
+//! lines. At the loop's end the buffer is dropped after everything that writes to it, and that is
+//! the last handover.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What the access log is written to: opening it, opening it again after a rotation, and what
-//! stands in place of lines that are missing.
+//! The destination of the access log: opening it, reopening it after a rotation, and the note that
+//! replaces missing lines.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! What a line looks like. Whatever a client sends stays within its field: it can end no line and
-//! no quotes.
+//! The format of a line. Text from a client stays within its field: it cannot end a line or a
+//! quoted string.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};

@@ -1,9 +1,9 @@
 //! The access log: a line for each request, written off the loops.
 //!
-//! Each loop formats into a buffer of its own (`buffer`) and hands it to a [`LossyWriter`]: 100 ms
-//! after its first line, at 64 KiB, and at the loop's end. A loop never waits for the writer while
-//! it serves: when the writer's queue is full, because a disk or a pipe is slow, the buffer is
-//! dropped and its lines are counted.
+//! Each loop formats lines into its own buffer (`buffer`), and hands the buffer to a
+//! [`LossyWriter`] 100 ms after its first line, at 64 KiB, and at the loop's end. While it serves,
+//! a loop never waits for the writer: if the writer's queue is full, because a disk or a pipe is
+//! slow, the buffer is dropped and its lines are counted.
 //!
 //! `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the
 //! requests.
@@ -46,22 +46,22 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// # }
 /// ```
 ///
-/// A body counts as far as the connection has taken it from the service: what is on its way in
-/// hyper's and the kernel's buffers is not seen any more, and a body in one piece is complete when
-/// it is taken.
+/// The log counts the bytes of a body that the connection has taken from the service. It does not
+/// know whether bytes in hyper's and the kernel's buffers reach the client. A body in one piece
+/// counts as complete when it is taken.
 ///
-/// A write that fails in the middle, because the disk is full or a limit is reached, damages one
-/// line: the lines before it count as [written](Self::written), and a line feed ends its first
-/// part. In a process whose file size is limited (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel
-/// ends the process there; `wakeful serve` does. A FIFO is opened for reading and writing, so that
-/// neither the start nor a line waits for its reader.
+/// If a write fails in the middle, because the disk is full or a limit is reached, one line is
+/// damaged: the lines before it count as [written](Self::written), and a line feed ends its first
+/// part. In a process with a limit of file sizes (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel
+/// ends the process when the limit is reached; `wakeful serve` catches it. A FIFO is opened for
+/// reading and writing, so neither the start nor a line waits for its reader.
 ///
-/// What hyper refuses by itself, as a malformed header, is no request and has no line. Texts are
-/// cut at 4 KiB. When lines were dropped, the log says so once it can be written again
-/// (`{"dropped":n}`, or `# n lines dropped`), and so does a `tracing` event.
+/// If hyper refuses a request itself, for example because of a malformed header, there is no line.
+/// Texts are cut at 4 KiB. When lines were dropped, the log says so as soon as it can be written
+/// again (`{"dropped":n}`, or `# n lines dropped`), and so does a `tracing` event.
 ///
-/// *Threads*: `Send` and `Sync`; clones are the same log. The writer ends with the last of them and
-/// of the loops that write.
+/// *Threads*: `Send` and `Sync`; clones refer to the same log. The writer ends with the last clone
+/// and the last loop that writes.
 #[derive(Clone)]
 pub struct AccessLog {
     inner: Arc<Inner>,
@@ -88,23 +88,24 @@ impl AccessLog {
         Ok(Self { inner: Arc::new(Inner { format, query, is_file, writer, reopen }) })
     }
 
-    /// Opens the file anew by its name, before the next lines are written: for log rotation, behind
-    /// the rename. If that fails the old file is kept, and a `tracing` event says why. Nothing
-    /// happens for stdout and stderr.
+    /// Reopens the file by its name, before the next lines are written. Call it in a log rotation,
+    /// after the rename. If that fails the old file is kept, and a `tracing` event says why. It has
+    /// no effect for stdout and stderr.
     pub fn reopen(&self) {
         self.inner.reopen.store(true, Ordering::Release);
         self.inner.writer.wake();
     }
 
-    /// Whether it is written to a file, and [`reopen`](Self::reopen) does something.
+    /// Returns whether the log is written to a file, so that [`reopen`](Self::reopen) has an
+    /// effect.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.inner.is_file
     }
 
     /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop
-    /// hands over what it has when it ends, and waits for up to a second: behind a
-    /// [`shutdown`](crate::Running::shutdown) this is not needed. Blocks the calling thread.
+    /// hands over its lines when it ends, and waits for up to a second, so this is not needed after
+    /// a [`shutdown`](crate::Running::shutdown). Blocks the calling thread.
     ///
     /// Returns whether they are written.
     #[must_use]
@@ -112,13 +113,14 @@ impl AccessLog {
         self.inner.writer.flush_within(timeout)
     }
 
-    /// How many lines were dropped so far, because the destination was slow or failed.
+    /// Returns how many lines were dropped so far, because the destination was slow or failed.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.inner.writer.dropped()
     }
 
-    /// How many lines were written so far: whole ones, also of a write that failed in the middle.
+    /// Returns how many whole lines were written so far, including those of a write that failed in
+    /// the middle.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.inner.writer.written()

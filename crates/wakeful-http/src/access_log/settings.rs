@@ -8,16 +8,16 @@ pub enum Format {
     /// A JSON object on each line: `time` (RFC 3339, UTC, when the request came), `peer`, `method`,
     /// `path`, `query` if it is logged, `protocol`, `status` (null if none was sent), `bytes` of
     /// the response's body, `duration_us` (from the request's header to the last byte of the body),
-    /// `aborted` (the body did not come to its end, or there was no response), `user_agent`,
-    /// `referer`, `request_id`, `trace_id`, the last four where there are such. Bytes that are no
-    /// UTF-8 are U+FFFD.
+    /// `aborted` (the body did not reach its end, or there was no response), `user_agent`,
+    /// `referer`, `request_id`, `trace_id`; the last four only if known. Bytes that are not UTF-8
+    /// become U+FFFD.
     #[default]
     Json,
     /// The common log format of Apache:
     /// `127.0.0.1 - - [22/Nov/2026:06:30:00 +0000] "GET / HTTP/1.1" 200 5`. Bytes that are not
     /// visible ASCII, quotes and backslashes are `\xNN`; a status that was never sent is `-`.
     Common,
-    /// The common format, and behind it the referer and the user agent in quotes.
+    /// The common format, followed by the referer and the user agent in quotes.
     Combined,
 }
 
@@ -28,11 +28,11 @@ pub enum Destination {
     Stdout,
     /// Standard error.
     Stderr,
-    /// The end of a file, which is made if it is not there.
+    /// Appends to a file, which is created if it does not exist.
     File(PathBuf),
 }
 
-/// Whether queries are logged: they may hold what should not be kept.
+/// Whether queries are logged. They may contain data that should not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Query {
     /// The path only.

@@ -1,4 +1,4 @@
-//! The form that a request takes for its HTTP, and whom it is for.
+//! The form of a request for its HTTP version, and its target.
 
 use http::header::{CONNECTION, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};

@@ -1,7 +1,8 @@
-//! One attempt to send a request on a connection, and what is known of one that failed: whether the
+//! One attempt to send a request on a connection, and what is known about a failed one: whether the
 //! server can have acted on it, and why it failed.
 //!
-//! What was seen on the connection decides that (`transport`), and not the kind of hyper's error.
+//! The bytes that were observed on the connection decide that (`transport`), not the kind of
+//! hyper's error.
 
 use std::error::Error;
 

@@ -19,16 +19,16 @@ use super::tasks::{GivenUp, PanicListener};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 
-/// What a request's body has to be: any [`Body`] that is `Unpin` and whose pieces are `Send` (hyper
-/// asks for it; nothing is sent anywhere).
+/// The requirements for a request's body: any [`Body`] that is `Unpin` and whose pieces are `Send`.
+/// (hyper requires `Send`; nothing is sent to another thread.)
 pub trait OutgoingBody: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static {}
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody for B {}
 
 /// The body of a response.
 ///
-/// *Cancel-safety*: dropped before its end, it closes a connection of HTTP/1.1 (whose rest nobody
-/// reads), and resets its stream of HTTP/2.
+/// *Cancel-safety*: if it is dropped before its end, an HTTP/1.1 connection is closed, because
+/// nobody reads the rest, and an HTTP/2 stream is reset.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
@@ -188,22 +188,22 @@ impl Body for ResponseBody {
     }
 }
 
-/// The body of a response, in a type that is `Send`: by [`ResponseBody::into_send`].
+/// The body of a response, in a type that is `Send`. [`ResponseBody::into_send`] makes it.
 ///
 /// # Threads
-/// It is read on the thread of its client's loop. Elsewhere it fails with
-/// [`ClientError::OtherThread`]. It may be dropped anywhere, as a [`LoopBound`].
+/// Read it on the thread of its client's loop: on another thread a read fails with
+/// [`ClientError::OtherThread`]. It may be dropped anywhere, like a [`LoopBound`].
 ///
 /// # Cancel safety
-/// As for [`ResponseBody`].
+/// The same as for [`ResponseBody`].
 #[derive(Debug)]
 pub struct SendBody(LoopBound<ResponseBody>);
 
 impl ResponseBody {
-    /// Makes a body that is `Send`, for handlers of axum and tonic that answer with what another
-    /// server has answered.
+    /// Makes a body that is `Send`, for axum and tonic handlers that pass on the answer of another
+    /// server.
     ///
-    /// The body stays on this loop all the same, and so does a handler's response.
+    /// The body still stays on this loop, and so does a handler's response.
     ///
     /// ```
     /// use axum::body::Body;

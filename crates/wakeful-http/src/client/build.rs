@@ -9,7 +9,7 @@ use super::settings::ClientBuilder;
 
 /// Not for every body, because the type of `Client::builder()` could not be inferred then.
 impl Client<Full<Bytes>> {
-    /// Returns the default settings, to be changed. [`ClientBuilder::build`] makes a client for any
+    /// Returns a builder with the default settings. [`ClientBuilder::build`] makes a client for any
     /// type of body.
     ///
     /// ```

@@ -1,8 +1,8 @@
-//! Makes a connection. `transport` is what hyper reads and writes on it.
+//! Makes a connection. hyper reads and writes it through `transport`.
 //!
-//! A name may have several addresses: they are tried in turn, and the next one already when one
-//! takes long, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The first
-//! connection wins and the others close.
+//! A name may have several addresses. They are tried in turn; if one takes long, the next one is
+//! tried meanwhile, as RFC 8305 advises ("happy eyeballs", without its sorting by history). The
+//! first connection wins and the others close.
 
 use std::io;
 use std::net::SocketAddr;

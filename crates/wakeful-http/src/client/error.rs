@@ -17,7 +17,7 @@ pub struct InvalidTarget {
     pub(super) reason: &'static str,
 }
 
-/// Why there is no response, or not all of its body. Each names the server.
+/// Says why there is no response, or only a part of its body. Each error names the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -80,8 +80,8 @@ pub enum ClientError {
         /// The limit.
         after: Duration,
     },
-    /// The exchange broke off before the head of a response was complete: the connection closed or
-    /// was reset, what came was no HTTP, or the request's own body failed.
+    /// The exchange ended before the head of a response was complete: the connection closed or was
+    /// reset, the answer was not HTTP, or the request's own body failed.
     #[error("no response from {target}: {}", chain(.source))]
     Exchange {
         /// The server.
@@ -105,20 +105,20 @@ pub enum ClientError {
         max_header_size: usize,
     },
     /// The connection ended while the request waited for a stream on it (HTTP/2). The server has
-    /// hardly seen it.
+    /// most likely not seen the request.
     #[error("no response from {target}: the connection ended before the request had a stream")]
     Ended {
         /// The server.
         target: Arc<str>,
     },
-    /// The program has panicked within a connection that it shares with other requests, in the data
-    /// of a request's body for example, and that is its end.
+    /// The program panicked within a connection that several requests share, for example in the
+    /// data of a request's body. This ended the connection.
     #[error("no response from {target}, or not all of it: a panic has ended the connection")]
     Panicked {
         /// The server.
         target: Arc<str>,
     },
-    /// The body was read on another thread than its client's loop.
+    /// The body was read on a thread that is not that of its client's loop.
     #[error("a response is read on the loop of its client, and this is another thread")]
     OtherThread,
     /// The body of the response broke off.
@@ -150,8 +150,8 @@ impl ClientError {
         )
     }
 
-    /// This side had no place for the request: too many are under way, or waited for too long, or
-    /// it has no descriptors, no memory or no local ports left for a connection.
+    /// This side had no capacity for the request: too many requests are in flight, the wait was too
+    /// long, or there are no descriptors, no memory or no local ports left for a connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         match self {
@@ -161,7 +161,7 @@ impl ClientError {
         }
     }
 
-    /// The body of the request broke off, or could not be read: not the server's doing.
+    /// The body of the request broke off, or could not be read. This is not the server's fault.
     #[must_use]
     pub fn is_request_body(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if source.is_user())

@@ -1,7 +1,7 @@
 //! Clients that tonic generated, over a [`Host`]: `GreeterClient::new(GrpcService::new(host))`.
 //!
-//! tonic asks for bodies that are `Send`, and ours belong to a loop. So they are wrapped: read on
-//! another thread, a body fails.
+//! tonic requires bodies that are `Send`, but wakeful's bodies belong to a loop. So they are
+//! wrapped: on another thread a read of the body fails.
 
 use std::fmt;
 use std::future::Future;
@@ -13,10 +13,10 @@ use tower_service::Service;
 
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendBody};
 
-/// A host of HTTP/2 as a tower service, in the form that tonic's clients take.
+/// An HTTP/2 host as a tower service, in the form that tonic's clients take.
 ///
-/// [`head_timeout`](super::ClientBuilder::head_timeout) holds for a call until the head of its
-/// response comes, which a server that streams may put off until its first message.
+/// [`head_timeout`](super::ClientBuilder::head_timeout) limits the time until the head of a call's
+/// response comes. A streaming server may send the head only with its first message.
 pub struct GrpcService<B: OutgoingBody> {
     host: Host<B>,
 }
@@ -25,7 +25,7 @@ impl<B: OutgoingBody> GrpcService<B> {
     /// Calls go to `host`.
     ///
     /// # Panics
-    /// If the host's target is not of [`HttpVersion::Http2`]: gRPC is HTTP/2.
+    /// If the host's target is not [`HttpVersion::Http2`], because gRPC needs HTTP/2.
     #[must_use]
     pub fn new(host: Host<B>) -> Self {
         let version = host.target().http_version();

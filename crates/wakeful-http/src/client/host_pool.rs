@@ -1,11 +1,11 @@
 //! The pool of one host on one loop: which connection a request gets, and in which order requests
 //! wait for one.
 //!
-//! A request takes an idle connection (the one that was used last), or has one made while there are
-//! fewer than allowed, or waits, first come, first served. What becomes free, a connection, a
-//! stream or the right to make a connection, is handed to the first that waits; one that is not
-//! waiting any more drops what it is handed, and the drop hands it on. So nothing is lost to a
-//! request that is given up.
+//! A request takes an idle connection (the one that was used last), or makes a new one while there
+//! are fewer than allowed, or waits, first come, first served. A free connection, a free stream, or
+//! the right to make a connection is handed to the first waiting request. If that request does not
+//! wait any more, it drops what it gets, and the drop hands it on. So a cancelled request loses
+//! nothing.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ impl<B: OutgoingBody> Host<B> {
         &self.pool.target
     }
 
-    /// How many connections there are, or are being made.
+    /// Returns how many connections exist or are being made.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.state.borrow().open

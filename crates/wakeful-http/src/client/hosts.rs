@@ -18,13 +18,13 @@ use super::target::Target;
 /// Beyond so many hosts those without connections are forgotten.
 const MANY_HOSTS: usize = 64;
 
-/// A client with its pools, of one loop. Clones share them; when the last one and all [`Host`]s are
-/// gone, idle connections close.
+/// A client of one loop, with its pools. Clones share the pools. When the last clone and all
+/// [`Host`]s are gone, idle connections close.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: make one on each loop. A [`PerLoop`](wakeful::PerLoop) does that, and
-/// [`on_this_loop`](wakeful::on_this_loop) uses it in a handler whose future has to be `Send`. The
-/// compiler's error names [`BelongsToOneLoop_UseOnThisLoop`].
+/// [`on_this_loop`](wakeful::on_this_loop) uses it in a handler whose future has to be `Send`.
+/// Otherwise the compiler's error names [`BelongsToOneLoop_UseOnThisLoop`].
 pub struct Client<B: OutgoingBody> {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     inner: Rc<Inner<B>>,
@@ -71,8 +71,8 @@ impl<B: OutgoingBody> Client<B> {
         }
     }
 
-    /// The pool of connections to `target`, which it makes if there is none. No connection is made
-    /// yet.
+    /// Returns the pool of connections to `target`, and makes it if there is none. No connection is
+    /// made yet.
     pub fn host(&self, target: &Target) -> Host<B> {
         let mut hosts = self.inner.hosts.borrow_mut();
         if let Some(host) = hosts.get(target) {
@@ -87,20 +87,20 @@ impl<B: OutgoingBody> Client<B> {
         host
     }
 
-    /// Sends `request` to the host that its URI names, as [`Host::send`] does.
+    /// Sends `request` to the host that its URI names, like [`Host::send`].
     ///
     /// # Errors
-    /// The URI has no host, or its scheme is neither `http` nor `https`; or those of
+    /// The URI has no host, or its scheme is neither `http` nor `https`; the errors of
     /// [`Host::send`].
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         let target = Target::of(request.uri(), self.inner.settings.version)?;
         self.host(&target).send(request).await
     }
 
-    /// As [`send`](Self::send), with a body that can be cloned to be sent again.
+    /// Like [`send`](Self::send), with a body that can be cloned for a retry.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// The same as for [`send`](Self::send).
     pub async fn send_replayable(
         &self,
         request: Request<B>,
@@ -112,7 +112,7 @@ impl<B: OutgoingBody> Client<B> {
         self.host(&target).send_replayable(request).await
     }
 
-    /// What this client counted; may be read from any thread.
+    /// Returns the counters of this client, which may be read from any thread.
     #[must_use]
     pub fn counts(&self) -> Arc<ClientCounts> {
         self.inner.counts.clone()

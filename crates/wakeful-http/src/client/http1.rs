@@ -1,10 +1,10 @@
 //! A connection of HTTP/1.1: one request at a time, kept between requests.
 //!
-//! Its task drives hyper's connection and gives it back to the pool as soon as hyper would take
-//! another request: when the request is written and the response read to their ends, whether the
-//! caller has taken the response's body from its channel or not. A body that is dropped before its
-//! end makes hyper close the connection, so that one never comes back. The task ends the connection
-//! when it was idle for too long, and when nobody has its sender any more.
+//! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
+//! another request: when the request is completely written and the response completely read, even
+//! if the caller has not yet taken the response's body from its channel. If a body is dropped
+//! before its end, hyper closes the connection, so that connection does not return. The task ends
+//! the connection when it was idle for too long, and when its last sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,14 +1,15 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
-//! hyper would queue what is beyond that without a bound, so streams are counted here, from the
-//! request to the end of both bodies, and requests that do not fit wait in the pool's queue or go
-//! to another connection. How many that are, a server says first of all; until it has, a new
-//! connection has one, so that it refuses none. After a GOAWAY hyper takes no more requests; those
-//! under way end, and the pool makes a new connection.
+//! hyper would queue further requests without a bound. So streams are counted here, from the
+//! request to the end of both bodies, and further requests wait in the pool's queue or go to
+//! another connection. The server announces its limit at the beginning; until then, a new
+//! connection has one stream, so that the server refuses none. After a GOAWAY hyper takes no more
+//! requests; those in flight end, and the pool makes a new connection.
 //!
-//! A flow may have died without a word: its backend's host is gone, or something on the way forgot
-//! it. The kernel takes a quarter of an hour to say so. So a connection on which a request was
-//! given up while nothing came is set aside: it gets no more requests, and those under way go on.
+//! A connection may die silently: the backend's host is gone, or a device on the way has dropped
+//! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
+//! while nothing came on its connection, that connection is set aside: it gets no more requests,
+//! and those in flight continue.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,9 +1,9 @@
-//! No local port is left for a connection. That is a shortage on this machine, and says nothing
-//! about the server.
+//! No local port is left for a connection. That is a shortage on this machine, not a failure of the
+//! server.
 //!
-//! The kernel's error for it, EADDRNOTAVAIL, is also that of a machine without an address from
-//! which the server can be reached. Ports of UDP are others: a socket of UDP for the same address
-//! fails in the second case only. It sends nothing.
+//! The kernel reports it as EADDRNOTAVAIL, which also means that this machine has no address from
+//! which the server can be reached. UDP has separate ports, so connecting a UDP socket to the same
+//! address fails only in the second case. It sends nothing.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -1,8 +1,8 @@
-//! Looking a host's name up, once for all who ask meanwhile.
+//! Looks a host's name up, once for all requests that need it meanwhile.
 //!
-//! A look-up is a thread that waits for as long as the resolver does, also when the request that
-//! asked is long given up. One for each request would be hundreds where a name server is silent,
-//! and names that can be looked up would wait behind them.
+//! A look-up occupies a thread as long as the resolver takes, even if the request was cancelled
+//! long ago. With one look-up per request there would be hundreds of threads if a name server is
+//! silent, and other names would wait behind them.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

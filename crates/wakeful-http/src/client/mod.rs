@@ -1,5 +1,5 @@
-//! An HTTP/1.1 and HTTP/2 client on a loop: connections are pooled for each host and loop, so
-//! nothing is locked and nothing is sent between threads.
+//! An HTTP/1.1 and HTTP/2 client on a loop. Connections are pooled per host and loop, so it needs
+//! no locks and no messages between threads.
 //!
 //! ```
 //! use http::Request;
@@ -17,33 +17,34 @@
 //! # }
 //! ```
 //!
-//! Who talks to the same server again and again keeps its [`Host`], which needs no look-up by name.
-//! hyper does the protocols; this module has what is around them: `host` decides which connection a
-//! request gets, `http1` and `http2` are a connection of each kind, `retry` sends a request and
-//! repeats it where that is safe (`attempt` sends it once, `address` puts it into its form),
-//! `connect` makes connections, `transport` carries and observes their bytes, `body` is what a
-//! response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets clients that
-//! tonic generated run over it.
+//! For repeated requests to the same server, keep its [`Host`], which needs no look-up by name.
+//! hyper implements the protocols; this module has everything around them: `host_pool` decides
+//! which connection a request gets, `http1` and `http2` are a connection of each kind, `retry`
+//! sends a request and repeats it where that is safe (`attempt` sends it once, `address` puts it
+//! into its form), `connect` makes connections, `transport` carries and observes their bytes,
+//! `body` is what a response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets
+//! clients that tonic generated run over it.
 //!
 //! # What is sent again
-//! A request is repeated, on another connection and at most [`ClientBuilder::retries`] times (kept
-//! connections that had ended before it got to them do not count), if the server cannot have acted
-//! on it, or may act on it twice:
-//! * it never got to the connection, or not a byte of it was written;
-//! * an HTTP/2 server said that it was not processed: `REFUSED_STREAM`, or `GOAWAY` with a lower
-//!   stream;
-//! * the connection had been used before and closed without a byte of an answer, and the method is
+//! A request is retried on another connection, at most [`ClientBuilder::retries`] times, if the
+//! server cannot have acted on it, or may act on it twice. (Pooled connections that had ended
+//! before the request reached them do not count.) These are the cases:
+//! * the request never reached the connection, or no byte of it was written;
+//! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or `GOAWAY`
+//!   with a lower stream;
+//! * the connection had been used before and closed before any response byte, and the method is
 //!   idempotent (RFC 9110, 9.2.2).
 //!
-//! A connection of HTTP/2 that ends before it got to a request, which many may share, costs none of
-//! the retries up to eight times (unless there are to be none).
+//! An HTTP/2 connection, which many requests may share, can end before it handles a request. This
+//! does not use up a retry, up to eight times (unless retries are off).
 //!
-//! A request that could not be repeated (another method, or a body that is not kept) looks whether
-//! a kept connection has ended before it is written to it. That is one system call for each such
-//! request, over HTTP/1.1. If the server closes the connection after that look, the request fails.
+//! If a request could not be retried (another method, or a body that is not kept), the client
+//! checks before the write whether the pooled connection has ended. This is one system call for
+//! each such request, over HTTP/1.1. If the server closes the connection after that check, the
+//! request fails.
 //!
-//! And only if there is a body to send again: one that is empty from the start, one that was not
-//! looked at, or one that can be cloned ([`Host::send_replayable`]).
+//! A retry also needs a body that can be sent again: one that is empty from the start, one that was
+//! not polled, or one that can be cloned ([`Host::send_replayable`]).
 
 // `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
 // `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for

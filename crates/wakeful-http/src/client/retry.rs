@@ -1,7 +1,7 @@
 //! Sends a request, and once more where that is safe.
 //!
-//! `address` puts the request into the form that its HTTP wants; `attempt` sends it once, and says
-//! whether the server can have acted on it. Here is decided what follows from that.
+//! `address` puts the request into the form for its HTTP version. `attempt` sends it once, and says
+//! whether the server can have acted on it. This file decides what follows from that.
 
 use std::pin::pin;
 
@@ -25,15 +25,15 @@ type Copy<B> = fn(&B) -> Option<B>;
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, and again where [that is safe](super#what-is-sent-again), and returns the
-    /// response once its head has come.
+    /// Sends `request`, retries it where [that is safe](super#what-is-sent-again), and returns the
+    /// response when its head has come.
     ///
-    /// What of the URI is another host than this one is only said to the server, by the `host`
-    /// header or `:authority`; a `host` header of the request goes before it. The request's version
-    /// does not matter.
+    /// If the URI names another host than this one, that name is only sent to the server, in the
+    /// `host` header or `:authority`. A `host` header of the request takes precedence. The
+    /// request's version does not matter.
     ///
-    /// *Cancel-safety*: given up, the request is broken off: a connection of HTTP/1.1 closes, a
-    /// stream of HTTP/2 is reset. Whether the server acted on it is not known.
+    /// *Cancel-safety*: if cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset.
+    /// Whether the server acted on the request is not known.
     ///
     /// # Errors
     /// No connection in time; no response in time; the exchange broke off; the method is CONNECT,
@@ -45,11 +45,11 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, |_| None).await.map_err(|failed| failed.error)
     }
 
-    /// As [`send`](Self::send), with a body that is cloned to be sent again: let cloning it be
-    /// cheap, as it is for `Full<Bytes>`.
+    /// Like [`send`](Self::send), with a body that is cloned for a retry. Cloning should be cheap,
+    /// as for `Full<Bytes>`.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// The same as for [`send`](Self::send).
     pub async fn send_replayable(
         &self,
         request: Request<B>,
@@ -61,12 +61,12 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, copy).await.map_err(|failed| failed.error)
     }
 
-    /// As [`send`](Self::send), for who has another server to ask: a request that no server acted
-    /// on comes back with the error. `copy` says what is sent once more in place of a body, if it
-    /// can be; one that is empty from the start always can.
+    /// Like [`send`](Self::send), for callers that can ask another server: if no server acted on
+    /// the request, the error returns it. `copy` returns a copy of a body for a retry, if the body
+    /// can be copied; a body that is empty from the start is always retried.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// The same as for [`send`](Self::send).
     pub async fn send_with(
         &self,
         request: Request<B>,

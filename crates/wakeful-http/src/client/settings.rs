@@ -14,8 +14,8 @@ pub(super) const HYPERS_MAX_HEADERS: usize = 100;
 /// `http::HeaderMap` holds no more.
 const GREATEST_HEADERS_LIMIT: usize = 24_576;
 
-/// The settings of a [`Client`](super::Client). Those that count connections are for each host on
-/// each loop.
+/// The settings of a [`Client`](super::Client). Limits on connections apply to each host on each
+/// loop.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -71,90 +71,92 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Which HTTP [`Client::send`](super::Client::send) speaks to the hosts that URIs name. A
-    /// [`Target`](super::Target) says it for itself.
+    /// Sets the HTTP version that [`Client::send`](super::Client::send) speaks to the hosts that
+    /// URIs name. A [`Target`](super::Target) has its own version.
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Whom to trust where a host is to be spoken to by TLS. The protocols of these settings do not
-    /// matter: the host's version is offered. `None`: nobody.
+    /// Sets which certificates to trust for TLS hosts. The protocols of these settings do not
+    /// matter: the host's version is offered. `None`: none.
     pub fn tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.tls = tls.into();
         self
     }
 
-    /// How long a connection may take to be made: the look-up of the name, all its addresses, and
-    /// the handshake of TLS.
+    /// Sets how long a connection attempt may take: the look-up of the name, all its addresses, and
+    /// the TLS handshake.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long it may take from the call until the head of the response has come, with the wait
-    /// for a connection and all repetitions. `None`: no limit.
+    /// Sets how long it may take from the call until the head of the response has come, including
+    /// the wait for a connection and all retries. `None`: no limit.
     pub fn head_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.head_timeout = timeout.into();
         self
     }
 
-    /// How long it may take from the call until the end of the response's body. `None`: no limit.
+    /// Sets how long it may take from the call until the end of the response's body. `None`: no
+    /// limit.
     pub fn total_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.total_timeout = timeout.into();
         self
     }
 
-    /// How many connections to a host there are at a time. A connection of HTTP/2 that takes no
-    /// more requests, and only finishes those that it has, does not count.
+    /// Sets how many connections to a host there may be at a time. An HTTP/2 connection that takes
+    /// no more requests, and only finishes its present ones, does not count.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
         self
     }
 
-    /// How many requests may wait for a connection to a host.
+    /// Sets how many requests may wait for a connection to a host.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self
     }
 
-    /// How long a request may wait for a connection to a host that has all its connections in use.
+    /// Sets how long a request may wait for a connection to a host whose connections are all in
+    /// use.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
         self.queue_timeout = timeout;
         self
     }
 
-    /// How many connections of HTTP/1.1 to a host are kept though no request uses them.
+    /// Sets how many idle HTTP/1.1 connections to a host are kept.
     pub fn max_idle(mut self, connections: usize) -> Self {
         self.max_idle = connections;
         self
     }
 
-    /// How long a connection is kept that no request uses, 1 ms at least. It should be shorter than
-    /// the server's own limit, so that requests seldom meet a connection that is just being closed.
+    /// Sets how long an idle connection is kept, 1 ms at least. It should be shorter than the
+    /// server's own limit, so that requests seldom meet a connection that the server is closing.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self
     }
 
-    /// How large a response's header may be, in bytes, counted as
-    /// [`Limits::max_header_size`](crate::Limits::max_header_size) counts a request's. By HTTP/1 a
-    /// connection's read buffer is bounded by as much.
+    /// Sets how large a response's header may be, in bytes, counted like a request's in
+    /// [`Limits::max_header_size`](crate::Limits::max_header_size). With HTTP/1 it also bounds a
+    /// connection's read buffer.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
         self
     }
 
-    /// How many fields the header of a response may have by HTTP/1.1. Another number than 100 costs
-    /// two allocations for each response, of 32 bytes for each field that there may be.
+    /// Sets how many fields the header of an HTTP/1.1 response may have. A number other than 100
+    /// costs two allocations for each response, of 32 bytes for each possible field.
     pub fn max_headers(mut self, fields: usize) -> Self {
         self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
         self
     }
 
-    /// How often a request may be sent again, where [that is safe](super#what-is-sent-again). It
-    /// does not count that a kept connection turns out to have ended before anything of the request
-    /// was sent.
+    /// Sets how often a request may be retried, where [that is safe](super#what-is-sent-again). If
+    /// a pooled connection turns out to have ended before any byte of the request was sent, that
+    /// does not count as a retry.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
@@ -163,8 +165,8 @@ impl ClientBuilder {
 
 /// What a client counts.
 ///
-/// *Threads*: written on the client's loop, read anywhere. Each number is exact; two are not read
-/// at the same instant.
+/// *Threads*: written on the client's loop, read on any thread. Each number is exact, but two
+/// numbers are not read at the same instant.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     opened: AtomicU64,

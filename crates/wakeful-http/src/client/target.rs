@@ -1,4 +1,4 @@
-//! Whom a client talks to: where it is, and which HTTP it speaks.
+//! The server that a client talks to: its address, and the HTTP version.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub enum HttpVersion {
 }
 
 /// A server: a name or an address with a port, or the path or the abstract name of a Unix socket;
-/// whether TLS protects the way to it, and the HTTP that it is spoken to in.
+/// whether the client uses TLS; and the HTTP version.
 ///
 /// ```
 /// use wakeful_http::client::{HttpVersion, Target};

@@ -1,13 +1,13 @@
 //! The tasks of an HTTP/2 connection, which a panic in one of them ends together.
 //!
-//! A panic of a body's data (as h2 writes or drops it) unwinds through h2's lock, and leaves it
-//! poisoned: h2 then tells nobody that the connection is at its end, and panics wherever it is
-//! asked. So its tasks end here, which fails the requests that wait for a head, and those who read
-//! a body are told.
+//! If the data of a body panics (when h2 writes or drops it), the panic unwinds through h2's lock
+//! and poisons it. h2 then does not report the end of the connection, and panics at each use. So
+//! the tasks of the connection end here: requests that wait for a head fail, and readers of bodies
+//! get an error.
 //!
-//! hyper has a task of its own send a request's body, and goes on with it when the response is
-//! dropped before its end: the stream would stay, with what of the connection's window it holds. So
-//! the task ends with the response. h2 resets the stream then, because nobody has it any more.
+//! hyper sends a request's body in a separate task, which continues even if the response is dropped
+//! before its end. The stream would stay open, and hold a part of the connection's window. So the
+//! task ends with the response. h2 then resets the stream, because it has no user any more.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

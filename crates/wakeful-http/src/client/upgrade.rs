@@ -1,10 +1,10 @@
 //! A request that asks for another protocol (RFC 9110, 7.8), on a connection of its own.
 //!
-//! The connection is a fresh one and never the pool's, so nothing that was on it before, or would
-//! come later, can be confused with what it becomes; and it does not count among those of
-//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): whoever asks bounds
-//! how many there are. hyper's own upgrades want connections that are `Send`; here its connection
-//! is taken apart once it has ended by a 101.
+//! The connection is new and never from the pool, so earlier or later messages cannot be confused
+//! with the new protocol. It does not count for
+//! [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections): the caller limits the
+//! number of upgrades. hyper's own upgrades need connections that are `Send`; here hyper's
+//! connection is taken apart after it has ended with a 101.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,25 +23,25 @@ use crate::foreign_code;
 use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
-/// What a server makes of a request for another protocol; see [`Host::upgrade`].
+/// The server's answer to a request for another protocol; see [`Host::upgrade`].
 #[derive(Debug)]
 pub enum UpgradeAnswer {
-    /// 101: the connection has left HTTP. Whether the response names the protocol that was asked
-    /// for is for the caller to see.
+    /// 101: the connection has left HTTP. The caller has to check that the response names the
+    /// requested protocol.
     Switched(Response<()>, Upgraded),
-    /// Any other response: none of the request's `Upgrade`. The connection closes behind it.
+    /// Any other response: there is no upgrade. The connection closes after it.
     Ordinary(Response<ResponseBody>),
 }
 
 impl<B: OutgoingBody> Host<B> {
     /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection,
-    /// and returns what the server makes of it. It is sent once; if no connection could be made, it
-    /// comes back with the error.
+    /// and returns the server's answer. It is sent only once. If no connection could be made, the
+    /// error returns the request.
     ///
-    /// *Cancel-safety*: given up, the connection closes.
+    /// *Cancel-safety*: if cancelled, the connection closes.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); the host is spoken to in HTTP/2, which has no upgrades.
+    /// The same as for [`send`](Self::send); the host speaks HTTP/2, which has no upgrades.
     ///
     /// # Panics
     /// Where no loop runs.

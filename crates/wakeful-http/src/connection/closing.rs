@@ -1,4 +1,4 @@
-//! Whether a connection is about to close: its next response is the last one, and it ends at a
+//! Whether a connection is about to close: then its next response is the last one, and it ends at a
 //! fixed time in any case.
 
 use std::cell::Cell;

@@ -1,12 +1,12 @@
 //! A connection's deadlines: the wait for a request's header, for another request, and for the end
 //! of what is in flight.
 //!
-//! What hyper is given (the io, the service, the executor) only notes what happens in the
-//! [`ConnectionState`], without asking a clock. After each poll of hyper's connection its driver
-//! asks [`ConnectionState::poll_deadlines`], which reads the clock if the connection has gone from
-//! one [`Phase`] to another, and keeps one timer, armed late: it may be earlier than what is due,
-//! never later, so a request that comes and goes moves none. While requests are in flight it ticks,
-//! and `tick` looks at each of them.
+//! The parts that hyper gets (the io, the service, the executor) only record events in the
+//! [`ConnectionState`], without reading a clock. After each poll of hyper's connection its driver
+//! calls [`ConnectionState::poll_deadlines`]. This reads the clock if the connection has changed
+//! its [`Phase`], and keeps one timer, which is armed late: it may fire before the deadline, but
+//! never after it, so a request that comes and goes does not move the timer. While requests are in
+//! flight the timer ticks, and `tick` checks each of them.
 
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The body of the last HTTP/1 request that had one. Somebody may still read it after the response,
-//! or nobody wants the rest of it.
+//! The body of the last HTTP/1 request that had one. A task may still read it after the response,
+//! or nobody needs the rest of it.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};

@@ -1,9 +1,8 @@
-//! A close that lets the client read what it was sent last: HTTP/1's answer, or HTTP/2's last
-//! frame.
+//! A close that lets the client read the last bytes: HTTP/1's answer, or HTTP/2's last frame.
 //!
-//! A socket that is closed with something unread in it resets its connection, and the reset may
-//! overtake the answer. So what still comes is read and forgotten, within bounds (as
-//! `lingering_close` of nginx does).
+//! If a socket is closed with unread bytes, its connection is reset, and the reset may overtake the
+//! answer. So further bytes are read and discarded, within limits (like `lingering_close` of
+//! nginx).
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -31,7 +30,7 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
 }
 
-/// As [`linger`], for a client that reads its last response and still says something as it does
+/// Like [`linger`], for a client that reads its last response and still says something as it does
 /// (how much more it would take, for one): until nothing came for `silence`.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
     let _ = timeout(LONGEST, discard(io, silence)).await;

@@ -7,7 +7,7 @@ use crate::tls::TlsStream;
 /// A connection of which the kernel may say that nobody is at its other end, though nothing is read
 /// or written.
 pub(crate) trait Liveness {
-    /// It costs no system call. A client that has ended only its own side is there.
+    /// It makes no system call. A client that has ended only its own side counts as present.
     fn is_gone(&self) -> bool;
 }
 

@@ -1,9 +1,9 @@
 //! One connection while it is served, whatever its protocol: what is in flight on it, its
 //! deadlines, and how it ends.
 //!
-//! `http1` and `http2` drive hyper's connection, and `request` answers; all of them note in a
-//! [`ConnectionState`] what happens, and the drivers ask it what is due. It keeps one invariant: a
-//! deadline strikes only after what had arrived before it was read.
+//! `http1` and `http2` drive hyper's connection, and `request` answers. All of them record events
+//! in a [`ConnectionState`], and the drivers ask it what is due. It keeps one invariant: a deadline
+//! expires only after the bytes that had arrived before it were read.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What a connection waits for, since when, and what its driver does when that takes too long.
+//! What a connection waits for, since when, and what its driver does if the wait takes too long.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

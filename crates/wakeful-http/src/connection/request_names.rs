@@ -1,8 +1,9 @@
 //! The name of a request in the report of a slow turn: its method and the beginning of its path.
 //!
 //! The service consumes the request, so the name is a copy. It is made for each request and read
-//! only after a slow poll, so a connection uses the room of one request's name for the next. (The
-//! clone of a method allocates if its name has more than 15 bytes: the client's own invention.)
+//! only after a slow poll, so a connection reuses the buffer of one request's name for the next.
+//! (The clone of a method allocates if its name has more than 15 bytes: the client's own
+//! invention.)
 
 use std::cell::RefCell;
 use std::fmt;

@@ -19,9 +19,9 @@ thread_local! {
     static HERE: RefCell<Option<(Draining, LoopHandle)>> = const { RefCell::new(None) };
 }
 
-/// Waits until the server of this loop begins to drain: for ever, on a thread that serves no
-/// connection of a [`Server`](crate::Server). What would go on (server-sent events, a gRPC stream,
-/// a WebSocket) waits for it beside its own events, and then comes to its end.
+/// Waits until the server of this loop begins to drain. Long-lived responses (server-sent events, a
+/// gRPC stream, a WebSocket) should await it together with their own events, and then end. On a
+/// thread that serves no connection of a [`Server`](crate::Server) it waits for ever.
 ///
 /// ```
 /// use futures_lite::FutureExt;
@@ -41,8 +41,8 @@ thread_local! {
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(handler));
 /// ```
 ///
-/// It costs neither a lock nor an allocation, and stays on its loop;
-/// [`Readiness`](crate::Readiness) is for other threads.
+/// It needs neither a lock nor an allocation, and stays on its loop. For other threads, use
+/// [`Readiness`](crate::Readiness).
 ///
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
@@ -52,8 +52,9 @@ pub fn drain_begins() -> DrainBegins {
 
 /// The future of [`drain_begins`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it
-/// waits for ever, and that is logged: [`Readiness`](crate::Readiness) is for other threads.
+/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
+/// loop's, it waits for ever, and this is logged. For other threads, use
+/// [`Readiness`](crate::Readiness).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct DrainBegins(Option<LoopBound<DrainingStarted>>);

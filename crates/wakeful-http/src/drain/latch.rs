@@ -1,7 +1,7 @@
-//! A signal that is given once, and that any number of tasks of any executor await.
+//! A signal that is set once, and that any number of tasks of any executor await.
 //!
-//! Not a closed channel: a panic in one waiter's waker would end the call that closes it, and the
-//! waiters after it would not hear of the drain.
+//! It is not a closed channel: a panic in one waiter's waker would end the call that closes the
+//! channel, and the waiters after it would not learn of the drain.
 
 use std::future::Future;
 use std::pin::Pin;

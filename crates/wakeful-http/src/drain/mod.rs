@@ -1,12 +1,12 @@
-//! How a server ends: the plan, and how those that have to know learn of it.
+//! How a server ends: the plan, and how other code learns of the drain.
 //!
 //! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken
 //! back: not ready, and draining. `server::running` gives them. [`drain_begins`] is for the
 //! handlers of a loop, at no cost for those that do not ask.
 //!
-//! Connections do not ask here: the accept frame tells each one. What one does then is in
-//! `http2::goaway`, in `http1`'s driver and `request::close_header`, and in
-//! `connection::deadlines`, for how long it waits.
+//! Connections do not ask here: the accept frame tells each one. What a connection then does is in
+//! `http2::goaway`, in `http1`'s driver and in `request::close_header`; how long it waits is in
+//! `connection::deadlines`.
 
 mod begins;
 mod latch;
@@ -21,26 +21,28 @@ pub use self::readiness::Readiness;
 /// How a server ends, by [`Server::serve`](crate::Server::serve) or
 /// [`Running::drain`](crate::Running::drain):
 ///
-/// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] turns false, and what probes the server
-///    (`/readyz`, gRPC's health) says so. It goes on as before, so that whoever sends traffic here
-///    learns of it.
-/// 2. *Draining.* Streams are told ([`drain_begins`](crate::drain_begins),
-///    [`Readiness::until_draining`]). What waits in the listeners' backlogs is accepted, and the
-///    listeners close. Connections of HTTP/2 say GOAWAY; those of HTTP/1.1 say `connection: close`
-///    with their next response.
-/// 3. *The end.* A connection without a request closes when none came for `linger` (HTTP/2: when
-///    its client leaves, or has said nothing for 5 s or half of `grace`), any other one when it has
-///    answered (HTTP/2: likewise). What is left after `grace` is aborted, and counted.
+/// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] becomes false, and health checks
+///    (`/readyz`, gRPC's health) report this. The server still serves as before, so that load
+///    balancers have time to notice.
+/// 2. *Draining.* Streams are notified ([`drain_begins`](crate::drain_begins),
+///    [`Readiness::until_draining`]). The server accepts the connections in the listeners'
+///    backlogs, and closes the listeners. HTTP/2 connections send GOAWAY; HTTP/1.1 connections send
+///    `connection: close` with their next response.
+/// 3. *The end.* A connection without a request closes if no request comes within `linger` (HTTP/2:
+///    when its client leaves, or has been silent for 5 s or half of `grace`). Any other connection
+///    closes when it has answered (HTTP/2: in the same way). Connections that remain after `grace`
+///    are aborted, and counted.
 ///
 /// A request that is on its way when the second step begins is answered: on an open connection it
-/// comes within `linger`, and then its response is the last one. To close an idle connection at
-/// once would cross such a request on the way, and its client could not know whether it was served.
+/// arrives within `linger`, and its response is then the last one. If the server closed idle
+/// connections at once, the close could cross such a request on the way, and the client could not
+/// know whether it was served.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
-/// | [`pre_drain`](Self::pre_drain) | none | any | it drains |
+/// | [`pre_drain`](Self::pre_drain) | none | any | the drain begins |
 /// | [`linger`](Self::linger) | 200 ms | any; a quarter of `grace` at most | the connection closes |
-/// | [`grace`](Self::grace) | 10 s | any | what is left is aborted |
+/// | [`grace`](Self::grace) | 10 s | any | remaining connections are aborted |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a setter returns the changed plan"]
 pub struct DrainPlan {
@@ -65,21 +67,22 @@ impl DrainPlan {
         Self::default()
     }
 
-    /// Sets how long the server goes on while it says that it is not ready: longer than health
-    /// checks take to notice.
+    /// Sets how long the server keeps serving while it reports that it is not ready. Choose a
+    /// longer time than health checks need to notice.
     pub fn pre_drain(mut self, time: Duration) -> Self {
         self.pre_drain = time;
         self
     }
 
-    /// Sets how long a connection of HTTP/1.1 without a request is kept for one that may be on its
-    /// way.
+    /// Sets how long an HTTP/1.1 connection without a request stays open for a request that may be
+    /// on its way.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// Sets how long all may take, after `pre_drain`. What is left then is aborted.
+    /// Sets how long the whole drain may take, after `pre_drain`. Remaining connections are then
+    /// aborted.
     pub fn grace(mut self, time: Duration) -> Self {
         self.grace = time;
         self

@@ -6,12 +6,13 @@ use std::future::Future;
 use super::DrainPlan;
 use super::latch::Latch;
 
-/// Whether a server is ready for requests, and when it begins to drain: for health checks, and for
-/// threads that are not the server's. It is the service's by
-/// [`Server::readiness`](crate::Server::readiness).
+/// Whether a server is ready for requests, and when it begins to drain. It is for health checks,
+/// and for threads outside of the server. [`Server::readiness`](crate::Server::readiness) returns
+/// it.
 ///
-/// A handler on a loop of the server that only has to come to its end awaits
-/// [`drain_begins`](crate::drain_begins): nobody has to pass it on, and it costs no lock.
+/// A handler that only has to end when the server drains can await
+/// [`drain_begins`](crate::drain_begins) instead: it needs no value to be passed to the handler,
+/// and no lock.
 ///
 /// ```
 /// # use wakeful_http::Readiness;
@@ -33,13 +34,14 @@ impl Readiness {
         Self { ready: Latch::default(), draining: Latch::default() }
     }
 
-    /// Should more requests be sent here? From the server's making on, until it is told to end.
+    /// Returns whether clients should send more requests: `true` from the creation of the server
+    /// until it is told to end.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.ready.is_given()
     }
 
-    /// Waits until it is not ready any more: it is told to end, and goes on for
+    /// Waits until the server is not ready any more: it was told to end, and serves for another
     /// [`DrainPlan::pre_drain`].
     ///
     /// *Cancel-safe*.
@@ -53,8 +55,8 @@ impl Readiness {
         self.draining.is_given()
     }
 
-    /// Waits until it begins to drain. A response that would go on (server-sent events, a stream of
-    /// gRPC, a WebSocket) should come to its end then: after [`DrainPlan::grace`] it is aborted.
+    /// Waits until the server begins to drain. A long-lived response (server-sent events, a gRPC
+    /// stream, a WebSocket) should then end: after [`DrainPlan::grace`] it is aborted.
     ///
     /// *Cancel-safe*.
     pub fn until_draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {

@@ -1,4 +1,4 @@
-//! What is answered for a file: all of it that may block, in one job on the pool, with the first
+//! The answer for a file: everything that may block, in one job on the pool, including the first
 //! chunk.
 
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Opens files beneath a directory, and nothing else: the kernel keeps it so, also while
+//! Opens files beneath a directory, and nothing else. The kernel guarantees this, even while
 //! directories are renamed and links changed.
 //!
 //! `openat2` with RESOLVE_BENEATH (Linux 5.6) refuses every step out of the root: `..`, absolute

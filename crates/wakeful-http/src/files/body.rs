@@ -1,9 +1,9 @@
 //! The body of an answer: bytes in memory, or pieces of a file, read ahead by one on the blocking
 //! pool.
 //!
-//! It promises its exact length. If the file has become shorter meanwhile, it ends with an error,
-//! by which the connection (or the stream of HTTP/2) is aborted: nothing is filled up, and no
-//! client takes a part for the whole. What a slow client holds is two chunks and a descriptor.
+//! It promises its exact length. If the file has become shorter meanwhile, the body ends with an
+//! error, and the connection (or the HTTP/2 stream) is aborted. Nothing is padded, so no client
+//! mistakes a part for the whole. A slow client occupies two chunks and a descriptor.
 
 use std::fmt;
 use std::fs::File;
@@ -21,13 +21,13 @@ use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::jobs::{Job, Jobs};
 
-/// The body of what [`ServeDir`](super::ServeDir) answers.
+/// The body of the answers of [`ServeDir`](super::ServeDir).
 ///
 /// *Threads*: `Send`; it may be polled on any thread.
 ///
 /// # Errors
-/// Polled, it gives an [`io::Error`] when the file could not be read, has become shorter since the
-/// answer began, or there is no memory for the next chunk.
+/// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter since
+/// the answer began, or if there is no memory for the next chunk.
 pub struct FileBody {
     /// Bytes that are still to come, `next` included.
     left: u64,

@@ -1,5 +1,5 @@
-//! The work on the blocking pool: counted, so that its queue stays short, and taken off it when
-//! nobody wants the result any more.
+//! The work on the blocking pool. It is counted, so that the pool's queue stays short, and removed
+//! from the queue when its result is not needed any more.
 
 use std::future::Future;
 use std::pin::Pin;

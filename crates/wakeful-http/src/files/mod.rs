@@ -1,14 +1,14 @@
 //! Files of a directory: [`ServeDir`], and single ones: [`ServeFile`]. Both are tower services, for
 //! `Server::serve` or axum's `fallback_service`, `nest_service` and `route_service`.
 //!
-//! No loop waits for a disk: a request is one job on the [blocking
-//! pool](wakeful::task::spawn_blocking) that opens the file, decides, and reads the first chunk; a
-//! larger file is then read ahead by one chunk. Nothing outside of the directory is ever opened
-//! (`beneath`), whatever the path says (`path`) and wherever links lead.
+//! No loop waits for a disk. A request is one job on the [blocking
+//! pool](wakeful::task::spawn_blocking) that opens the file, decides on the answer, and reads the
+//! first chunk; a larger file is then read ahead by one chunk. No path (`path`) and no link can
+//! open a file outside of the directory (`beneath`).
 //!
-//! `answer` puts the response together, `conditional` and `ranges` are RFC 9110 without I/O, `body`
-//! is what is sent, `otherwise` what is sent in place of a file that is not there, `jobs` bounds
-//! the pool's work.
+//! `answer` builds the response, `conditional` and `ranges` implement RFC 9110 without I/O, `body`
+//! is the response's body, `otherwise` is the fallback for a missing file, `jobs` bounds the pool's
+//! work.
 
 mod answer;
 mod beneath;
@@ -59,37 +59,38 @@ use settings::Shared;
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
 /// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` in place of `file` to clients that take it |
 /// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | names that begin with a dot |
-/// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | what is read at a time, and what is sent by one job |
+/// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
-/// | [`fallback`](Self::fallback) | none | [`ServeFile`] | is sent in place of what is not there |
+/// | [`fallback`](Self::fallback) | none | [`ServeFile`] | is sent instead of a missing file |
 /// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with 404 |
 ///
 /// # What it answers
-/// * GET and HEAD; 405 with `allow` for any other method. A directory is its `index.html`, and
-///   without a slash at its end a redirect (301, relative) to where it has one.
-/// * 206 for `range`, with up to 16 parts as `multipart/byteranges`; a header that is malformed, or
-///   asks for more parts, or for more bytes than the file has, is ignored, as RFC 9110 allows. 416
+/// * GET and HEAD; 405 with `allow` for any other method. For a directory it serves `index.html`; a
+///   path of a directory without a slash at its end gets a redirect (301, relative) to the path
+///   with the slash.
+/// * 206 for `range`, with up to 16 parts as `multipart/byteranges`; a header is ignored if it is
+///   malformed, or asks for more parts or for more bytes than the file has, as RFC 9110 allows. 416
 ///   if no part begins within the file.
 /// * 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`, `if-unmodified-since`,
 ///   `if-range`. The entity tag is made of inode, size and modification time; it is weak while that
-///   time is less than a second ago, because a change to come could share it. Machines that serve
-///   copies have different tags.
-/// * `content-type` by the extension, with `nosniff`; text is said to be UTF-8.
-/// * 404 for what is not there, is no regular file, or lies outside: a symbolic link is followed if
-///   it stays within the directory (Linux 5.6 and newer; on older ones, and where a seccomp profile
-///   forbids `openat2`, no link is). 403 where the file system says so, 503 when there are no
-///   descriptors, no memory, too many jobs, or no thread to read on and none can be started
-///   (`ulimit -u`, `pids.max`). The last two count as
+///   time is less than a second ago, because a further change could have the same time. Machines
+///   that serve copies of a file have different tags.
+/// * `content-type` by the extension, with `nosniff`; text is declared as UTF-8.
+/// * 404 for a file that is missing, is not a regular file, or lies outside. A symbolic link is
+///   followed if it stays within the directory (Linux 5.6 and newer; on older kernels, or if a
+///   seccomp profile forbids `openat2`, no link is followed). 403 if the file system denies access.
+///   503 if there are no descriptors, no memory, too many jobs, or no thread to read on and none
+///   can be started (`ulimit -u`, `pids.max`). The last two count as
 ///   [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
-/// * A file that becomes shorter while it is sent, or for whose next chunk there is no memory, ends
-///   the connection (HTTP/2: the stream); one that grows is sent as long as it was.
+/// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
+///   connection (HTTP/2: the stream) ends. If a file grows, only its original length is sent.
 ///
-/// Two slashes in a row, encoded slashes, and `.` or `..` in a path name nothing: 404. Names need
-/// not be UTF-8. Behind a prefix, `nest_service("/static", …)`, link to `/static/`: axum gives
-/// `/static` the same answer, and then relative links are wrong.
+/// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
+/// UTF-8. With a prefix, as in `nest_service("/static", …)`, link to `/static/`: axum answers
+/// `/static` in the same way, and then relative links are wrong.
 ///
-/// The directory is looked up for each request, so a deployment may replace it by another one.
+/// The directory is opened again for each request, so a deployment may replace it.
 ///
 /// *Threads*: `Send` and `Sync`; clones share their settings and limits.
 #[derive(Debug, Clone)]
@@ -99,11 +100,10 @@ pub struct ServeDir {
 }
 
 impl ServeDir {
-    /// Serves the files beneath `root`, which may be a relative path: then it is one from the
-    /// directory in which the process is now.
+    /// Serves the files beneath `root`. A relative path starts at the present working directory.
     ///
     /// # Errors
-    /// `root` is not there, is no directory, or may not be opened.
+    /// `root` does not exist, is not a directory, or may not be opened.
     pub fn new(root: impl AsRef<Path>) -> io::Result<Self> {
         let root = root.as_ref();
         let opened = beneath::Root::new(root).map_err(|error| {
@@ -112,7 +112,7 @@ impl ServeDir {
         Ok(Self { shared: Arc::new(Shared::new(opened)), otherwise: None })
     }
 
-    /// What caches are told, as `max-age=3600` or `no-cache`.
+    /// Sets the `cache-control` header, for example `max-age=3600` or `no-cache`.
     #[must_use]
     pub fn cache_control(self, value: HeaderValue) -> Self {
         self.with(|shared| shared.cache_control = Some(value))
@@ -130,22 +130,23 @@ impl ServeDir {
         self.with(|shared| shared.hidden_files = hidden)
     }
 
-    /// How many bytes a job reads. A slow client holds two chunks in memory.
+    /// Sets how many bytes a job reads. A slow client keeps two chunks in memory.
     #[must_use]
     pub fn chunk_size(self, bytes: usize) -> Self {
         self.with(|shared| shared.set_chunk_size(bytes))
     }
 
-    /// How many jobs of this service may run or wait on the blocking pool before requests get 503.
-    /// Responses that have begun go on, with a job each.
+    /// Sets how many jobs of this service may run or wait on the blocking pool. Beyond that,
+    /// requests get 503. Responses that have begun continue, with one job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
-    /// Answers with `file`, and its status, what would be 404: for a single-page application, whose
-    /// script reads the path. Every path without a file has the page then, a mistyped one of a
-    /// script or a picture too: put these beneath a `nest_service` of their own where that matters.
+    /// Answers requests that would get 404 with `file` and its status. This is for a single-page
+    /// application, whose script reads the path. Every path without a file then gets the page, even
+    /// a mistyped path of a script or an image: if that matters, serve those with a separate
+    /// `nest_service`.
     ///
     /// ```no_run
     /// use axum::Router;
@@ -162,15 +163,16 @@ impl ServeDir {
     /// }
     /// ```
     ///
-    /// `file` has settings of its own, but for [`max_jobs`](Self::max_jobs): it is read by the
-    /// directory's job.
+    /// `file` has its own settings, except for [`max_jobs`](Self::max_jobs): the directory's job
+    /// reads it.
     #[must_use]
     pub fn fallback(self, file: ServeFile) -> Self {
         Self { otherwise: Some(Otherwise::found(file)), ..self }
     }
 
-    /// Answers with `file` and 404 what would be 404 without a page: conditions and ranges of the
-    /// request do not count for it. The last of this and [`fallback`](Self::fallback) holds.
+    /// Answers requests that would get 404 with `file` and status 404. Conditions and ranges of the
+    /// request do not apply to it. If both this and [`fallback`](Self::fallback) are called, the
+    /// last call applies.
     #[must_use]
     pub fn not_found_service(self, file: ServeFile) -> Self {
         Self { otherwise: Some(Otherwise::not_found(file)), ..self }

@@ -1,4 +1,4 @@
-//! What is sent in place of a file that is not there.
+//! The answer for a file that does not exist.
 
 use http::{HeaderMap, Method, Response, StatusCode, header};
 

@@ -17,7 +17,7 @@ use super::path::Target;
 use super::response_future::ResponseFuture;
 use super::settings::{Precompressed, Shared};
 
-/// Serves one file, whatever the request's path is.
+/// Serves one file, for any request path.
 ///
 /// ```no_run
 /// use axum::Router;
@@ -29,9 +29,9 @@ use super::settings::{Precompressed, Shared};
 /// }
 /// ```
 ///
-/// It answers as [`ServeDir`](super::ServeDir) answers for a file: GET and HEAD, ranges,
-/// conditions, and 404 when the file is no longer there. As the
-/// [`fallback`](super::ServeDir::fallback) of a directory it is the page of a single-page
+/// It answers like [`ServeDir`](super::ServeDir) for a file: GET and HEAD, ranges, conditional
+/// requests, and 404 if the file no longer exists. Use it as the
+/// [`fallback`](super::ServeDir::fallback) of a directory for the page of a single-page
 /// application.
 ///
 /// | setting | default | range | what it does |
@@ -39,11 +39,11 @@ use super::settings::{Precompressed, Shared};
 /// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
 /// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` in its place to clients that take it |
-/// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | what is read at a time, and what is sent by one job |
+/// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
 ///
-/// The file is opened for each request, so a deployment may replace it. No client chooses its path,
-/// so symbolic links are followed, wherever they lead.
+/// The file is opened for each request, so a deployment may replace it. Clients do not choose its
+/// path, so all symbolic links are followed.
 ///
 /// *Threads*: `Send` and `Sync`; clones share their settings and limits.
 #[derive(Debug, Clone)]
@@ -53,11 +53,10 @@ pub struct ServeFile {
 }
 
 impl ServeFile {
-    /// Serves the file at `path`. A relative path is one from the directory in which the process is
-    /// now.
+    /// Serves the file at `path`. A relative path starts at the present working directory.
     ///
     /// # Errors
-    /// There is no such file, it is no regular file, or it may not be opened.
+    /// The file does not exist, is not a regular file, or may not be opened.
     pub fn new(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::open(path).map_err(|error| {
@@ -79,13 +78,13 @@ impl ServeFile {
         Ok(Self { shared: Arc::new(Shared::new(root)), name: name.into() })
     }
 
-    /// What it is said to be, in place of what its name's extension says.
+    /// Sets the `content-type`, instead of the type of the name's extension.
     #[must_use]
     pub fn content_type(self, value: HeaderValue) -> Self {
         self.with(|shared| shared.content_type = Some(value))
     }
 
-    /// What caches are told, as `max-age=3600` or `no-cache`.
+    /// Sets the `cache-control` header, for example `max-age=3600` or `no-cache`.
     #[must_use]
     pub fn cache_control(self, value: HeaderValue) -> Self {
         self.with(|shared| shared.cache_control = Some(value))
@@ -97,14 +96,14 @@ impl ServeFile {
         self.with(|shared| shared.precompressed = precompressed)
     }
 
-    /// How many bytes a job reads. A slow client holds two chunks in memory.
+    /// Sets how many bytes a job reads. A slow client keeps two chunks in memory.
     #[must_use]
     pub fn chunk_size(self, bytes: usize) -> Self {
         self.with(|shared| shared.set_chunk_size(bytes))
     }
 
-    /// How many jobs of this service may run or wait on the blocking pool before requests get 503.
-    /// Responses that have begun go on, with a job each.
+    /// Sets how many jobs of this service may run or wait on the blocking pool. Beyond that,
+    /// requests get 503. Responses that have begun continue, with one job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.set_max_jobs(jobs))

@@ -52,15 +52,15 @@ impl Shared {
 pub enum Precompressed {
     /// They are files like any other.
     Ignore,
-    /// `file.br`, else `file.gz`, is sent in place of `file` to clients that accept it; one that is
-    /// older than `file` as well.
+    /// `file.br`, else `file.gz`, is sent instead of `file` to clients that accept it, even if it
+    /// is older than `file`.
     Offer,
 }
 
-/// What happens to names that begin with a dot, as `.git` and `.env`.
+/// What happens to names that begin with a dot, such as `.git` and `.env`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HiddenFiles {
-    /// They are not there. But for `/.well-known/`, which is made for being served (RFC 8615).
+    /// They get 404, except for `/.well-known/`, which is meant to be served (RFC 8615).
     Refuse,
     /// They are files like any other.
     Serve,

@@ -16,10 +16,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::shutdown::is_draining;
 use crate::drain::{DrainBegins, drain_begins};
 
-/// A reporter, by which the program says which of its services serve, and the service that tells
-/// clients. As `tonic_health::server::health_reporter`, but that nothing serves any more once the
-/// server is told to end ([`Readiness`](crate::Readiness)): clients that watch are told, and their
-/// stream ends when it drains.
+/// Makes a reporter, with which the program sets which of its services serve, and the service that
+/// clients ask. It is like `tonic_health::server::health_reporter`, with one difference: once the
+/// server is told to end ([`Readiness`](crate::Readiness)), no service serves any more. Watching
+/// clients are told, and their stream ends when the server drains.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();
@@ -27,8 +27,8 @@ pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthS
     (reporter, HealthServer::new(DrainingHealth::new(service)))
 }
 
-/// A health service that says NOT_SERVING once the server is told to end, and before that what the
-/// one within says.
+/// A health service that answers NOT_SERVING once the server is told to end. Before that it gives
+/// the answers of the inner service.
 #[derive(Debug, Clone)]
 pub struct DrainingHealth<H> {
     inner: H,

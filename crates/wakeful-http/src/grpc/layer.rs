@@ -19,22 +19,22 @@ use super::timeout;
 use super::{CallRequestBody, CallResponseBody};
 use crate::foreign_code::{contain, contain_payload};
 
-/// Honours deadlines (`grpc-timeout`), and ends streams when the server drains. For
+/// Enforces deadlines (`grpc-timeout`), and ends streams when the server drains. Use it with
 /// `axum::Router::layer`, or around the whole router.
 ///
-/// * A call that is not done by its deadline is answered with DEADLINE_EXCEEDED, before its
-///   response or in the middle of it, and its handler is dropped. A response that the client does
-///   not read, with its flow-control window full, ends when the client reads on or its connection
-///   ends.
-/// * A call whose handler panics before its response begins is answered with INTERNAL. (Other
-///   requests that come through here are the server's to answer: 500.)
-/// * When the server drains, a unary call is finished. A stream has [`linger`](Self::linger) to
-///   come to its end, for which handlers await [`drain_begins`](crate::drain_begins); then
-///   UNAVAILABLE is its last word: what the handler reads ends with that error, and so does what it
-///   sends.
+/// * A call that is not done by its deadline ends with DEADLINE_EXCEEDED, before its response or in
+///   the middle of it, and its handler is dropped. If the client does not read, and its
+///   flow-control window is full, the response ends when the client continues to read or its
+///   connection ends.
+/// * A call whose handler panics before its response begins is answered with INTERNAL. (For other
+///   requests the server answers 500.)
+/// * When the server drains, unary calls are finished. A stream has [`linger`](Self::linger) to
+///   end; its handler awaits [`drain_begins`](crate::drain_begins) for this. Then it ends with
+///   UNAVAILABLE, in both directions: the stream that the handler reads ends with that error, and
+///   so does the response.
 ///
-/// The server's own time limits for requests hold beside that, unless its
-/// [`Limits::grpc_calls`](crate::Limits::grpc_calls) spare calls.
+/// The server's own time limits for requests also apply, unless
+/// [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -61,15 +61,16 @@ impl GrpcLayer {
         Self::default()
     }
 
-    /// How long a call may take that asks for more, or does not say. Streams are calls.
+    /// Sets the longest time for a call that asks for more, or sets no deadline. Streams are calls,
+    /// too.
     #[must_use]
     pub fn max_deadline(mut self, deadline: Duration) -> Self {
         self.max_deadline = Some(deadline);
         self
     }
 
-    /// How long a stream may go on when the server drains. Less than the server's grace, or streams
-    /// are cut without a word.
+    /// Sets how long a stream may continue when the server drains. Choose less than the server's
+    /// grace period, or streams are cut without a status.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -78,9 +79,9 @@ impl GrpcLayer {
 }
 
 impl GrpcLayer {
-    /// Answers 415 to requests whose content type is none of gRPC over HTTP/2 (`application/json`,
-    /// gRPC-Web, none at all), instead of reading them as gRPC. For a server that has nothing but
-    /// services of gRPC.
+    /// Answers 415 to requests whose content type is not that of gRPC over HTTP/2
+    /// (`application/json`, gRPC-Web, or none), instead of reading them as gRPC. Use it for a
+    /// server that has only gRPC services.
     #[must_use]
     pub fn refuse_other_types(mut self) -> Self {
         self.is_strict = true;
@@ -115,9 +116,9 @@ pub struct GrpcService<S> {
 }
 
 impl<S> GrpcService<S> {
-    /// Serves calls by `inner`, with the default settings of [`GrpcLayer`]: a server that tonic has
-    /// generated, or `tonic::service::Routes` of several. For [`Server`](crate::Server), in the
-    /// place of `tonic::transport::Server`.
+    /// Serves calls with `inner`, with the default settings of [`GrpcLayer`]. `inner` is a server
+    /// that tonic has generated, or `tonic::service::Routes` for several. With
+    /// [`Server`](crate::Server), it replaces `tonic::transport::Server`.
     ///
     /// ```no_run
     /// use wakeful_http::grpc::{self, GrpcService};

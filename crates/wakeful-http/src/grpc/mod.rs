@@ -21,16 +21,15 @@
 //! # }
 //! ```
 //!
-//! tonic is needed with its features `codegen` and `router`, and none else: `transport`, `server`
-//! and `channel` bring a tokio runtime along. [`Limits::grpc_calls`](crate::Limits::grpc_calls)
-//! spares calls the time limits of requests. What a client may send is bounded by tonic:
-//! `max_decoding_message_size` of a generated server, 4 MiB by default, also for what is
-//! decompressed.
+//! Use tonic with only the features `codegen` and `router`: `transport`, `server` and `channel` add
+//! a tokio runtime. [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls from the time
+//! limits of requests. tonic limits the size of a client's messages: `max_decoding_message_size` of
+//! a generated server, 4 MiB by default, also after decompression.
 //!
 //! # Handlers
-//! tonic asks for futures and streams that are `Send`. `wakeful::time` is; what is not (`Rc`,
-//! sockets) goes into a `send_wrapper::SendWrapper`: a handler is polled and dropped on the loop of
-//! its connection and nowhere else, so the wrapper's check never fails. The example `grpc` of
+//! tonic requires futures and streams that are `Send`. `wakeful::time` is `Send`. Put other values
+//! (`Rc`, sockets) into a `send_wrapper::SendWrapper`: a handler is polled and dropped only on the
+//! loop of its connection, so the wrapper's check never fails. The example `grpc` of
 //! wakeful-services shows how.
 //!
 //! # Where things are

@@ -1,4 +1,4 @@
-//! Server reflection (`grpc.reflection.v1` and `v1alpha`): what lets grpcurl and its like call a
+//! Server reflection (`grpc.reflection.v1` and `v1alpha`): it lets grpcurl and similar tools call a
 //! service without its proto file.
 //!
 //! tonic-reflection's own service spawns on a tokio runtime for every client, so that only its
@@ -16,7 +16,7 @@ use prost_reflect::{DescriptorError, DescriptorPool, FileDescriptor};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_reflection::pb;
 
-/// The descriptors that a program was given cannot be read, or do not fit together.
+/// The program's descriptors cannot be read, or are inconsistent.
 #[derive(Debug, thiserror::Error)]
 #[error("the file descriptor set {number} cannot be used: {source}")]
 pub struct InvalidDescriptors {
@@ -41,8 +41,8 @@ struct Known {
 }
 
 impl Reflection {
-    /// Of encoded `FileDescriptorSet`s, with what they import. Both versions of the reflection
-    /// service, and the health service, are known as well.
+    /// Makes it from encoded `FileDescriptorSet`s, which include what they import. Both versions of
+    /// the reflection service, and the health service, are included automatically.
     ///
     /// # Errors
     /// One of them is not a `FileDescriptorSet`, or lacks what it imports.

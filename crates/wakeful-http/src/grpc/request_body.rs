@@ -21,8 +21,8 @@ use crate::error::BoxError;
 pub(super) const FRAMES_OF_A_UNARY: u8 = 2;
 
 pin_project! {
-    /// What a handler reads, under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or
-    /// UNAVAILABLE when the server drains and the client would go on.
+    /// The request body under [`GrpcLayer`](super::GrpcLayer): the client's bytes, or UNAVAILABLE
+    /// if the server drains and the client continues to send.
     #[derive(Debug)]
     pub struct CallRequestBody<B> {
         #[pin]

@@ -1,5 +1,5 @@
-//! How a connection of HTTP/1 ends: by itself, by one of its limits, or by a panic. The client is
-//! to learn of what was answered last.
+//! How an HTTP/1 connection ends: by itself, by one of its limits, or by a panic. The client should
+//! still receive the last answer.
 
 use std::any::Any;
 

@@ -1,15 +1,15 @@
-//! An HTTP/1 connection on one loop: to its end, or until it goes on to another loop between two
+//! An HTTP/1 connection on one loop: to its end, or until it moves to another loop between two
 //! requests.
 //!
-//! hyper does not say when it is idle. What is seen of it is that its service is called, that a
-//! response's body ends, and that it flushes behind its last write: a connection is between two
-//! requests when none is in flight, its body neither, and everything is flushed. (hyper's own
+//! hyper does not report when it is idle. Only these events can be observed: hyper calls the
+//! service, a response's body ends, and hyper flushes after its last write. A connection is between
+//! two requests when no request and no body is in flight, and everything is flushed. (hyper's own
 //! deadline for headers would tell, but costs each request a second round of hyper's loop.)
 //!
-//! That is what [`Observed`] and [`ConnectionState`] note, and hyper has the last word: told to
-//! shut down gracefully, it ends at once if it is idle, with everything flushed, and may be taken
-//! apart. If it is not, it finishes what it does with `connection: close`, and stays. So a mistake
-//! here costs a connection, not a byte.
+//! [`Observed`] and [`ConnectionState`] record these events, but hyper decides. When told to shut
+//! down gracefully, hyper ends at once if it is idle, with everything flushed, and may be taken
+//! apart. If it is not idle, it finishes its work with `connection: close`, and stays on this loop.
+//! So a mistake here costs a connection, not a byte.
 //!
 //! A connection that is being upgraded, or closes behind its response, ends in the poll that
 //! flushes it, so it never moves.

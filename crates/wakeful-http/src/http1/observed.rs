@@ -1,4 +1,5 @@
-//! What hyper was seen to do: it says little, so `observed_io` wraps its service and its io.
+//! The observed behaviour of hyper. hyper reports little itself, so `observed_io` wraps its service
+//! and its io.
 
 use std::cell::Cell;
 

@@ -1,5 +1,4 @@
-//! The io and the service of an HTTP/1 connection as hyper is given them: what goes through is
-//! noted.
+//! The io and the service of an HTTP/1 connection that hyper gets. They record what passes through.
 
 use std::io;
 use std::pin::Pin;

@@ -54,7 +54,7 @@ impl Shutdown {
         state.closing().has_begun() && !self.is_announced
     }
 
-    /// As [`is_due`](Self::is_due), for who says it now: true once.
+    /// Like [`is_due`](Self::is_due), for who says it now: true once.
     pub(super) fn takes_announcement(&mut self, state: &ConnectionState) -> bool {
         let is_due = self.is_due(state);
         self.is_announced |= is_due;

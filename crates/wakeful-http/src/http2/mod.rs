@@ -1,5 +1,5 @@
-//! An HTTP/2 connection, to its end on one loop: the state of its streams and header tables cannot
-//! be taken along.
+//! An HTTP/2 connection. It stays on one loop, because the state of its streams and header tables
+//! cannot be moved.
 //!
 //! h2 sees every byte; [`ObservedIo`] shows [`ObservedFrames`] the headers of frames as they go by,
 //! in both directions, so that floods are noticed and, at the end, the client can be told why in a

@@ -1,4 +1,4 @@
-//! How many requests may be in their handlers at a time.
+//! A limit on the number of requests that are in their handlers at a time.
 
 use std::fmt;
 use std::future::Future;
@@ -13,8 +13,8 @@ use tower_service::Service;
 use super::permits::{Acquire, Permit, Permits};
 use super::scope::Scope;
 
-/// Lets so many requests at a time into the services that it makes; others wait, and are let in in
-/// the order in which they came.
+/// Limits the number of concurrent requests in the services that it makes. Further requests wait,
+/// first come, first served.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -25,17 +25,19 @@ use super::scope::Scope;
 /// let app: Router = Router::new().route("/report", report);
 /// ```
 ///
-/// The limit is one for all loops, and for all routes that the layer is given to. While there is
-/// room, a request costs two atomic operations and no lock; one that waits, and one that ends while
-/// another waits, lock a list for a moment. With [`each_loop`](Self::each_loop) a loop shares
-/// nothing with others.
+/// One limit applies to all loops together, and to all routes with this layer. While there is room,
+/// a request costs two atomic operations and no lock. A request that waits, or that ends while
+/// another one waits, briefly locks a list. With [`each_loop`](Self::each_loop) loops share
+/// nothing.
 ///
-/// A request holds its place until its response's head, until its handler's future is dropped (the
-/// client has gone, a timeout further out), or until it panics. A response's body holds none.
+/// A request holds its place until the head of its response, until its handler's future is dropped
+/// (the client has gone, or an outer timeout has passed), or until it panics. A response's body
+/// holds no place.
 ///
-/// Waiting is done in `poll_ready`, so tower's `load_shed` in front of it refuses instead: see
-/// [the module](super#refusing-at-once). A [`TimeoutLayer`](super::TimeoutLayer) bounds the wait if
-/// it is further out and the wait is within its call, as between two layers of one router.
+/// The wait is in `poll_ready`, so with tower's `load_shed` in front of it requests are refused
+/// instead: see [the module](super#refusing-at-once). An outer
+/// [`TimeoutLayer`](super::TimeoutLayer) also bounds the wait, if the wait is within its call, as
+/// it is between two layers of one router.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing by itself"]
 pub struct ConcurrencyLimitLayer {
@@ -44,13 +46,15 @@ pub struct ConcurrencyLimitLayer {
 }
 
 impl ConcurrencyLimitLayer {
-    /// At most `max` requests at a time, on all loops together. With 0, all wait for ever.
+    /// Makes a layer for at most `max` requests at a time, on all loops together. With 0, all
+    /// requests wait for ever.
     pub fn new(max: usize) -> Self {
         Self { max, scope: Scope::all(Permits::new(max)) }
     }
 
-    /// As many on each loop. (A limit of `max` for `n` loops is one of `max / n` for each only if
-    /// connections spread evenly: see [`Server::moves`](crate::Server::moves).)
+    /// Applies the limit to each loop separately. (For `n` loops, a limit of `max / n` on each is
+    /// the same as a shared limit of `max` only if connections spread evenly: see
+    /// [`Server::moves`](crate::Server::moves).)
     pub fn each_loop(self) -> Self {
         let max = self.max;
         Self { max, scope: Scope::each(move || Permits::new(max)) }
@@ -68,8 +72,8 @@ impl<S> Layer<S> for ConcurrencyLimitLayer {
 /// The service of [`ConcurrencyLimitLayer`].
 ///
 /// # Panics
-/// `poll_ready` with [`each_loop`](ConcurrencyLimitLayer::each_loop), where no loop runs; `call`
-/// before `poll_ready` was ready.
+/// `poll_ready` panics with [`each_loop`](ConcurrencyLimitLayer::each_loop) if no loop runs; `call`
+/// panics if `poll_ready` was not ready before.
 pub struct ConcurrencyLimit<S> {
     inner: S,
     scope: Scope<Permits>,
@@ -127,7 +131,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`ConcurrencyLimit`]. Dropped, it gives its place back.
+    /// The future of [`ConcurrencyLimit`]. Dropping it frees its place.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {

@@ -1,9 +1,9 @@
-//! tower layers that bound what handlers take, on the loops' own timers: [`TimeoutLayer`],
+//! tower layers that limit handlers, with the loops' own timers: [`TimeoutLayer`],
 //! [`ConcurrencyLimitLayer`], [`RateLimitLayer`]. tower's own `timeout` and `limit`, and
 //! tower-http's `timeout`, need tokio's timers.
 //!
 //! Each is `Clone`, `Send` and `Sync`, so axum's `Router::layer` and `MethodRouter::layer` take it.
-//! Each answers by itself where it strikes, with an empty body, so a router needs no
+//! Each layer answers itself when its limit is reached, with an empty body, so a router needs no
 //! `HandleErrorLayer`:
 //!
 //! | layer | beyond it | for |
@@ -12,14 +12,15 @@
 //! | [`ConcurrencyLimitLayer`] | requests wait, the first that came first | all loops together, or [each](ConcurrencyLimitLayer::each_loop) |
 //! | [`RateLimitLayer`] | 429 with `retry-after` | all loops together, or [each](RateLimitLayer::each_loop) |
 //!
-//! A layer of this module counts for all services that it makes, and that its clones make: axum
-//! makes one of each route. (tower's `ConcurrencyLimitLayer` has a limit for each of them.)
+//! The limit of a layer applies to all services that the layer and its clones make together: axum
+//! makes one for each route. (tower's `ConcurrencyLimitLayer` has a separate limit for each
+//! service.)
 //!
-//! What bounds a whole server, for each peer too, is in [`Limits`](crate::Limits), and costs less.
+//! [`Limits`](crate::Limits) limits a whole server, and each peer, at a lower cost.
 //!
 //! # Refusing at once
 //! tower's `load_shed` needs no tokio runtime. In front of a [`ConcurrencyLimitLayer`], a request
-//! that would have to wait gets an error instead, of which axum's `HandleErrorLayer` makes a
+//! that would have to wait gets an error instead, which axum's `HandleErrorLayer` turns into a
 //! response (the crate `tower` with the feature `load-shed`):
 //!
 //! ```

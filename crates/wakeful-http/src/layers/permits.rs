@@ -1,9 +1,9 @@
-//! A number of permits, and a queue of those who wait for one.
+//! A number of permits, and a queue of the tasks that wait for one.
 //!
-//! One word has how many permits are free, and whether somebody waits. While nobody does, a permit
-//! is taken and given back by a compare-and-swap of that word. Somebody waits only while no permit
-//! is free: what comes back then goes to the first in the queue, not to the word, so nobody who
-//! comes later is faster.
+//! One word has the number of free permits, and whether a task waits. While no task waits, a permit
+//! is taken and returned by a compare-and-swap of that word. A task waits only while no permit is
+//! free. A permit that comes back then goes to the first task in the queue, not to the word, so no
+//! later task can overtake it.
 //!
 //! **The invariant.** WAITED is set if and only if the queue has somebody, and then no permit is
 //! free; it is set and cleared under the queue's lock only. So:
@@ -14,7 +14,7 @@
 //! * Who gives one back and finds WAITED locks the queue. If its last waiter has left meanwhile,
 //!   WAITED is clear, and the permit goes to the word.
 //!
-//! Wakers are somebody else's code: they are cloned, dropped and woken where no lock is held.
+//! Wakers are foreign code: they are cloned, dropped and woken while no lock is held.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -14,8 +14,8 @@ use wakeful::time::{now, turn_time};
 use super::bucket::Bucket;
 use super::scope::Scope;
 
-/// Answers 429 to requests that come faster than a rate, with `retry-after`: after so many seconds
-/// the next one would be let in. Nobody waits.
+/// Answers 429 to requests that exceed a rate. `retry-after` has the seconds until the next request
+/// would be accepted. Requests do not wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,12 +27,12 @@ use super::scope::Scope;
 /// let app: Router = Router::new().route("/mail", mail);
 /// ```
 ///
-/// It is a bucket of tokens: `burst` requests may come at once, and the rate fills it again. It is
-/// one for all clients, all loops, and all routes that the layer is given to, in one atomic word,
-/// without a lock. With [`each_loop`](Self::each_loop) a loop shares nothing with others. The rate
-/// of each peer is [`Limits::peer_rate`](crate::Limits::peer_rate).
+/// It is a token bucket: `burst` requests may come at once, and the rate refills it. One bucket
+/// applies to all clients, all loops, and all routes with this layer; it is one atomic word,
+/// without a lock. With [`each_loop`](Self::each_loop) loops share nothing. For a rate per peer,
+/// use [`Limits::peer_rate`](crate::Limits::peer_rate).
 ///
-/// The time is the turn's ([`turn_time`]), so a request may be let in up to a millisecond late.
+/// It uses the turn's time ([`turn_time`]), so a request may be accepted up to a millisecond late.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing by itself"]
 pub struct RateLimitLayer {
@@ -54,13 +54,13 @@ impl Rate {
 }
 
 impl RateLimitLayer {
-    /// `requests` in `per`, all of which may come at once. 0 is taken as 1.
+    /// Makes a layer for `requests` per `per`, all of which may come at once. 0 becomes 1.
     pub fn new(requests: u32, per: Duration) -> Self {
         let rate = Rate { requests, per, burst: requests };
         Self { rate, scope: Scope::all(rate.bucket()) }
     }
 
-    /// Sets how many requests may come at once: 1 and more, and 0 is taken as 1.
+    /// Sets how many requests may come at once: 1 and more; 0 becomes 1.
     pub fn burst(self, requests: u32) -> Self {
         let rate = Rate { burst: requests, ..self.rate };
         match self.scope {
@@ -87,7 +87,7 @@ impl<S> Layer<S> for RateLimitLayer {
 /// The service of [`RateLimitLayer`].
 ///
 /// # Panics
-/// `call` with [`each_loop`](RateLimitLayer::each_loop), where no loop runs.
+/// `call` panics with [`each_loop`](RateLimitLayer::each_loop) if no loop runs.
 #[derive(Debug, Clone)]
 pub struct RateLimit<S> {
     inner: S,

@@ -12,12 +12,12 @@ use tower_service::Service;
 
 use crate::foreign_code::contain;
 
-/// Gives a handler up that has not answered in time, and answers in its place, with an empty body.
+/// Cancels a handler that has not answered in time, and answers instead, with an empty body.
 ///
-/// The answer is 503, as of [`Limits::request_timeout`](crate::Limits::request_timeout): it is the
-/// server that was too slow. tower-http's layer of this name used to answer 408, which tells the
-/// client that *it* was, and has browsers ask again at once; [`status`](Self::status) sets 408, or
-/// 504 for a gateway.
+/// The answer is 503, like that of [`Limits::request_timeout`](crate::Limits::request_timeout),
+/// because the server was too slow. tower-http's layer of this name used to answer 408, which says
+/// that the *client* was too slow, and makes browsers retry at once. [`status`](Self::status) sets
+/// 408, or 504 for a gateway.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,10 +29,10 @@ use crate::foreign_code::contain;
 /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(in_time);
 /// ```
 ///
-/// The time runs from the call to the response's head; a body that streams has no limit by it. The
-/// handler's future is dropped at once when the time is up, and no earlier than what had arrived in
-/// time was read (see [`Deadline`](wakeful::time::Deadline)). A handler that blocks its loop is not
-/// interrupted.
+/// The time runs from the call to the response's head; it does not limit a streaming body. When the
+/// time is up, the handler's future is dropped at once, but not before the loop has read what had
+/// arrived in time (see [`Deadline`](wakeful::time::Deadline)). A handler that blocks its loop is
+/// not interrupted.
 ///
 /// # Panics
 /// Its services, where no loop runs.
@@ -44,7 +44,7 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Handlers have `limit` for the response's head.
+    /// Makes a layer that gives handlers `limit` for the response's head.
     pub const fn new(limit: Duration) -> Self {
         Self { limit, status: StatusCode::SERVICE_UNAVAILABLE }
     }
@@ -92,7 +92,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`Timeout`]. Dropped, it drops the handler's.
+    /// The future of [`Timeout`]. Dropping it drops the handler's future.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {

@@ -1,4 +1,4 @@
-//! Too many of HTTP/2's frames: those that make a server work and bring it nothing.
+//! Floods of HTTP/2 frames that make a server work without any use.
 //!
 //! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION
 //! frames and reset streams are counted), but not the work. Here each connection has two buckets,

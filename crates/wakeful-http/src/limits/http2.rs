@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// The limits that only HTTP/2 has: [`Limits::http2`](crate::Limits::http2). Out of range becomes
-/// the nearest in it.
+/// The limits that only HTTP/2 has: [`Limits::http2`](crate::Limits::http2). A value out of range
+/// becomes the nearest value within it.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -21,13 +21,14 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | [`max_resets_per_second`](Self::max_resets_per_second) | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_control_frames_per_second`](Self::max_control_frames_per_second) | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
-/// How many CONTINUATION frames a header may have follows from `max_header_size` and
-/// `max_frame_size`: those that it needs when they are full and a quarter more, at least five;
-/// beyond, GOAWAY (ENHANCE_YOUR_CALM). So is it with more than 100 empty DATA frames that end
-/// nothing, and with small ones that nobody reads: what each lacks to 256 bytes counts against half
-/// of `connection_window`, so that some 2,000 tiny messages of WebSockets or calls may wait for
-/// their handlers. Where more do, raise it. A window is what a client may send before anybody reads
-/// it: the connection's bounds the memory for bodies, times the connections.
+/// `max_header_size` and `max_frame_size` determine how many CONTINUATION frames a header may have:
+/// the number of full frames that it needs plus a quarter, at least five. Beyond that the server
+/// sends GOAWAY (ENHANCE_YOUR_CALM). It does the same after more than 100 empty DATA frames that
+/// end nothing, and for too many small unread DATA frames: each one counts its shortfall to 256
+/// bytes against half of `connection_window`. So some 2,000 tiny messages of WebSockets or calls
+/// may wait for their handlers; if more have to wait, raise `connection_window`. A window is the
+/// number of bytes that a client may send before they are read. The connection window, times the
+/// number of connections, bounds the memory for bodies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Http2Limits {
@@ -74,13 +75,14 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how much of a body may be on its way before it is read, in bytes.
+    /// Sets how many bytes of a body the client may send before they are read.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes;
         self
     }
 
-    /// Sets how much of all bodies of a connection together may be on its way, in bytes.
+    /// Sets how many bytes of all bodies of a connection together the client may send before they
+    /// are read.
     pub fn connection_window(mut self, bytes: u32) -> Self {
         self.connection_window = bytes;
         self
@@ -92,26 +94,27 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how much of a response is buffered for a client that does not take it, in bytes, for
-    /// each stream.
+    /// Sets how many bytes of a response are buffered for a client that does not read, for each
+    /// stream.
     pub fn max_send_buffer(mut self, bytes: usize) -> Self {
         self.max_send_buffer = bytes;
         self
     }
 
-    /// Sets how often the client is asked whether it is there. `None`: never.
+    /// Sets how often the client gets a PING. `None`: never.
     pub fn ping_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.ping_interval = interval.into();
         self
     }
 
-    /// Sets how long the client may take to answer that.
+    /// Sets how long the client may take to answer a PING.
     pub fn ping_timeout(mut self, timeout: Duration) -> Self {
         self.ping_timeout = timeout;
         self
     }
 
-    /// Sets how many streams that the client has reset may wait for the service to learn of them.
+    /// Sets how many streams that the client has reset may wait until the service has noticed the
+    /// reset.
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self
@@ -130,11 +133,11 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how many frames that ask for work and bring nothing (SETTINGS, PING, PRIORITY,
-    /// WINDOW_UPDATE, CONTINUATION, empty DATA, unknown kinds) may come in a second, beyond four
-    /// for each HEADERS and DATA frame of either side. Window updates are free for what the server
-    /// has sent, four for a DATA frame and one for each KiB in it: clients that read in small
-    /// pieces send as many. So are answers to its SETTINGS and PING.
+    /// Sets how many frames without use (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION,
+    /// empty DATA, unknown kinds) may come per second, beyond four for each HEADERS and DATA frame
+    /// of either side. Window updates for data that the server has sent do not count: four for each
+    /// DATA frame and one for each KiB in it, because clients that read in small pieces send that
+    /// many. Answers to the server's SETTINGS and PING do not count either.
     pub fn max_control_frames_per_second(mut self, frames: u32) -> Self {
         self.max_control_frames_per_second = frames;
         self

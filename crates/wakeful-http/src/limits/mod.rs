@@ -1,8 +1,8 @@
-//! What a server bounds, and what it answers beyond each bound.
+//! The limits of a server, and its answer beyond each of them.
 //!
-//! [`Limits`] has the settings. `peers` is the table of clients, `frames` what is seen of HTTP/2's
-//! frames, `flood` how many of them are too many; what a connection does about all that, and when,
-//! is in `connection::deadlines`. Every limit that strikes is counted by its
+//! [`Limits`] has the settings. `peers` is the table of clients, `frames` reads the headers of
+//! HTTP/2 frames, `flood` decides how many of them are too many. `connection::deadlines` says what
+//! a connection does about all that, and when. Every limit that is reached is counted by its
 //! [`Refusal`](crate::Refusal).
 
 pub(crate) mod flood;
@@ -34,7 +34,7 @@ const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
 /// How many probes a silent peer gets, a third of `keepalive` apart.
 pub(crate) const PROBES: u32 = 3;
 
-/// What a server bounds: [`Server::limits`](crate::Server::limits).
+/// The limits of a server, for [`Server::limits`](crate::Server::limits).
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,9 +47,9 @@ pub(crate) const PROBES: u32 = 3;
 ///     .keepalive(None);
 /// ```
 ///
-/// `None` switches a limit off. A limit of 0 means what it says: with `max_body(0)` a request may
-/// have no body. What is out of its range becomes the nearest in it, and a time beyond 30 years
-/// (`Duration::MAX`) is 30 years.
+/// `None` disables a limit. A limit of 0 is a real limit: with `max_body(0)` a request may have no
+/// body. A value out of range becomes the nearest value within it, and a time of more than 30 years
+/// (`Duration::MAX`) becomes 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -57,41 +57,42 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`idle_timeout`](Self::idle_timeout) | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
-/// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | a silent peer is probed by TCP; if it does not answer for as long again, the connection is gone |
+/// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | TCP probes a silent peer; if the peer does not answer for the same time again, the connection is closed |
 /// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
-/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further ones wait in the backlog; while they wait, idle ones close |
-/// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what becomes of a connection beyond `max_connections` |
+/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further connections wait in the backlog; while they wait, idle ones are closed |
+/// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what happens to a connection beyond `max_connections` |
 /// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; by TLS: close |
 /// | [`max_requests`](Self::max_requests) | none | any | 503 with `retry-after` |
 /// | [`peer_rate`](Self::peer_rate) | none | [`PeerRate`] | 429 with `retry-after` |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
 /// | [`max_uri`](Self::max_uri) | 65,534 | 1 to 65,534 | 414 |
-/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once (HTTP/2: one of 20 digits or more is malformed, and an error of its stream), else as soon as so much has come; after the response's head, its body is cut off |
+/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once (HTTP/2: a length of 20 digits or more is malformed, and an error of its stream), else as soon as that many bytes have come; after the response's head, the response's body is cut off |
 /// | [`ambiguous_length`](Self::ambiguous_length) | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
 /// | [`max_requests_per_connection`](Self::max_requests_per_connection) | none | 1 and more | the last response says `connection: close` (HTTP/2: GOAWAY) |
 /// | [`max_age`](Self::max_age) | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
 /// | [`grpc_calls`](Self::grpc_calls) | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | [`http2`](Self::http2) | [`Http2Limits::default`] | [`Http2Limits`] | [a table of its own](Http2Limits) |
 ///
-/// Not limits, and always there: HTTP/1 that is malformed is answered 400 and closes, and so is
-/// HTTP/1.1 without `Host`, or with two. Each [`Refusal`](crate::Refusal) is counted.
+/// These checks are always on: malformed HTTP/1, and HTTP/1.1 without a `Host` or with two, is
+/// answered 400, and the connection closes. Each [`Refusal`](crate::Refusal) is counted.
 ///
-/// A client that is gone is noticed within a second or two, though its response has nothing to say
-/// (server-sent events, a long poll): its request is given up. One of HTTP/1.1 that ends its side
-/// may wait for its answer, and cannot be told from one that has closed, until `keepalive` asks for
-/// it.
+/// If a client is gone, the server notices within a second or two, even while the response sends
+/// nothing (server-sent events, a long poll), and cancels the request. An HTTP/1.1 client that only
+/// ends its side may still wait for the answer; until `keepalive` probes it, it cannot be
+/// distinguished from a client that has closed.
 ///
-/// A peer is an IPv4 address, or the /64 network of an IPv6 address; clients of Unix sockets are
-/// none. Behind a proxy all clients are one peer.
+/// A peer is an IPv4 address, or the /64 network of an IPv6 address. Clients of Unix sockets are
+/// not peers. Behind a proxy all clients are one peer.
 ///
-/// Deadlines are looked at about four times within each, by one timer for each connection: a
-/// request may have a quarter more time than its limit says, and costs no timer. `body_timeout`,
-/// `min_rate` (for bodies) and `request_timeout` do not apply to what `CONNECT` or an upgrade has
-/// opened, nor does `max_body`; nor do these three to calls of gRPC, where `grpc_calls` says so.
+/// Each connection has one timer, which checks a deadline about four times within its limit. So a
+/// request costs no timer, and may take up to a quarter longer than its limit. `body_timeout`,
+/// `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to connections that
+/// `CONNECT` or an upgrade has opened. The first three do not apply to gRPC calls either, if
+/// `grpc_calls` exempts them.
 ///
-/// When a connection of HTTP/1.1 moves to another loop, its age, its requests and its place in its
-/// peer's account go along; header and idle timeout count anew.
+/// When an HTTP/1.1 connection moves to another loop, it keeps its age, its number of requests and
+/// its place in its peer's account. The header timeout and the idle timeout start again.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Limits {
@@ -117,32 +118,34 @@ pub struct Limits {
     pub(crate) http2: Http2Limits,
 }
 
-/// What becomes of a request of HTTP/1 that has both `Content-Length` and `Transfer-Encoding`. Two
-/// readers may see its end in two places, which is how requests are smuggled past a proxy; RFC 9112
-/// (6.1) lets a server choose.
+/// What happens to an HTTP/1 request with both `Content-Length` and `Transfer-Encoding`. Two
+/// readers may see its end in different places, which allows smuggling requests past a proxy. RFC
+/// 9112 (6.1) lets a server choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmbiguousLength {
-    /// The coding counts, the service does not see the length, and the connection closes behind the
-    /// response. Enough where the server is the last to read the request.
+    /// The transfer encoding applies, the service does not see the length, and the connection
+    /// closes after the response. This is enough if the server is the last reader of the request.
     #[default]
     Resolve,
-    /// It is answered 400, the service does not see it, and the connection closes. For proxies. All
-    /// that is read of HTTP/1 is copied once more for it, and heads are scanned a second time.
+    /// The request is answered 400, the service does not see it, and the connection closes. Use it
+    /// for proxies. All HTTP/1 bytes are then copied once more, and heads are scanned a second
+    /// time.
     Refuse,
 }
 
-/// Whether calls of gRPC have the time limits of requests: `body_timeout`, `min_rate` for bodies,
-/// `request_timeout`. A call is a request whose content type is `application/grpc…`, whoever says
-/// so.
+/// Whether the time limits of requests apply to gRPC calls: `body_timeout`, `min_rate` for bodies,
+/// `request_timeout`. A call is any request with the content type `application/grpc…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
-    /// They have. Right where nothing is gRPC: nobody escapes the limits by calling himself so. A
-    /// stream on which the client is silent for long, or says little, ends early.
+    /// The limits apply. Choose this if the server has no gRPC services: then no client can bypass
+    /// the limits by its content type. A stream on which the client is silent for long, or sends
+    /// little, ends early.
     #[default]
     Limited,
-    /// They have not: a stream may be silent for as long as it likes, and has a deadline of its own
-    /// (`grpc-timeout`). For servers of gRPC. Where other requests are served beside, any client
-    /// can spare itself those limits, on all paths; sizes, numbers and rates hold on.
+    /// The limits do not apply: a stream may be silent for any time, and has its own deadline
+    /// (`grpc-timeout`). Choose this for gRPC servers. If the server also has other services, any
+    /// client can bypass those limits, on all paths; the limits on sizes, numbers and rates still
+    /// apply.
     Unlimited,
 }
 
@@ -180,8 +183,8 @@ impl Limits {
         Self::default()
     }
 
-    /// Sets how long a client may take for a request's header, from its first byte on; for the
-    /// first one, from the connection on.
+    /// Sets how long a client may take for a request's header, counted from its first byte. For the
+    /// first request it counts from the accept.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
@@ -189,17 +192,17 @@ impl Limits {
 
     /// Sets how long a connection may be open without a request.
     ///
-    /// A request whose response is over counts as none, though somebody still holds its body: a
-    /// task that reads it on behalf of its handler may do so while some of it comes within this
-    /// time. Otherwise the connection closes, because hyper reads no other request before the end
-    /// of a body that somebody has (or has forgotten, by [`std::mem::forget`]).
+    /// A request whose response is complete does not count, even if a task still holds its body. A
+    /// task may continue to read the body for its handler, as long as some of the body comes within
+    /// this time. Otherwise the connection closes, because hyper reads no further request before
+    /// the end of a body that is still held (or was leaked with [`std::mem::forget`]).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how long nothing may come of a body that is waited for. `None`: no limit but
-    /// [`min_rate`](Self::min_rate).
+    /// Sets how long the server waits for the next bytes of a body. `None`: only
+    /// [`min_rate`](Self::min_rate) applies.
     pub fn body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.body_timeout = timeout.into();
         self
@@ -211,16 +214,16 @@ impl Limits {
         self
     }
 
-    /// Sets after how long a silent peer is probed, in whole seconds. Without probes, a peer that
-    /// has vanished keeps its connection for ever where nothing is to be sent to it, as with
-    /// WebSockets and streams of gRPC. Set on the listeners, whose connections inherit it; `None`
-    /// leaves them as they are.
+    /// Sets after how long a silent peer is probed, in whole seconds. Without probes, the
+    /// connection of a vanished peer stays open for ever if nothing is sent to it, as with
+    /// WebSockets and gRPC streams. The option is set on the listeners, and connections inherit it;
+    /// `None` does not change the listeners.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
     }
 
-    /// Sets how slow a client may be. `None`: as slow as it likes.
+    /// Sets how slow a client may be. `None`: no limit.
     pub fn min_rate(mut self, rate: impl Into<Option<MinRate>>) -> Self {
         self.min_rate = rate.into();
         self
@@ -230,26 +233,27 @@ impl Limits {
     /// process has [descriptors](crate::Server::descriptors) for. A server with a limit of 0 does
     /// not start.
     ///
-    /// While further connections wait for longer than 50 ms, the server closes idle ones in their
-    /// place, as at a drain, and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for each: on
-    /// each loop first the one that has been idle for longest, however short that is. The first
-    /// place is free 200 ms later. Where there are not enough idle ones, HTTP/1.1 connections with
-    /// many requests close behind their response. A connection that has had no request yet keeps
-    /// its place for [`header_timeout`](Self::header_timeout), and one of HTTP/2 while requests are
-    /// in flight on it.
+    /// If further connections wait for longer than 50 ms, the server closes idle ones to make room,
+    /// in the same way as in a drain, and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for
+    /// each. Each loop begins with the connection that has been idle longest, even if that is a
+    /// short time. The first place is free 200 ms later. If there are not enough idle connections,
+    /// HTTP/1.1 connections with many requests close after their response. A connection without a
+    /// request so far keeps its place for [`header_timeout`](Self::header_timeout), and an HTTP/2
+    /// connection keeps it while requests are in flight.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// Sets what becomes of a connection beyond [`max_connections`](Self::max_connections).
+    /// Sets what happens to a connection beyond [`max_connections`](Self::max_connections).
     ///
-    /// [`WhenFull::Replace`] lets it in, and closes another one at once, as if it were aborted, and
-    /// counts [`Refusal::GaveWay`](crate::Refusal::GaveWay): the one that has been silent for
-    /// longest, if one has been for 50 ms (nothing is in flight on it, whether its header has begun
-    /// or not), else the one that has been open for longest. What it has sent until then is read
-    /// first. Connections that were upgraded count as silent. For a few short connections, as of
-    /// health checks, which nobody is to keep out by connections that say nothing.
+    /// [`WhenFull::Replace`] accepts it, closes another connection at once, like an abort, and
+    /// counts [`Refusal::GaveWay`](crate::Refusal::GaveWay). It closes the connection that has been
+    /// silent longest, if one has been silent for 50 ms (nothing is in flight on it, whether its
+    /// header has begun or not), else the one that has been open longest. The bytes that it has
+    /// sent until then are read first. Upgraded connections count as silent. Use it for a small
+    /// number of short connections, such as health checks, so that silent connections cannot keep
+    /// them out.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
@@ -276,12 +280,12 @@ impl Limits {
 
     /// Sets how large a request's header may be, in bytes.
     ///
-    /// HTTP/1 counts what came: the request line, the fields, and their line ends, up to the empty
-    /// line and with it. The trailers of a chunked body may have as much again, and the
-    /// connection's read buffer is bounded by as much. HTTP/2 counts what it means, however it was
-    /// packed, as RFC 9113 (6.5.2) has it: for each field its name, its value and 32 bytes,
-    /// `:method` and its like included. That has to stay below the limit; clients are told of it
-    /// (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted by themselves.
+    /// HTTP/1 counts the received bytes: the request line, the fields, and their line ends,
+    /// including the final empty line. The trailers of a chunked body may have the same size again,
+    /// and the limit also bounds the connection's read buffer. HTTP/2 counts the uncompressed size
+    /// by RFC 9113 (6.5.2): for each field its name, its value and 32 bytes, including
+    /// pseudo-header fields such as `:method`. The sum has to stay below the limit. Clients are
+    /// told of the limit (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted separately.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes;
         self
@@ -305,26 +309,25 @@ impl Limits {
         self
     }
 
-    /// Sets what becomes of a request of HTTP/1 that has both `Content-Length` and
-    /// `Transfer-Encoding`.
+    /// Sets what happens to an HTTP/1 request with both `Content-Length` and `Transfer-Encoding`.
     pub fn ambiguous_length(mut self, requests: AmbiguousLength) -> Self {
         self.ambiguous_length = requests;
         self
     }
 
-    /// Sets how many requests are taken from one connection. `None`: no limit. 0 is taken as 1.
+    /// Sets how many requests are taken from one connection. `None`: no limit. 0 becomes 1.
     pub fn max_requests_per_connection(mut self, requests: impl Into<Option<u64>>) -> Self {
         self.max_requests_per_connection = requests.into();
         self
     }
 
-    /// Sets how long a connection is kept, however busy it is. `None`: as long as it likes.
+    /// Sets how long a connection may stay open, even if it is busy. `None`: no limit.
     pub fn max_age(mut self, age: impl Into<Option<MaxAge>>) -> Self {
         self.max_age = age.into();
         self
     }
 
-    /// Sets whether calls of gRPC have the time limits of requests.
+    /// Sets whether the time limits of requests apply to gRPC calls.
     pub fn grpc_calls(mut self, calls: GrpcCalls) -> Self {
         self.grpc_calls = calls;
         self
@@ -336,8 +339,8 @@ impl Limits {
         self
     }
 
-    /// Whether [`max_connections`](Self::max_connections) is set. For the services of this project,
-    /// which divide the process's descriptors by it.
+    /// Returns whether [`max_connections`](Self::max_connections) is set. The services of this
+    /// project divide the process's descriptors by it.
     #[doc(hidden)]
     #[must_use]
     pub fn has_max_connections(&self) -> bool {

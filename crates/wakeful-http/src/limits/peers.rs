@@ -1,4 +1,4 @@
-//! Who has how many connections, and sends how many requests.
+//! How many connections each peer has, and how many requests it sends.
 //!
 //! A table of the peers of all loops. It is asked when a connection comes; from then on the
 //! connection holds its peer's account, and a request costs at most one compare-and-swap there. An

@@ -1,4 +1,4 @@
-//! How slow a client may be: its bytes are counted as they go by, and looked at with each tick.
+//! The minimum rate of a client: its bytes are counted as they pass, and checked at each tick.
 
 use std::cell::Cell;
 use std::time::Duration;

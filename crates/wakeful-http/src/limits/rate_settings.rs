@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// How slow a client may be: [`Limits::min_rate`](crate::Limits::min_rate) strikes one that the
-/// server waits for and that sends (or takes) less.
+/// How slow a client may be: [`Limits::min_rate`](crate::Limits::min_rate) ends the request of a
+/// client for which the server waits, if it sends (or takes) less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct MinRate {
@@ -14,8 +14,8 @@ pub struct MinRate {
 }
 
 impl MinRate {
-    /// At least `bytes_per_second`, averaged over `window` of waiting for the client: 1 ms and
-    /// more. The client may be silent for as long. A shorter window becomes 1 ms.
+    /// Requires at least `bytes_per_second`, averaged over a `window` of waiting for the client.
+    /// The client may be silent for that long. A window below 1 ms becomes 1 ms.
     pub const fn new(bytes_per_second: u64, window: Duration) -> Self {
         Self { bytes_per_second, window }
     }
@@ -35,14 +35,14 @@ pub struct PeerRate {
 }
 
 impl PeerRate {
-    /// `requests_per_second`, 1 to a thousand million, of which a second's may come at once. Out of
-    /// range becomes the nearest in it.
+    /// Allows `requests_per_second`, from 1 to 1,000,000,000; as many may come at once. A value out
+    /// of range becomes the nearest value within it.
     pub const fn new(requests_per_second: u32) -> Self {
         Self { requests_per_second, burst: requests_per_second }
     }
 
-    /// Sets how many requests may come at once: 1 and more, and 0 is taken as 1. The default is as
-    /// many as may come in a second.
+    /// Sets how many requests may come at once: 1 and more; 0 becomes 1. The default is the number
+    /// of requests per second.
     pub const fn burst(mut self, requests: u32) -> Self {
         self.burst = requests;
         self

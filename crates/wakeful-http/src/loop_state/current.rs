@@ -1,5 +1,4 @@
-//! The server that the loop of this thread works for: for services that do not see their
-//! connection.
+//! The server of this thread's loop, for services that do not see their connection.
 
 use std::cell::RefCell;
 

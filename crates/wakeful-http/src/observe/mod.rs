@@ -1,8 +1,9 @@
-//! What a server tells about its requests: access log, request ids, trace context, `tracing` spans.
+//! What a server records about its requests: access log, request ids, trace context, `tracing`
+//! spans.
 //!
-//! Nothing of it is on by default but the span, at debug level: without a subscriber that wants it
-//! a request pays for one look at a static. What is asked for costs a request an allocation, and
-//! the access log a line in a buffer.
+//! By default only the span is on, at debug level. Without a subscriber that wants it, a request
+//! pays for one look at a static. Each of the other features costs a request an allocation, and the
+//! access log also a line in a buffer.
 //!
 //! `observed_request` is one request from its header to the last byte of its response, `request_id`
 //! and `trace_parent` read and write the headers.
@@ -26,7 +27,7 @@ pub(crate) use observed_request::ObservedRequest;
 pub use request_id::RequestIds;
 pub use trace_parent::TraceParent;
 
-/// What a server tells about its requests: for [`Server::observe`](crate::Server::observe).
+/// What a server records about its requests, for [`Server::observe`](crate::Server::observe).
 ///
 /// | setting | default | |
 /// |---|---|---|
@@ -71,10 +72,10 @@ pub enum TraceContext {
     /// Nothing.
     #[default]
     Ignore,
-    /// A valid one is continued: the handler sees it with a new parent, this request, and may send
-    /// it along. One that is not valid is taken away, with its `tracestate`.
+    /// A valid header is continued: the handler sees it with a new parent, this request, and may
+    /// send it along. An invalid one is removed, with its `tracestate`.
     Continue,
-    /// As `Continue`, and a request without one begins a trace, that nobody has sampled.
+    /// Like `Continue`, but a request without the header begins a new trace, which is not sampled.
     Start,
 }
 
@@ -108,24 +109,24 @@ impl Observe {
         self
     }
 
-    /// Where requests get their ids from. A request's id is in its own header, for handlers, in the
-    /// response's unless that has one, in the access log, and in the span.
+    /// Sets where requests get their ids from. The id is in the request's header, for handlers; in
+    /// the response's header, unless it has one already; in the access log; and in the span.
     #[must_use]
     pub fn request_ids(mut self, from: RequestIds) -> Self {
         self.request_ids = from;
         self
     }
 
-    /// What happens to `traceparent`. The trace's id is in the access log and in the span.
+    /// Sets what happens to `traceparent`. The trace's id is in the access log and in the span.
     #[must_use]
     pub fn trace_context(mut self, context: TraceContext) -> Self {
         self.trace_context = context;
         self
     }
 
-    /// Makes each request's span, in place of the standard one; with its parent, where there is one
-    /// (the example `opentelemetry` takes it from `traceparent`). The fields `status` and `aborted`
-    /// are recorded at the end, if the span has them.
+    /// Sets the function that makes each request's span, instead of the standard one, with its
+    /// parent if it has one (the example `opentelemetry` takes the parent from `traceparent`). The
+    /// fields `status` and `aborted` are recorded at the end, if the span has them.
     #[must_use]
     pub fn span<F>(mut self, make: F) -> Self
     where
@@ -135,16 +136,16 @@ impl Observe {
         self
     }
 
-    /// Requests have no span, whatever a subscriber wants.
+    /// Disables the span of requests, even if a subscriber wants it.
     #[must_use]
     pub fn no_span(mut self) -> Self {
         self.spans = Spans::Off;
         self
     }
 
-    /// Each request has a [`Peer`] among its extensions: for layers that run a request's handler in
-    /// a task of its own, or on another thread, where [`Peer::current`] finds none. It costs a
-    /// request up to three allocations.
+    /// Puts a [`Peer`] into the extensions of each request. This is for layers that run a request's
+    /// handler in a separate task, or on another thread, where [`Peer::current`] finds no peer. It
+    /// costs a request up to three allocations.
     #[must_use]
     pub fn insert_peer(mut self) -> Self {
         self.peers = Peers::Inserted;

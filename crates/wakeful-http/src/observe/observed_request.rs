@@ -1,5 +1,5 @@
-//! One request, from its header to the last byte of its response, or until it is given up. What is
-//! known of it is told when it is dropped.
+//! One request, from its header to the last byte of its response, or until it is cancelled. When it
+//! is dropped, its data is logged.
 //!
 //! The span's subscriber is the program's code. A panic in it ends neither the request nor, while
 //! another panic unwinds, the process.

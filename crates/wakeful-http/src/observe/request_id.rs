@@ -14,11 +14,11 @@ pub enum RequestIds {
     /// Requests have none, but what clients send.
     #[default]
     Off,
-    /// The client's, if it is 1 to 128 characters of visible ASCII; else a new one. For servers
-    /// behind a proxy that makes them.
+    /// The client's id, if it is 1 to 128 characters of visible ASCII; else a new one. Use it
+    /// behind a proxy that makes ids.
     Accept,
-    /// Always a new one. For servers that anybody reaches: a client could give all of its requests
-    /// the id of somebody else's.
+    /// Always a new id. Use it for servers that any client can reach: otherwise a client could give
+    /// its requests the ids of others.
     Replace,
 }
 

@@ -7,11 +7,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(super) const NAME: HeaderName = HeaderName::from_static("traceparent");
 pub(super) const STATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// A `traceparent`: which trace a request belongs to, and whose child it is.
+/// A `traceparent`: the trace of a request, and its parent.
 ///
-/// In a handler it is what the server made of the client's:
-/// `TraceParent::from_headers(request.headers())`, to be sent along with what the handler asks of
-/// others. It prints as the header's value.
+/// In a handler, `TraceParent::from_headers(request.headers())` returns the one that the server
+/// derived from the client's. Send it along with the handler's own requests. It displays as the
+/// header's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace_id: u128,
@@ -20,7 +20,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// `None`: there is none, several, or one that is not valid.
+    /// `None`: there is no such header, several, or an invalid one.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(NAME).iter();
@@ -50,7 +50,7 @@ impl TraceParent {
         Self { trace_id: trace_id.max(1), parent_id: span_id.max(1), flags: 0 }
     }
 
-    /// The same trace, as it goes on below the span `span_id`, which is not 0.
+    /// Returns the same trace with the parent span `span_id`, which must not be 0.
     #[must_use]
     pub fn child(self, span_id: u64) -> Self {
         Self { parent_id: span_id.max(1), ..self }

@@ -10,11 +10,11 @@ use http::request::Parts;
 use super::Peer;
 use crate::tls::PeerCertificates;
 
-/// Nobody knows who sent the request. As a response it is 500.
+/// The sender of the request is not known. As a response it is 500.
 ///
-/// The handler does not run for a connection of a [`Server`](crate::Server): it was called in a
-/// test, or a layer runs it in a task of its own. A test gives the request a [`Peer`] as an
-/// extension; for such a layer there is [`insert_peer`](crate::observe::Observe::insert_peer).
+/// The handler does not run in the task of a connection of a [`Server`](crate::Server): it was
+/// called in a test, or a layer runs it in a separate task. In a test, give the request a [`Peer`]
+/// as an extension. For such a layer, use [`insert_peer`](crate::observe::Observe::insert_peer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request has no peer: it is handled outside of its connection's task")]
 #[non_exhaustive]
@@ -34,7 +34,7 @@ impl<S: Sync> FromRequestParts<S> for Peer {
     }
 }
 
-/// The client has shown no certificate. As a response it is 403.
+/// The client has sent no certificate. As a response it is 403.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a client certificate is required")]
 #[non_exhaustive]

@@ -1,7 +1,7 @@
 //! Who sent a request.
 //!
-//! A connection knows its peer, and says so while it polls a request's service: a thread-local, so
-//! that nothing has to be put into each request, and who does not ask pays for two stores.
+//! A connection knows its peer, and sets a thread-local while it polls a request's service. So
+//! nothing has to be put into each request, and a request that does not use it pays for two stores.
 //! `extract` reads it for axum's handlers.
 
 #[cfg(feature = "axum")]
@@ -24,7 +24,7 @@ thread_local! {
 
 /// Who sent a request, and how.
 ///
-/// A handler of axum takes it as an argument (feature `axum`, which is on by default):
+/// An axum handler takes it as an argument (feature `axum`, which is on by default):
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -37,15 +37,15 @@ thread_local! {
 /// let app: Router = Router::new().route("/", get(who));
 /// ```
 ///
-/// Other services call [`Peer::current`]. The client's certificates, if it has shown any, are a
+/// Other services call [`Peer::current`]. The client's certificates, if it has sent any, are in
 /// [`PeerCertificates`](crate::tls::PeerCertificates), which a handler takes in the same way.
 ///
-/// A request that has a `Peer` among its extensions is taken for that one's: a layer may put there
-/// who a trusted proxy says it was, and a test whom it likes.
+/// If a request has a `Peer` among its extensions, that one is used: a layer may insert the client
+/// that a trusted proxy names, and a test any peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
-    /// The other end of the connection; behind a proxy it is the proxy's.
+    /// The address of the other end of the connection; behind a proxy it is the proxy's.
     pub addr: PeerAddr,
     /// What protects the connection.
     pub security: Security,
@@ -61,14 +61,15 @@ impl Peer {
         Self { addr, security: Security::Plain, alpn: None }
     }
 
-    /// Returns who sent the request whose handler runs on this thread now. `None` where none does:
-    /// in a task that a handler has spawned, on another thread, and in a response's body.
+    /// Returns the sender of the request whose handler runs on this thread now. `None` if no
+    /// handler runs here: in a task that a handler has spawned, on another thread, and in a
+    /// response's body.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get()
     }
 
-    /// Returns the other end's address. `None`: it came by a Unix socket.
+    /// Returns the other end's address. `None`: the client came over a Unix socket.
     #[must_use]
     pub const fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {

@@ -1,5 +1,4 @@
-//! Which requests are refused before the service is called. `refused` says what is answered to
-//! them.
+//! Which requests are refused before the service is called. `refused` has the answers.
 
 use http::{Method, Request, Version, header};
 use http_body::Body as _;

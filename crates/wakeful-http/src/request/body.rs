@@ -17,9 +17,9 @@ use crate::observe::ObservedRequest;
 
 /// A request's body: hyper's, within the server's limits.
 ///
-/// Beyond [`Limits::max_body`](crate::Limits::max_body) reading it fails with a
-/// [`LengthLimitError`](http_body_util::LengthLimitError), as that of `http_body_util::Limited`;
-/// the client is answered 413, whatever the service makes of it, unless the response has begun.
+/// Beyond [`Limits::max_body`](crate::Limits::max_body) a read fails with a
+/// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
+/// The client then gets 413, whatever the service answers, unless the response has begun.
 ///
 /// *Threads*: `Send`.
 #[derive(Debug)]

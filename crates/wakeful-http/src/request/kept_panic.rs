@@ -1,5 +1,5 @@
-//! A panic in the user's service is its own request's, and ends here: the request is answered 500,
-//! and the connection's other requests go on.
+//! A panic in the user's service affects only its own request, and ends here: the request is
+//! answered 500, and the connection's other requests continue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +11,7 @@ pub(super) fn keep<R>(f: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(contain_payload).ok()
 }
 
-/// As [`keep`], for what may be large: `R` is not moved once more for it.
+/// Like [`keep`], for what may be large: `R` is not moved once more for it.
 #[inline(always)]
 pub(super) fn keep_or<R>(f: impl FnOnce() -> R, panicked: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {

@@ -1,8 +1,8 @@
 //! One request, from where hyper calls the service to the last byte of its response.
 //!
-//! [`ConnectionService`] is what hyper calls, for both protocols. It keeps one invariant: what
-//! begins also ends. A request that was admitted holds an `InFlight`, which moves from the
-//! service's future into the response's body and gives everything back when that is gone.
+//! [`ConnectionService`] is what hyper calls, for both protocols. It keeps one invariant: each
+//! request that begins also ends. An admitted request holds an `InFlight`, which moves from the
+//! service's future into the response's body, and releases everything when the body is dropped.
 //!
 //! `admission` refuses before the service is called, `refused` is what is answered then, `body` has
 //! the bodies on their way through the limits. The limits of what is in flight are `connection`'s.

@@ -1,8 +1,8 @@
-//! What is answered to a request that the server refuses: the status of each [`Refusal`], 431 and
-//! 503 among them; and to one whose handler panicked.
+//! The answers to requests that the server refuses: the status of each [`Refusal`], such as 431 and
+//! 503; and the answer if a handler panicked.
 //!
-//! hyper answers by itself what it cannot parse: a head of HTTP/1 beyond `max_header_size` (431),
-//! and what is malformed (400); `http1` counts these.
+//! hyper itself answers HTTP/1 heads that it cannot parse: 431 beyond `max_header_size`, and 400
+//! for malformed ones; `http1` counts these.
 
 use http::{HeaderValue, Response, StatusCode, header};
 

@@ -1,5 +1,5 @@
-//! Services that are made for each connection by a tower service, as axum's
-//! `into_make_service_with_connect_info` makes them.
+//! Services that a tower service makes for each connection, such as axum's
+//! `into_make_service_with_connect_info`.
 
 use std::future::{Ready, poll_fn, ready};
 use std::io;
@@ -23,9 +23,9 @@ use crate::foreign_code::{self, Contained};
 use crate::request::RequestBody;
 
 impl Server {
-    /// As [`serve`](Self::serve), with a service for each connection, which `make` makes of the
-    /// peer's address: of axum, `into_make_service_with_connect_info::<SocketAddr>()`, so that
-    /// handlers may take `ConnectInfo<SocketAddr>`. axum has both with its feature `tokio` only.
+    /// Like [`serve`](Self::serve), with a service for each connection, which `make` makes from the
+    /// peer's address. With axum's `into_make_service_with_connect_info::<SocketAddr>()` handlers
+    /// may take `ConnectInfo<SocketAddr>`. axum has both only with its feature `tokio`.
     ///
     /// ```no_run
     /// use std::net::SocketAddr;
@@ -39,7 +39,7 @@ impl Server {
     /// # }
     /// ```
     ///
-    /// [`serve`](Self::serve) takes routers, and does not compile with what makes them:
+    /// [`serve`](Self::serve) takes routers. It does not compile with a value that makes services:
     ///
     /// ```compile_fail
     /// # use std::net::SocketAddr;
@@ -50,11 +50,11 @@ impl Server {
     /// # }
     /// ```
     ///
-    /// A router whose handlers take a [`Peer`](crate::Peer) needs none of it.
+    /// A router whose handlers take a [`Peer`](crate::Peer) needs none of this.
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve); the server listens on a Unix socket, whose clients have no
-    /// address.
+    /// The same as for [`serve`](Self::serve); the server listens on a Unix socket, whose clients
+    /// have no address.
     #[track_caller]
     pub fn serve_make_service<M, S, B>(mut self, make: M) -> io::Result<()>
     where
@@ -70,11 +70,10 @@ impl Server {
         self.serve_by(|server| server.start_make_service(make))
     }
 
-    /// As [`serve_make_service`](Self::serve_make_service), as a future: see
-    /// [`run`](Self::run).
+    /// Like [`serve_make_service`](Self::serve_make_service), as a future: see [`run`](Self::run).
     ///
     /// # Errors
-    /// As for `serve_make_service`.
+    /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -96,11 +95,11 @@ impl Server {
         self.run_by(move |server| server.start_make_service(make))
     }
 
-    /// As [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
+    /// Like [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
     /// signal: see [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// As for `serve_make_service`.
+    /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -123,16 +122,16 @@ impl Server {
         self.run_until_by(move |server| server.start_make_service(make), stop)
     }
 
-    /// As [`start`](Self::start), with a service for each connection, as
-    /// [`serve_make_service`](Self::serve_make_service) says. A connection that moves to another
-    /// loop gets another service.
+    /// Like [`start`](Self::start), with a service for each connection, like
+    /// [`serve_make_service`](Self::serve_make_service). A connection that moves to another loop
+    /// gets another service.
     ///
-    /// `make` has to be ready, and its future too, at their first poll, as axum's are: a connection
-    /// whose service is not made by then is closed, and that is logged.
+    /// `make` and its future have to be ready at their first poll, as axum's are. Otherwise the
+    /// connection is closed, and this is logged.
     ///
     /// # Errors
-    /// As for [`start`](Self::start); the server listens on a Unix socket, whose clients have no
-    /// address.
+    /// The same as for [`start`](Self::start); the server listens on a Unix socket, whose clients
+    /// have no address.
     #[track_caller]
     pub fn start_make_service<M, S, B>(self, make: M) -> io::Result<Running>
     where

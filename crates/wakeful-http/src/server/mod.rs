@@ -4,12 +4,12 @@
 //! `settings` has [`Server`] and how it starts, `running` how it ends. `connection` is what the
 //! accept frame calls: it takes the connection's place among its peer's, has `tls_connection` do
 //! the handshake and read what ALPN chose, waits for the client's first bytes (`first_request`,
-//! `detect`), and hands the stream to `http1` or `http2`. It keeps one invariant: a connection that
-//! sends nothing holds no more than its socket and its place.
+//! `detect`), and hands the stream to `http1` or `http2`. It keeps one invariant: a silent
+//! connection occupies only its socket and its place.
 //!
-//! A limit of connections that is full waits in the kernel's backlog: the accept frame of `wakeful`
-//! takes no connection without a permit. Where the next one is let in all the same, `replaceable`
-//! ends another one.
+//! At the limit of connections, further ones wait in the kernel's backlog: the accept frame of
+//! `wakeful` takes no connection without a permit. If the next one is accepted all the same,
+//! `replaceable` ends another one.
 
 mod caller;
 mod connection;

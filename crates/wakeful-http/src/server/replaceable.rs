@@ -1,8 +1,9 @@
 //! A connection that another one may replace ([`WhenFull::Replace`](wakeful::accept::WhenFull)): it
 //! ends at once when its place is asked for, whatever it is doing.
 //!
-//! It is asked as a whole, from its accept to the end of its close, so that nobody keeps a place by
-//! being slow: not before its request, nor in the middle of its header, nor as it reads the answer.
+//! A connection can be asked at any time, from its accept to the end of its close. So no client
+//! keeps a place by being slow: not before its request, nor in the middle of its header, nor while
+//! it reads the answer.
 
 use std::cell::OnceCell;
 use std::future::{Future, poll_fn};

@@ -16,7 +16,7 @@ use crate::drain::Readiness;
 use crate::foreign_code;
 use crate::loop_state::ServerState;
 
-/// A server that runs. Dropping it aborts what it serves.
+/// A running server. Dropping it aborts all connections.
 #[derive(Debug)]
 pub struct Running {
     serving: Serving,
@@ -42,7 +42,7 @@ impl Running {
         self.serving.handles()
     }
 
-    /// How busy the loops are, and how many of them are active.
+    /// Returns how busy the loops are, and how many of them are active.
     #[must_use]
     pub fn loads(&self) -> Loads {
         self.serving.loads()
@@ -75,18 +75,18 @@ impl Running {
     /// [`drain`](Self::drain), with a plan that has only a grace.
     ///
     /// # Errors
-    /// As for `drain`.
+    /// The same as for `drain`.
     pub fn shutdown(self, grace: Duration) -> io::Result<usize> {
         self.drain(DrainPlan::new().grace(grace))
     }
 
-    /// Ends as planned: says that it is not ready, stops accepting, lets requests finish, and
-    /// aborts the rest. Returns how many connections were aborted. It always ends, after
-    /// `pre_drain` and `grace`, and a second more when a loop is blocked. Blocks the calling
+    /// Ends by the plan: reports that the server is not ready, stops accepting, lets requests
+    /// finish, and aborts the rest. Returns how many connections were aborted. It always ends,
+    /// after `pre_drain` and `grace`, plus a second if a loop is blocked. Blocks the calling
     /// thread.
     ///
     /// # Errors
-    /// A handler blocks a loop, which was left behind.
+    /// A handler blocks a loop, and the call did not wait for that loop any longer.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
@@ -101,13 +101,14 @@ impl Running {
 }
 
 impl Running {
-    /// As [`drain`](Self::drain), as a future: the drain has a thread of its own.
+    /// Like [`drain`](Self::drain), as a future: the drain runs on a separate thread.
     ///
     /// # Errors
-    /// As for [`drain`](Self::drain).
+    /// The same as for [`drain`](Self::drain).
     ///
     /// # Cancel safety
-    /// The drain begins at the first poll. Dropped after that, it goes on.
+    /// The drain begins at the first poll. If the future is dropped after that, the drain
+    /// continues.
     pub async fn drained(self, plan: DrainPlan) -> io::Result<usize> {
         let (tell, drained) = async_channel::bounded(1);
         let shared = Arc::new(Mutex::new(Some(self)));

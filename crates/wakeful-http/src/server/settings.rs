@@ -27,8 +27,8 @@ use crate::tls::ServerTls;
 /// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
-/// | [`on_each_loop`](Self::on_each_loop) | none | | what each loop does before any accepts |
-/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | what is left after its grace is aborted |
+/// | [`on_each_loop`](Self::on_each_loop) | none | | what each loop does before any loop accepts |
+/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | remaining connections are aborted after its grace period |
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     pub(super) listeners: Vec<SharedListener>,
@@ -84,14 +84,14 @@ impl Server {
     /// `[::1]:8080` or `localhost:8080`; or `unix:PATH`, or a [`ListenAddr`]. Connections wait in
     /// the backlog until the server starts.
     ///
-    /// The name of a host is looked up, which may block this thread for seconds. Of several
-    /// addresses it listens on the first one that it can listen on, and on that alone, as
-    /// [`std::net::TcpListener::bind`] does. `localhost` may be `127.0.0.1`, `[::1]` or both: name
-    /// the second one by [`also_bind`](Self::also_bind).
+    /// A host name is looked up, which may block this thread for seconds. Given several addresses,
+    /// it listens only on the first one that works, like [`std::net::TcpListener::bind`].
+    /// `localhost` may be `127.0.0.1`, `[::1]` or both: add the second one with
+    /// [`also_bind`](Self::also_bind).
     ///
     /// # Errors
-    /// The text is no address; the lookup's; the address is in use, not one of this host, or needs
-    /// a privilege (of several the last one's).
+    /// The text is not an address; the lookup failed; the address is in use, is not one of this
+    /// host, or needs a privilege (with several addresses, the error of the last one).
     pub fn bind(addr: impl ToListenAddrs) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
@@ -99,15 +99,15 @@ impl Server {
     /// Listens on `addr` for connections by TLS.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn bind_tls(addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind_tls(addr, tls)
     }
 
-    /// Listens on one more address, for connections by TLS.
+    /// Listens on one more address, for TLS connections.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn also_bind_tls(self, addr: impl ToListenAddrs, tls: ServerTls) -> io::Result<Self> {
         let mut this = self.also_bind(addr)?;
         if let Some(last) = this.tls.last_mut() {
@@ -119,7 +119,7 @@ impl Server {
     /// Listens on one more address.
     ///
     /// # Errors
-    /// As for [`bind`](Self::bind).
+    /// The same as for [`bind`](Self::bind).
     pub fn also_bind(mut self, addr: impl ToListenAddrs) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
         for addr in addr.to_listen_addrs()? {
@@ -138,7 +138,7 @@ impl Server {
         Err(refused)
     }
 
-    /// Listens on what was bound before, for example to bind all addresses first.
+    /// Uses listeners that were bound before, for example to bind all addresses first.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
         let tls = listeners.iter().map(|_| None).collect();
         Self {
@@ -159,10 +159,10 @@ impl Server {
         }
     }
 
-    /// Speaks TLS on all addresses that it listens on so far, Unix sockets included, and plain HTTP
-    /// on none of them. Clients choose HTTP/2 or HTTP/1.1 in the handshake (ALPN); one that chooses
-    /// nothing is told by its first bytes. Connections by TLS stay on their loops. Keep a clone of
-    /// `tls` to [reload](ServerTls::reload) its certificates.
+    /// Speaks TLS, and no plain HTTP, on all addresses that were added so far, including Unix
+    /// sockets. Clients choose HTTP/2 or HTTP/1.1 in the handshake (ALPN). If a client chooses
+    /// nothing, its first bytes decide. TLS connections stay on their loops. Keep a clone of `tls`
+    /// to [reload](ServerTls::reload) its certificates.
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls.fill(Some(tls));
         self
@@ -174,7 +174,7 @@ impl Server {
         self
     }
 
-    /// Has Tokio as a guest on each loop, so that handlers may use `tokio::spawn`, `tokio::time`,
+    /// Runs Tokio as a guest on each loop, so that handlers may use `tokio::spawn`, `tokio::time`,
     /// `tokio::net` and all crates that need them, on the loop's own thread: see
     /// [`wakeful::tokio`].
     ///
@@ -197,9 +197,9 @@ impl Server {
         self
     }
 
-    /// Has a Tokio runtime of yours, on threads of its own, beside the loops: see
-    /// [`LoopGroupBuilder::tokio_handle`]. The start of the server refuses one that has no threads
-    /// of its own.
+    /// Uses a Tokio runtime of yours, with its own threads, beside the loops: see
+    /// [`LoopGroupBuilder::tokio_handle`]. The server does not start with a runtime that has no
+    /// threads of its own.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio_handle(mut self, handle: tokio::runtime::Handle) -> Self {
@@ -225,22 +225,22 @@ impl Server {
         self
     }
 
-    /// When connections go on to other loops. `None`: never. One of HTTP/1.1 moves between two
-    /// requests, when the last response is written and the next request not complete, and with what
-    /// has come of it; one of HTTP/2 never does.
+    /// Sets when connections move to other loops. `None`: never. An HTTP/1.1 connection moves
+    /// between two requests: the last response is written, and the next request is not complete;
+    /// the bytes that have come of it move along. An HTTP/2 connection never moves.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
     }
 
-    /// How many descriptors the server keeps back from its connections, for the files and backends
-    /// that they need. It matters only without [`Limits::max_connections`].
+    /// Sets how many descriptors the server keeps free for the files and backends of its
+    /// connections. It has an effect only without [`Limits::max_connections`].
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
     }
 
-    /// What is bounded: deadlines, sizes, numbers, rates.
+    /// Sets the limits: deadlines, sizes, numbers, rates.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -263,10 +263,10 @@ impl Server {
         self
     }
 
-    /// Has `set_up` called on each loop when the server starts, and its future awaited there,
-    /// before any loop accepts. Connections wait in the backlog meanwhile.
+    /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
+    /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Several are awaited in their order. An error, or a panic, is the error of
+    /// Several set-ups run in their order. An error, or a panic, becomes the error of
     /// [`serve`](Self::serve) or [`start`](Self::start), which block their thread meanwhile.
     ///
     /// ```no_run
@@ -303,21 +303,22 @@ impl Server {
         self
     }
 
-    /// How [`serve`](Self::serve) ends once it was told to.
+    /// Sets how [`serve`](Self::serve) ends.
     pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
         self.drain_plan = plan;
         self
     }
 
-    /// Whether it is ready, and when it drains: for the service that it will be given, and for
-    /// other threads. (A handler that only has to end when the server drains needs none of it:
-    /// [`drain_begins`](crate::drain_begins).)
+    /// Returns whether the server is ready, and when it drains, for the service, and for other
+    /// threads. (A handler that only has to end when the server drains can await
+    /// [`drain_begins`](crate::drain_begins) instead.)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Where it listens, with the ports that the kernel chose where 0 was asked for.
+    /// Returns the addresses on which the server listens. Where the port was 0, the address has the
+    /// port that the kernel chose.
     pub fn local_addrs(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listeners.iter().map(SharedListener::local_addr)
     }

@@ -25,19 +25,18 @@ use crate::request::RequestBody;
 use crate::tls::security::Security;
 
 impl Server {
-    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains; a second
-    /// signal does not wait for that. Blocks the calling thread.
+    /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains. A second
+    /// signal ends the drain at once. Blocks the calling thread.
     ///
-    /// A router is given as it is, without `into_make_service` (which makes a service for each
-    /// connection: that is [`start_per_connection`](Self::start_per_connection) here) and without
-    /// `into_make_service_with_connect_info` (who sent a request is a [`Peer`](crate::Peer), which
-    /// handlers take as an argument; for handlers that take `ConnectInfo` there is
-    /// [`serve_make_service`](Self::serve_make_service)). One with state is given after
-    /// `with_state`.
+    /// Pass the router itself, after `with_state` if it has state. Do not call `into_make_service`:
+    /// for a service per connection, use [`start_per_connection`](Self::start_per_connection). Do
+    /// not call `into_make_service_with_connect_info` either: handlers take the sender of a request
+    /// as a [`Peer`](crate::Peer) argument. For handlers that take `ConnectInfo`, use
+    /// [`serve_make_service`](Self::serve_make_service).
     ///
     /// # Errors
-    /// As for [`start`](Self::start); a loop already runs on this thread; a loop was blocked at the
-    /// end.
+    /// The same as for [`start`](Self::start); a loop already runs on this thread; a loop was
+    /// blocked at the end.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
@@ -54,8 +53,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// As [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that need
-    /// not be `Send`: [`service_fn`](crate::service_fn) makes one of a function.
+    /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that
+    /// need not be `Send`: [`service_fn`](crate::service_fn) makes one from a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -78,7 +77,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     #[track_caller]
     pub fn serve_with<M, S, B>(mut self, make: M) -> io::Result<()>
     where
@@ -107,8 +106,8 @@ impl Server {
         drained.unwrap_or(Ok(0)).map(log_aborted)
     }
 
-    /// As [`serve`](Self::serve), with a tower service that `make` makes on each loop and that need
-    /// not be `Send`: an axum router with state of its own on each loop, for example.
+    /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop and that
+    /// need not be `Send`: for example, an axum router with separate state on each loop.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -131,7 +130,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     #[track_caller]
     pub fn serve_each<M, S, B>(self, make: M) -> io::Result<()>
     where
@@ -145,8 +144,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(make()))
     }
 
-    /// As [`serve`](Self::serve), as a future: for programs that set up by `async` code on a loop
-    /// of their own. The server has its own loops and threads all the same.
+    /// Like [`serve`](Self::serve), as a future, for programs whose set-up is `async` code on a
+    /// loop of their own. The server still has its own loops and threads.
     ///
     /// ```no_run
     /// use axum::{Router, routing::get};
@@ -160,10 +159,10 @@ impl Server {
     /// }
     /// ```
     ///
-    /// The server starts at the first poll, which blocks this loop until it has.
+    /// The server starts at the first poll, which blocks this loop until the server has started.
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// The same as for [`serve`](Self::serve).
     ///
     /// # Cancel safety
     /// Dropping it aborts what the server serves.
@@ -187,7 +186,7 @@ impl Server {
         self.run_by(move |server| server.start(service))
     }
 
-    /// As [`run`](Self::run), until `stop` completes instead of a signal.
+    /// Like [`run`](Self::run), until `stop` completes instead of a signal.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -207,10 +206,11 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// As for [`start`](Self::start); no listener accepts any more; a loop was blocked at the end.
+    /// The same as for [`start`](Self::start); no listener accepts any more; a loop was blocked at
+    /// the end.
     ///
     /// # Cancel safety
-    /// As for [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     #[track_caller]
     pub fn run_until<S, B>(
         mut self,
@@ -267,7 +267,7 @@ impl Server {
         failed.and(running.drained(plan).await.map(log_aborted))
     }
 
-    /// Starts to serve and returns. For programs that have their own idea of when to end.
+    /// Starts to serve and returns. Use it in programs that decide themselves when to end.
     ///
     /// # Errors
     /// The loops cannot be started; [`Limits::max_connections`](crate::Limits::max_connections) is
@@ -288,10 +288,10 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// As [`start`](Self::start), with a service that `make` makes on each loop.
+    /// Like [`start`](Self::start), with a service that `make` makes on each loop.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_with<M, S, B>(self, make: M) -> io::Result<Running>
     where
@@ -308,11 +308,11 @@ impl Server {
         })
     }
 
-    /// As [`start`](Self::start), with a tower service that `make` makes on each loop and that need
-    /// not be `Send`.
+    /// Like [`start`](Self::start), with a tower service that `make` makes on each loop and that
+    /// need not be `Send`.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_each<M, S, B>(self, make: M) -> io::Result<Running>
     where
@@ -326,12 +326,12 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(make()))
     }
 
-    /// As [`start_with`](Self::start_with), with a service for each connection: `make` is called on
-    /// each loop, and what it returns with the caller of each connection on that loop. A connection
-    /// that moves to another loop gets another service.
+    /// Like [`start_with`](Self::start_with), with a service for each connection. `make` is called
+    /// on each loop, and returns a function that is called there with the caller of each
+    /// connection. A connection that moves to another loop gets another service.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The same as for [`start`](Self::start).
     #[track_caller]
     pub fn start_per_connection<M, C, S, B>(mut self, make: M) -> io::Result<Running>
     where

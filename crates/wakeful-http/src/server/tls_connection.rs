@@ -1,8 +1,8 @@
 //! One connection by TLS: the handshake, the protocol, and then HTTP as without it.
 //!
-//! It stays on its loop: its keys and counters cannot be taken along. A client that has begun its
-//! handshake when the server begins to drain may finish it, and ask its first request; one that has
-//! said nothing yet is closed, as without TLS.
+//! It stays on its loop, because its keys and counters cannot be moved. If a client has begun its
+//! handshake when the server begins to drain, it may finish the handshake and send its first
+//! request. A connection on which the client has sent nothing yet is closed, as without TLS.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

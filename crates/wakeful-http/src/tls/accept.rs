@@ -1,9 +1,10 @@
-//! The server's side of a handshake: in time, counted, and civil to who has the wrong port.
+//! The server's side of a handshake: with a time limit, counted, and with an answer for clients on
+//! the wrong port.
 //!
-//! Until a client's first bytes there is nothing of rustls in memory. What fails is told to the
-//! client, in TLS (an alert) or, to plain HTTP, in plain HTTP; then its bytes are read to their end
-//! for a moment, because the kernel resets a connection that is closed over unread bytes, and the
-//! client would not see what it was told.
+//! Until a client's first bytes arrive, rustls uses no memory. A failure is reported to the client,
+//! in TLS (an alert) or, to a client of plain HTTP, in plain HTTP. Then its bytes are read to their
+//! end for a moment, because the kernel resets a connection that is closed with unread bytes, and
+//! the client would not see the report.
 
 use std::future::poll_fn;
 use std::io;
@@ -57,12 +58,13 @@ pub enum AcceptError {
 }
 
 impl ServerTls {
-    /// Does the server's side of the handshake over `io`, a connection that nothing was read from.
+    /// Does the server's side of the handshake over `io`, a connection from which nothing was read
+    /// yet.
     ///
-    /// *Not cancel-safe*: dropped, the connection is gone.
+    /// *Not cancel-safe*: dropping the future closes the connection.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The client was told, if it can be.
+    /// See [`AcceptError`]. The client was told, if possible.
     pub async fn accept<IO>(&self, mut io: IO) -> Result<TlsStream<IO>, AcceptError>
     where
         IO: Read + Write + Unpin,

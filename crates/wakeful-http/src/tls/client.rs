@@ -1,4 +1,4 @@
-//! The client's side: whom to trust, and a handshake over any stream.
+//! The client's side: the trusted authorities, and a handshake over any stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,15 +30,15 @@ use super::{Alpn, MinVersion, TlsError, provider};
 /// # }
 /// ```
 ///
-/// Sessions are kept in memory (the last 256 servers'), so that the next handshake with a server is
+/// Sessions of the last 256 servers are kept in memory, so that the next handshake with a server is
 /// short. Clones share them.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`. One for each loop shares no lock.
+/// *Threads*: `Clone`, `Send` and `Sync`. With a separate one on each loop, loops share no lock.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Settings to begin with: Mozilla's authorities (`webpki-roots`), no certificate of its own,
+    /// Returns the default settings: Mozilla's authorities (`webpki-roots`), no client certificate,
     /// TLS 1.2 and 1.3, h2 and http/1.1.
     pub fn builder() -> ClientTlsBuilder {
         ClientTlsBuilder {
@@ -49,18 +49,19 @@ impl ClientTls {
         }
     }
 
-    /// Does the handshake over `io` with the server that calls itself `server_name`: a host name,
-    /// or an IP address, with or without the brackets of a URL. What both sides agreed on is
-    /// [`TlsStream::alpn`]. Has no deadline of its own: put a `wakeful::time::timeout` around it.
+    /// Does the handshake over `io` with the server `server_name`: a host name, or an IP address,
+    /// with or without the brackets of a URL. [`TlsStream::alpn`] has the negotiated protocol. It
+    /// has no deadline of its own: use `wakeful::time::timeout`.
     ///
-    /// A server that refuses a client's certificate by TLS 1.3 says so behind the handshake: the
-    /// first read fails.
+    /// With TLS 1.3 a server that refuses the client's certificate reports this only after the
+    /// handshake: the first read fails.
     ///
-    /// *Not cancel-safe*: dropped, the connection is gone.
+    /// *Not cancel-safe*: dropping the future closes the connection.
     ///
     /// # Errors
-    /// `InvalidInput`: the name is none. `InvalidData`: the server's certificate is not trusted, or
-    /// not for this name, or it speaks no version, cipher or protocol of ours. The kernel's.
+    /// `InvalidInput`: the name is not valid. `InvalidData`: the server's certificate is not
+    /// trusted, or not for this name, or the two sides have no version, cipher or protocol in
+    /// common. Kernel errors.
     pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
     where
         IO: Read + Write + Unpin,
@@ -68,11 +69,11 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// As [`connect`](Self::connect), offering these protocols instead of the builder's; none: the
-    /// server is not asked.
+    /// Like [`connect`](Self::connect), offering these protocols instead of the builder's. With an
+    /// empty list there is no ALPN.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect).
+    /// The same as for [`connect`](Self::connect).
     pub async fn connect_with<IO>(
         &self,
         io: IO,
@@ -127,7 +128,7 @@ impl ClientTlsBuilder {
         self
     }
 
-    /// Identifies itself with this certificate to servers that ask: PEM files, as at
+    /// Sends this certificate to servers that ask for one: PEM files, as for
     /// [`ServerTlsBuilder::certificate`](super::ServerTlsBuilder::certificate).
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some(Pair { certificate: certificate.into(), key: key.into() });
@@ -140,7 +141,8 @@ impl ClientTlsBuilder {
         self
     }
 
-    /// Which protocols are offered, the preferred one first; none: the server is not asked.
+    /// Sets which protocols are offered, the preferred one first. With an empty list there is no
+    /// ALPN.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.protocols = protocols.to_vec();
         self
@@ -149,8 +151,8 @@ impl ClientTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); a certificate's time is
-    /// the server's to judge.
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); but the client
+    /// does not check the validity period of its own certificate.
     pub fn build(self) -> Result<ClientTls, TlsError> {
         let roots = match &self.ca {
             Some(ca) => pem_files::roots(ca)?,

@@ -1,10 +1,10 @@
-//! What a server's TLS counts: once per handshake or reload, never per request.
+//! The TLS counters of a server. They count once per handshake or reload, never per request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
+/// The counters of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
 /// instant.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
@@ -38,26 +38,26 @@ impl TlsCounts {
         self.handshakes.get()
     }
 
-    /// Those of them that took up an earlier session, without certificates.
+    /// How many of them resumed an earlier session, without certificates.
     #[must_use]
     pub fn resumed(&self) -> u64 {
         self.resumed.get()
     }
 
     /// Handshakes that failed: no version, cipher or protocol in common, a certificate that one
-    /// side refused, a client that left, or what is counted below.
+    /// side refused, a client that left, or one of the failures below.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.get()
     }
 
-    /// Failed, because the client took longer than the handshake timeout.
+    /// Handshakes that failed because the client took longer than the handshake timeout.
     #[must_use]
     pub fn timed_out(&self) -> u64 {
         self.timed_out.get()
     }
 
-    /// Failed, because what came was not TLS: mostly plain HTTP.
+    /// Handshakes that failed because the client did not send TLS: mostly plain HTTP.
     #[must_use]
     pub fn not_tls(&self) -> u64 {
         self.not_tls.get()

@@ -2,12 +2,12 @@
 //!
 //! [`ServerTls`] is a server's certificates and settings: [`Server::tls`](crate::Server::tls) and
 //! [`Server::bind_tls`](crate::Server::bind_tls) take it, and its clones reload its files while the
-//! server runs. [`ClientTls`] connects. Both give a [`TlsStream`], which hyper takes, over any
-//! stream that hyper takes.
+//! server runs. [`ClientTls`] connects. Both return a [`TlsStream`], over any stream that hyper
+//! accepts; hyper accepts the `TlsStream`, too.
 //!
-//! The cryptography is `ring`'s, which builds in seconds and needs no CMake, unless the program has
-//! chosen another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
-//! example of aws-lc-rs).
+//! The cryptography provider is `ring`, which builds in seconds and needs no CMake, unless the
+//! program has chosen another one for the process
+//! (`rustls::crypto::CryptoProvider::install_default`, for example of aws-lc-rs).
 //!
 //! `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
 //! side, with `tickets` of sessions, and `client` is the other one.
@@ -88,8 +88,8 @@ impl Alpn {
     }
 }
 
-/// The certificates that a client has identified itself with, its own first: verified, and an
-/// extension of each of its requests. There is none if the client showed no certificate.
+/// The verified certificates of a client, its own first. They are an extension of each of its
+/// requests. There is no such extension if the client sent no certificate.
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 

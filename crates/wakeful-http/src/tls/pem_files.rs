@@ -1,7 +1,7 @@
 //! Certificates and keys: from PEM files to what rustls serves.
 //!
-//! A pair is checked before it is used: the key fits, and the certificate's time is now. What is
-//! wrong is said with the file's name.
+//! A pair is checked before it is used: the key must fit, and the certificate must be valid now.
+//! Errors name the file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ impl Pair {
         check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
     }
 
-    /// As [`load`](Self::load), but a certificate whose time is not now is only logged: the server
-    /// has no other one.
+    /// Like [`load`](Self::load), but a certificate whose time is not now is only logged: the
+    /// server has no other one.
     pub(super) fn load_at_start(
         &self,
         provider: &CryptoProvider,

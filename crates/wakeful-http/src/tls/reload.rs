@@ -1,9 +1,9 @@
 //! Certificates that change while a server runs.
 //!
-//! Each handshake takes the configuration of its moment, so a reload concerns no connection that is
-//! open. A reload replaces all or nothing: what cannot be loaded leaves everything as it was.
-//! Sessions go on over a reload, unless the authorities for clients changed: a ticket vouches for a
-//! client that these have verified.
+//! Each handshake uses the configuration of that moment, so a reload does not affect open
+//! connections. A reload replaces all or nothing: if a file cannot be loaded, nothing changes.
+//! Sessions survive a reload, unless the authorities for clients changed, because a session ticket
+//! vouches for a client that these have verified.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::{TlsError, pem_files};
 use crate::foreign_code;
 
 impl ServerTls {
-    /// Reads all files again. Handshakes from now on use what is in them; open connections go on
-    /// with what they have. Blocks on the files: call it on a thread that may block, for example by
+    /// Reads all files again. Handshakes from now on use the new contents; open connections do not
+    /// change. It blocks on the files: call it on a thread that may block, for example with
     /// `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), or a certificate has
-    /// expired or is not valid yet. Errors are logged, and everything stays as it was.
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), or a
+    /// certificate has expired or is not valid yet. Errors are logged, and nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
     }
@@ -58,10 +58,10 @@ impl ServerTls {
         }
     }
 
-    /// Looks at the files again and again, on the blocking pool, and [reloads](Self::reload) when
+    /// Checks the files periodically, on the blocking pool, and [reloads](Self::reload) them when
     /// one was written or replaced. Files that cannot be read, or whose certificate is not valid
-    /// yet, are tried again with each look, and logged once. It never ends: spawn it on a loop. For
-    /// files that are changed by who cannot send a signal.
+    /// yet, are retried at each check, and logged once. The future never completes: spawn it on a
+    /// loop. Use it if the program that changes the files cannot send a signal.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every).await;

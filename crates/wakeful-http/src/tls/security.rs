@@ -3,7 +3,7 @@
 /// What protects a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Security {
-    /// Nothing: what goes over it can be read on the way.
+    /// No encryption: others on the network path can read the traffic.
     Plain,
     /// TLS.
     Tls,

@@ -14,18 +14,18 @@ use super::tickets::{SharedTickets, TicketSecret};
 use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
 
-/// Whether a client must identify itself with a certificate.
+/// Whether a client must send a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// It is asked to, and served without. One that shows a certificate that does not verify is
-    /// refused.
+    /// The client is asked for a certificate, and also served without one. A client whose
+    /// certificate does not verify is refused.
     Request,
-    /// Without a certificate that verifies there is no handshake.
+    /// Without a certificate that verifies, the handshake fails.
     Require,
 }
 
-/// A server's TLS, made by [`ServerTls::builder`]. Its clones are the same one: keep one to reload
-/// it while a server has the other.
+/// The TLS settings of a server, made by [`ServerTls::builder`]. Clones share their state: keep a
+/// clone to reload it while a server uses the other.
 ///
 /// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits
 /// ten times that. Prefer ECDSA.
@@ -65,7 +65,7 @@ pub(super) struct Settings {
 }
 
 impl ServerTls {
-    /// Settings to begin with. At least one certificate is needed.
+    /// Returns the default settings. At least one certificate is needed.
     pub fn builder() -> ServerTlsBuilder {
         ServerTlsBuilder(Settings {
             pairs: Vec::new(),
@@ -77,11 +77,11 @@ impl ServerTls {
         })
     }
 
-    /// A certificate chain and its private key, both PEM files, with the defaults for everything
-    /// else.
+    /// Makes it from a certificate chain and its private key, both PEM files, with the defaults for
+    /// everything else.
     ///
     /// # Errors
-    /// As for [`ServerTlsBuilder::build`].
+    /// The same as for [`ServerTlsBuilder::build`].
     pub fn from_files(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -122,17 +122,17 @@ impl fmt::Debug for ServerTls {
 pub struct ServerTlsBuilder(Settings);
 
 impl ServerTlsBuilder {
-    /// A PEM file of a certificate followed by those of its issuers, and one of its private key
-    /// (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several times: which one a client
-    /// gets is chosen by the name that it asks for (SNI), and the first one is for who asks for
-    /// none of them.
+    /// Adds a PEM file with a certificate followed by those of its issuers, and a PEM file with its
+    /// private key (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several times: the name
+    /// that a client asks for (SNI) selects the certificate. A client that asks for none of them
+    /// gets the first one.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.pairs.push(Pair { certificate: certificate.into(), key: key.into() });
         self
     }
 
-    /// Asks clients for certificates of the authorities in `ca`, a PEM file. Handlers find them as
-    /// the request's extension [`PeerCertificates`](super::PeerCertificates).
+    /// Asks clients for certificates of the authorities in `ca`, a PEM file. Handlers find the
+    /// certificates in the request's extension [`PeerCertificates`](super::PeerCertificates).
     pub fn client_ca(mut self, auth: ClientAuth, ca: impl Into<PathBuf>) -> Self {
         self.0.clients = Some((auth, ca.into()));
         self
@@ -144,14 +144,14 @@ impl ServerTlsBuilder {
         self
     }
 
-    /// Which protocols are offered to clients that ask (ALPN), the preferred one first. A client
-    /// that does not ask is told by its first bytes.
+    /// Sets which protocols are offered to clients that ask (ALPN), the preferred one first. For a
+    /// client that does not ask, its first bytes decide.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.0.protocols = protocols.to_vec();
         self
     }
 
-    /// How long a client may take for its handshake, from its connection on.
+    /// Sets how long a client may take for its handshake, counted from the accept.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.0.handshake_timeout = timeout.clamp(Duration::from_nanos(1), LONGEST_TIMEOUT);
         self
@@ -167,10 +167,10 @@ impl ServerTlsBuilder {
     /// Reads the files. Blocks on them.
     ///
     /// # Errors
-    /// A file cannot be read, or has no PEM of its kind in it; a key does not belong to its
+    /// A file cannot be read, or contains no PEM of the right kind; a key does not belong to its
     /// certificate; there is no certificate. A certificate that has expired, or is not valid yet,
-    /// is logged as a warning and used: a server that does not start would be of less use.
-    /// [`reload`](ServerTls::reload) refuses it.
+    /// is logged as a warning and used all the same, because a server that does not start would be
+    /// worse. [`reload`](ServerTls::reload) refuses it.
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();

@@ -30,21 +30,22 @@ thread_local! {
 /// What the end of the socket means where the peer has not said that it ends (`close_notify`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Truncation {
-    /// The end: what the peer sends says by itself where it is complete, as requests do.
+    /// It counts as the end: the peer's messages say themselves where they are complete, as
+    /// requests do.
     IsAnEnd,
-    /// An error: who cut the connection may have cut a response that ends with it.
+    /// It is an error: it may have cut off a response whose end is the end of the connection.
     IsAnError,
 }
 
 /// A TLS connection over `IO`, with hyper's [`Read`] and [`Write`].
 ///
-/// What is written is sent by a flush (hyper flushes behind each response), or when 64 KiB wait. A
-/// shutdown tells the peer so (`close_notify`) and ends `IO`'s write side. Dropped without, the
-/// peer sees the connection cut.
+/// Written bytes are sent by a flush (hyper flushes after each response), or when 64 KiB wait. A
+/// shutdown sends `close_notify` to the peer, and ends `IO`'s write side. If it is dropped without
+/// a shutdown, the peer sees a truncated connection.
 ///
-/// One task may read while another one writes, not more.
+/// One task may read while another one writes; no further tasks may use it.
 ///
-/// It does not move to another loop: its keys and counters are in the middle of something.
+/// It cannot move to another loop, because of the state of its keys and counters.
 #[derive(Debug)]
 pub struct TlsStream<IO> {
     io: IO,
@@ -71,13 +72,13 @@ impl<IO> TlsStream<IO> {
         Self { io, session, unfed, fed: 0, truncation, writer_waits: false, said_goodbye: false }
     }
 
-    /// The protocol that both sides agreed on by ALPN; `None` if the client named none.
+    /// Returns the protocol that both sides agreed on by ALPN; `None` if the client named none.
     #[must_use]
     pub fn alpn(&self) -> Option<Alpn> {
         self.session.alpn_protocol().and_then(Alpn::from_wire)
     }
 
-    /// What the peer has identified itself with, its own certificate first; `None` if it has not.
+    /// Returns the peer's certificates, its own first; `None` if it has sent none.
     #[must_use]
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.session.peer_certificates().filter(|chain| !chain.is_empty())

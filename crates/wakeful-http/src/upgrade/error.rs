@@ -10,7 +10,7 @@ pub enum UpgradeError {
     /// The response was not 101, nor 2xx to CONNECT; or the connection ended before.
     #[error("the response was no upgrade, or could not be sent")]
     Refused,
-    /// The future was polled on another thread than its connection's loop.
+    /// The future was polled on a thread that is not that of its connection's loop.
     #[error("an upgrade is awaited on the loop of its connection, and this is another thread")]
     OtherThread,
     /// On HTTP/2.

@@ -1,5 +1,5 @@
-//! Connections that go on in another protocol than HTTP: `Upgrade` and CONNECT of HTTP/1.1, and
-//! extended CONNECT of HTTP/2 (RFC 8441).
+//! Connections that switch from HTTP to another protocol: HTTP/1.1 `Upgrade` and CONNECT, and
+//! HTTP/2 extended CONNECT (RFC 8441).
 //!
 //! ```
 //! use axum::extract::Request;
@@ -31,26 +31,27 @@
 //!
 //! # hyper's own upgrades
 //! With Tokio as each loop's guest (`Server::tokio`), or beside the loops (`Server::tokio_handle`),
-//! `hyper::upgrade::on` works too, and so does axum's `WebSocketUpgrade`, which uses it. What it
-//! hands out may be used on any thread. On that of its connection's loop, where a guest's
-//! `tokio::spawn` stays, it is the connection itself. On another one, where it is first read or
-//! written, the loop carries its bytes from then on: each way through a buffer, and by a wake of
-//! the other thread. Its user cannot know of a drain, and so does not hold one up: the server waits
-//! for it as for an idle connection of HTTP/1.1 ([`DrainPlan::linger`](crate::DrainPlan::linger)),
-//! and it ends with its loop. Over HTTP/2 it is a stream as others are, and is waited for until the
-//! grace period is over.
+//! `hyper::upgrade::on` works too, and so does axum's `WebSocketUpgrade`, which uses it. The
+//! upgraded connection may be used on any thread. On the thread of its connection's loop, where a
+//! guest's `tokio::spawn` stays, it is the connection itself. If it is first read or written on
+//! another thread, the loop copies its bytes from then on: through a buffer in each direction, with
+//! a wake of the other thread. Its user cannot learn of a drain, so it does not delay one: the
+//! server waits for it only as for an idle HTTP/1.1 connection
+//! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over HTTP/2 it is
+//! a stream like others, and the server waits for it until the grace period is over.
 //!
-//! Without Tokio an HTTP/1.1 request has no extension of theirs: hyper's upgrades want connections
-//! that are `Send`, which ours are not. A 101 that nobody takes up here is answered 500.
+//! Without Tokio an HTTP/1.1 request has no hyper upgrade extension: hyper's upgrades need
+//! connections that are `Send`, and wakeful's are not. If a handler answers 101 and nothing uses
+//! the upgrade, the client gets 500.
 //!
 //! # How it works
-//! A request that asks for an upgrade, and no other, gets an `Offer` among its extensions; the
-//! response decides whether it holds; and when hyper's connection ends by it, the bytes go to who
-//! waits. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is
-//! dropped, and is aborted when the grace period of a drain is over: what uses it should await
+//! Only a request that asks for an upgrade gets an `Offer` among its extensions. The response
+//! decides whether the upgrade happens. When hyper's connection then ends, its bytes go to the
+//! waiting task. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is
+//! dropped, and is aborted when the grace period of a drain is over: its user should await
 //! [`drain_begins`](crate::drain_begins). A server that replaces connections
-//! ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it for another one; it is
-//! never taken for a silent one. `as_hyper` is for hyper's own upgrades.
+//! ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it for another one; it
+//! never counts as silent. `as_hyper` is for hyper's own upgrades.
 
 #[cfg(feature = "tokio")]
 mod as_hyper;
@@ -74,8 +75,8 @@ pub(crate) use self::offered::OwnRefusal;
 pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub use self::upgraded::Upgraded;
 
-/// The upgrade that `request` asks for, to be awaited in a task of its own: it happens once the
-/// response is written. Takes it out of the request; the second time there is none.
+/// Takes the upgrade that `request` asks for out of the request; a second call finds none. Await it
+/// in a separate task: it happens after the response is written.
 pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
     take(request.extensions_mut())
 }
@@ -91,8 +92,8 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
 
 /// The future of [`on`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. Polled on another thread than its loop's it ends
-/// with [`OtherThread`](UpgradeError::OtherThread).
+/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
+/// loop's, it ends with [`OtherThread`](UpgradeError::OtherThread).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);

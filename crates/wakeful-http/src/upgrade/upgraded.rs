@@ -1,4 +1,4 @@
-//! The connection that an upgrade leaves, whatever it was.
+//! The connection that an upgrade leaves, for every kind of connection.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -19,15 +19,15 @@ pub(crate) trait Io: Read + Write + Unpin {}
 
 impl<T: Read + Write + Unpin> Io for T {}
 
-/// A connection that has left HTTP. Reads and writes by the traits of futures-io and of hyper;
-/// dropped, it closes.
+/// A connection that has left HTTP. It reads and writes with the traits of futures-io and of hyper.
+/// Dropping it closes the connection.
 ///
 /// # Errors
-/// Each use of one that its server has closed for another one
-/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) is `ConnectionAborted`. Who waited
-/// is woken.
+/// If the server has closed it for another connection
+/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each use fails with
+/// `ConnectionAborted`, and waiting tasks are woken.
 ///
-/// *Threads*: neither `Send` nor `Sync`, as the connection beneath.
+/// *Threads*: neither `Send` nor `Sync`, like the underlying connection.
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,

@@ -23,22 +23,24 @@
 //! # drop(app);
 //! ```
 //!
-//! The API is that of `axum::extract::ws`, which needs a tokio runtime, and works with one, on each
-//! loop or beside them (`Server::tokio`, `Server::tokio_handle`). A socket's task runs on the loop
-//! of its connection and need not be `Send`. A browser opens WebSockets to any host, with its
-//! cookies: a handler that trusts these checks the `Origin` header first.
+//! The API is that of `axum::extract::ws`. (axum's own needs a tokio runtime, and works with one,
+//! on each loop or beside the loops: `Server::tokio`, `Server::tokio_handle`.) A socket's task runs
+//! on the loop of its connection and need not be `Send`. A browser opens WebSockets to any host,
+//! with its cookies: a handler that trusts cookies must check the `Origin` header first.
 //!
 //! # What is bounded
-//! Messages and frames ([`max_message_size`](WebSocketUpgrade::max_message_size), answered with
-//! Close 1009), and what is buffered: a [`send`](WebSocket::send) waits until the client's side has
-//! taken it. How long a socket is silent is the handler's to bound: `wakeful::time::timeout` around
+//! The size of messages and frames is limited
+//! ([`max_message_size`](WebSocketUpgrade::max_message_size), answered with Close 1009), and so is
+//! the buffer: a [`send`](WebSocket::send) waits until the connection has taken the message. To
+//! limit the silence of a socket, the handler uses `wakeful::time::timeout` around
 //! [`recv`](WebSocket::recv).
 //!
 //! # When the server drains
 //! A socket that is being read sends Close 1001 ("going away"), at once or
-//! [`linger`](WebSocketUpgrade::linger) later, goes on reading until the client's Close has come,
-//! and ends: `recv` gives `None`. What only sends awaits [`drain_begins`](crate::drain_begins).
-//! None of them holds the drain up for longer than its grace period.
+//! [`linger`](WebSocketUpgrade::linger) later. It continues to read until the client's Close has
+//! come, and then ends: `recv` returns `None`. A handler that only sends should await
+//! [`drain_begins`](crate::drain_begins). No socket delays the drain for longer than its grace
+//! period.
 //!
 //! Compression (`permessage-deflate`) is not offered.
 

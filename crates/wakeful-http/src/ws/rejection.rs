@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::upgrade::OwnRefusal;
 
-/// Why a request opens no WebSocket. As a response it is 400, 405 or 426.
+/// Says why a request opens no WebSocket. As a response it is 400, 405 or 426.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebSocketRejection {
@@ -24,7 +24,8 @@ pub enum WebSocketRejection {
     /// 400.
     #[error("the header `sec-websocket-key` is missing, or not 16 bytes in base64")]
     Key,
-    /// 426: HTTP/1.0, or behind a layer that has dropped what this server gave the request.
+    /// 426: the request is HTTP/1.0, or a layer has dropped the extension that this server put into
+    /// the request.
     #[error("the connection cannot be upgraded")]
     NotUpgradable,
 }

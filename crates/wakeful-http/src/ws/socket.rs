@@ -1,12 +1,12 @@
 //! An open WebSocket: messages both ways, and the ways it ends.
 //!
-//! Reading drives it: pings are answered, the drain is noticed, and a client that breaks the
-//! protocol is told why. After a Close of ours nothing is said any more; what the client had sent
-//! before it saw that is read, and delivered or dropped: a connection that is closed with bytes
-//! unread is reset, and a reset may overtake the Close.
+//! Reading drives it: it answers pings, notices the drain, and tells a client that breaks the
+//! protocol why. After the server's Close it sends nothing more. Messages that the client had sent
+//! before it saw the Close are read, and delivered or dropped: a connection that is closed with
+//! unread bytes is reset, and a reset may overtake the Close.
 //!
-//! tungstenite keeps every pong until it is sent. A client that reads none is not read either, once
-//! [`MOST_PONGS`] may wait.
+//! tungstenite keeps every pong until it is sent. If a client does not read its pongs, the server
+//! stops reading from it once [`MOST_PONGS`] may wait.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -40,11 +40,11 @@ const FRAME_HEAD: usize = 10;
 /// At one time when nobody wants what is read.
 const DISCARDED_AT_ONCE: usize = 64;
 
-/// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; [`recv`](Self::recv),
-/// [`send`](Self::send) and [`close`](Self::close) are all that most need.
+/// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; most handlers need only
+/// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
-/// Dropped without [`close`](Self::close), the connection ends without a word: to the client that
-/// is 1006.
+/// If it is dropped without [`close`](Self::close), the connection ends without a Close frame; the
+/// client sees code 1006.
 ///
 /// *Threads*: neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
@@ -127,14 +127,14 @@ impl WebSocket {
         Self { inner, flushers, protocol, linger, phase, pongs: 0 }
     }
 
-    /// The subprotocol that was chosen: see [`protocols`](super::WebSocketUpgrade::protocols).
+    /// Returns the chosen subprotocol: see [`protocols`](super::WebSocketUpgrade::protocols).
     #[must_use]
     pub fn protocol(&self) -> Option<&HeaderValue> {
         self.protocol.as_ref()
     }
 
-    /// The next message. Pings are among them, already answered, and the client's Close. `None` at
-    /// the end.
+    /// Waits for the next message. This includes pings, which are already answered, and the
+    /// client's Close. `None` at the end.
     ///
     /// *Cancel-safe*.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
@@ -144,16 +144,16 @@ impl WebSocket {
     /// Sends a message, and waits until the connection has taken it.
     ///
     /// # Errors
-    /// The connection is broken; one of the two sides has closed already, the server perhaps
+    /// The connection is broken, or one of the two sides has already closed, for example the server
     /// because it drains.
     ///
-    /// Not *cancel-safe*: a message may be sent though its future was dropped.
+    /// Not *cancel-safe*: a message may be sent even if its future was dropped.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
         SinkExt::send(self, message).await
     }
 
-    /// Sends a Close, waits for the client's for up to 5 s, and closes the connection. What comes
-    /// in between is dropped.
+    /// Sends a Close, waits up to 5 s for the client's Close, and closes the connection. Messages
+    /// that come in between are dropped.
     ///
     /// # Errors
     /// The connection is broken.

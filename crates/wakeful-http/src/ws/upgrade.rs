@@ -80,7 +80,7 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
 }
 
 impl WebSocketUpgrade {
-    /// How large a message may be, in bytes, over all of its frames.
+    /// Sets how large a message may be, in bytes, over all of its frames.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.config.max_message_size = Some(bytes);
         self
@@ -92,21 +92,22 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// What one read takes at most, in bytes. Each socket has such a buffer from its beginning.
+    /// Sets how many bytes one read takes at most. Each socket has a buffer of this size from its
+    /// start.
     pub fn read_buffer_size(mut self, bytes: usize) -> Self {
         self.config.read_buffer_size = bytes.max(1);
         self
     }
 
-    /// How long the socket may go on when the server drains, before Close 1001 is sent.
+    /// Sets how long the socket may continue when the server drains, before Close 1001 is sent.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// The subprotocols that the server speaks; the first of them that the client offers is chosen.
-    /// Without one that both know the socket has none, and the client decides whether it likes
-    /// that.
+    /// Sets the subprotocols that the server speaks. The first of them that the client offers is
+    /// chosen. If there is no common one, the socket has no subprotocol, and the client decides
+    /// whether to accept that.
     pub fn protocols<I>(mut self, protocols: I) -> Self
     where
         I: IntoIterator,
@@ -130,9 +131,9 @@ impl WebSocketUpgrade {
         self.selected.as_ref()
     }
 
-    /// The response that opens the socket. `callback` gets it once the response is written, in a
-    /// task of its own on this loop; nothing has to be `Send`. If it never is, that is logged at
-    /// debug level.
+    /// Returns the response that opens the socket. When the response is written, `callback` gets
+    /// the socket, in a separate task on this loop; nothing has to be `Send`. If the response is
+    /// never written, this is logged at debug level.
     ///
     /// # Panics
     /// Where no loop runs.
@@ -146,7 +147,7 @@ impl WebSocketUpgrade {
         self.on_upgrade_or(callback, failed)
     }
 
-    /// As [`on_upgrade`](Self::on_upgrade); `failed` is called when the response could not be sent.
+    /// As [`on_upgrade`](Self::on_upgrade); `failed` is called if the response could not be sent.
     ///
     /// # Panics
     /// Where no loop runs.

@@ -1,4 +1,4 @@
-//! What clients, tools and exporters ask before and beside their keys: INFO, COMMAND, CONFIG,
+//! Commands that clients, tools and exporters send besides those for keys: INFO, COMMAND, CONFIG,
 //! CLIENT, HELLO, SELECT.
 
 use std::fmt::Write;

@@ -47,10 +47,10 @@ impl KvOptions {
         Self::default()
     }
 
-    /// Sets what keys, values and their estimated surroundings may take, in bytes, on all loops
-    /// together. `None`: no limit. With 0, every write is refused. Loops that fill up at the same
-    /// moment may go beyond it by a value each. Redis: `maxmemory`, which counts the buffers of
-    /// clients, too.
+    /// Sets how much memory keys, values and their estimated overhead may use, in bytes, on all
+    /// loops together. `None`: no limit. With 0, every write is refused. Loops that fill up at the
+    /// same moment may each exceed the limit by one value. Redis: `maxmemory`, which also counts
+    /// the buffers of clients.
     pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory = bytes.into();
         self
@@ -70,38 +70,39 @@ impl KvOptions {
         self
     }
 
-    /// Sets what the buffers of all connections may take together, in bytes, beside `max_memory`.
-    /// `None`: no limit. Where it is not set: a quarter of `max_memory`, and at least four of the
-    /// longest commands; no limit if `max_memory` has none. Buffers of up to 16 KiB are not
-    /// counted. Redis: `maxmemory-clients`.
+    /// Sets how much memory the buffers of all connections may use together, in bytes, in addition
+    /// to `max_memory`. `None`: no limit. If it is not set: a quarter of `max_memory`, and at least
+    /// four of the longest commands; no limit if `max_memory` has none. Buffers of up to 16 KiB are
+    /// not counted. Redis: `maxmemory-clients`.
     pub fn max_memory_clients(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory_clients = ClientMemory::Is(bytes.into());
         self
     }
 
-    /// Sets how many connections may be open. A further one is told so and closed. `None`: no limit
-    /// but that of the process's descriptors. Redis: `maxclients`.
+    /// Sets how many connections may be open. A further connection gets an error and is closed.
+    /// `None`: only the process's descriptors limit them. Redis: `maxclients`.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// Sets how long a connection may be open between two commands. `None`: for ever, as clients
-    /// keep connections in pools. Redis: `timeout`.
+    /// Sets how long a connection may be open between two commands. `None`: no limit, because
+    /// clients keep connections in pools. Redis: `timeout`.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = timeout.into();
         self
     }
 
-    /// Sets how long nothing may come of a command that has begun, or be taken of an answer.
-    /// `None`: for ever.
+    /// Sets how long the client may send nothing in the middle of a command, or read nothing of an
+    /// answer. `None`: no limit.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self
     }
 
-    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. One
-    /// that does not answer is gone after as long again. `None`: never. Redis: `tcp-keepalive`.
+    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. If
+    /// it does not answer for the same time again, the connection is closed. `None`: never. Redis:
+    /// `tcp-keepalive`.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self

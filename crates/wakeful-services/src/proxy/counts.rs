@@ -86,14 +86,14 @@ impl Counts {
         self.sum(|counts| counts.backend(backend).requests.get())
     }
 
-    /// Requests that a backend works on, until its response has been read.
+    /// Requests in flight at a backend, until its response has been read.
     #[must_use]
     pub fn in_flight(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).in_flight.get())
     }
 
-    /// Requests that a backend failed: no connection, no response in time, one that broke off or is
-    /// no HTTP.
+    /// Requests that a backend failed: no connection, no response in time, a response that broke
+    /// off or is not HTTP.
     #[must_use]
     pub fn failures(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).failures.get())
@@ -105,20 +105,20 @@ impl Counts {
         self.sum(|counts| counts.backend(backend).ejections.get())
     }
 
-    /// Requests that were sent once more, to the same backend or another one.
+    /// Requests that were retried, at the same backend or another one.
     #[must_use]
     pub fn retried(&self) -> u64 {
         self.sum(|counts| counts.retried.get() + counts.client.retried())
     }
 
-    /// Requests that the proxy answered by itself, because they were not in order.
+    /// Requests that the proxy answered itself, because they were not valid.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.sum(|counts| counts.refused.get())
     }
 
-    /// Times that a request found all connections to a backend in use, and no place or no time to
-    /// wait for one.
+    /// How often a request found all connections to a backend in use, and could not wait for one:
+    /// the queue was full, or the wait took too long.
     #[must_use]
     pub fn overloads(&self) -> u64 {
         self.sum(|counts| counts.overloads.get())

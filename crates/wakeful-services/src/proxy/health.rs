@@ -8,8 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-/// When a backend is left out, and for how long. What is out of its range becomes the nearest in
-/// it.
+/// When a backend is excluded, and for how long. A value out of range becomes the nearest value
+/// within it.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -30,13 +30,13 @@ impl Ejection {
         Self::default()
     }
 
-    /// Sets how many failures in a row, on all loops together, are too many.
+    /// Sets after how many failures in a row, on all loops together, a backend is excluded.
     pub fn failures(mut self, failures: u32) -> Self {
         self.failures = failures;
         self
     }
 
-    /// Sets how long a backend is out the first time. Each time after that it is twice as long.
+    /// Sets how long a backend is excluded the first time. Each further time is twice as long.
     pub fn shortest(mut self, time: Duration) -> Self {
         self.shortest = time;
         self

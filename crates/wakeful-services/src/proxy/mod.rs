@@ -1,42 +1,43 @@
-//! A reverse proxy for HTTP: requests of HTTP/1.1 and HTTP/2 go on to backends.
+//! A reverse proxy for HTTP: it forwards HTTP/1.1 and HTTP/2 requests to backends.
 //!
-//! Each loop has connections of its own to each backend. A request goes to the one of two with less
-//! in flight; one that fails again and again is left out for a while ([`Ejection`]). A slow client
-//! holds no connection to a backend: its request's body is read before one is taken, and the
-//! response's is read ahead, both within limits. What can be understood in two ways is refused, and
-//! everything that goes on is framed anew ([`headers`]).
+//! Each loop has its own connections to each backend. Of two random backends, a request goes to the
+//! one with fewer requests in flight. A backend that fails repeatedly is excluded for a while
+//! ([`Ejection`]). A slow client occupies no connection to a backend: the proxy reads the request's
+//! body before it takes a connection, and reads the response's body ahead, both within limits.
+//! Ambiguous messages are refused, and everything that is forwarded is framed anew ([`headers`]).
 //!
-//! `service` is one request's way, `request_body` and `response_body` what is buffered, `pieces` in
-//! which pieces, `budget` how much of it in all, `upgrade` is the way of a request for another
-//! protocol, `tunnel` what becomes of it, `websocket` how that is told to end; `backends` and
-//! `health` are which backend is asked, `counts` and `metrics` what can be seen of it.
+//! `service` handles one request, `request_body` and `response_body` buffer the bodies, `pieces`
+//! joins small pieces, `budget` limits all buffers of a loop. `upgrade` handles a request for
+//! another protocol, `tunnel` is the resulting tunnel, and `websocket` ends it in a drain.
+//! `backends` and `health` choose the backend, `counts` and `metrics` show what the proxy does.
 //!
 //! # Bodies that pause
-//! Reading ahead lets a backend be faster than its client, and keeps nothing from that one: what
-//! has come of a response goes on at once, whatever it is (server-sent events, long polls,
-//! progress). A request is gathered first, up to `request_buffer`, and so is one whose client waits
-//! for an answer in the middle of its body: such services need a `request_buffer` of 0, which
-//! streams every request from its start. gRPC always is.
+//! Reading ahead lets a backend be faster than its client, and delays nothing: received bytes of a
+//! response are forwarded at once (server-sent events, long polls, progress). A request is buffered
+//! first, up to `request_buffer`, even if its client waits for an answer in the middle of its body.
+//! Services with such clients need a `request_buffer` of 0, which streams every request from its
+//! start. gRPC is always streamed.
 //!
 //! # Upgrades
-//! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a connection of
-//! its own. If the backend answers 101 with that very protocol, so does the proxy, and both
-//! connections become a tunnel: up to 16 KiB wait in each direction, the end of either side's
-//! stream is passed on, and `tunnel_timeout` bounds its silence. Any other answer is an ordinary
-//! response, behind which the client's connection closes: what it sent early is never read as a
-//! request. A WebSocket of HTTP/2 (extended CONNECT) becomes an upgrade of HTTP/1.1. When the
-//! server drains, WebSockets are ended by Close 1001 between two frames; what is left of them and
-//! of other tunnels after the grace period is aborted and counted, as any connection. Each tunnel
-//! takes a connection to a backend beside those of `connections`; `max_tunnels` bounds them.
+//! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a separate
+//! connection. If the backend answers 101 with the same protocol, so does the proxy, and both
+//! connections become a tunnel. Up to 16 KiB wait in each direction, the end of either side's
+//! stream is passed on, and `tunnel_timeout` limits its silence. Any other answer is an ordinary
+//! response, after which the client's connection closes, so bytes that the client sent early are
+//! never read as a request. An HTTP/2 WebSocket (extended CONNECT) becomes an HTTP/1.1 upgrade.
+//! When the server drains, WebSockets are ended by Close 1001 between two frames. WebSockets and
+//! other tunnels that remain after the grace period are aborted and counted, like any connection.
+//! Each tunnel takes a connection to a backend in addition to those of `connections`; `max_tunnels`
+//! limits them.
 //!
 //! # Interim responses
-//! `Expect: 100-continue` is the proxy's to answer: 100 when it begins to read the body, which is
-//! at once, or, where bodies are not gathered, when a backend takes it; none if the request is
-//! refused before. (HTTP/2 clients get none, and go on by themselves.) Backends are told nothing of
-//! it, and their own interim responses (100, 102, 103) go no further.
+//! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
+//! at once, or, if bodies are not buffered, when a backend takes it. It sends none if the request
+//! is refused before. (HTTP/2 clients get none, and continue by themselves.) The header is not
+//! forwarded to backends, and their own interim responses (100, 102, 103) are dropped.
 //!
-//! What it does not do: other tunnels (CONNECT), upgrades of requests with a body, or to backends
-//! of HTTP/2, caching.
+//! It does not support other tunnels (CONNECT), upgrades of requests with a body, upgrades to
+//! HTTP/2 backends, and caching.
 
 mod attempts;
 mod backends;
@@ -85,13 +86,13 @@ use crate::admin::{self, RunningService};
 /// | [`connections`](Self::connections) | 256, for each backend on each loop | 1 and more | requests wait |
 /// | [`max_waiting`](Self::max_waiting) | 1,024, for each backend on each loop | any | another backend, then 503 |
 /// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
-/// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. So it is at once where idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
-/// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; the backend is not taken for broken |
+/// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. It is closed at once if idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
+/// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; this does not count as a failure of the backend |
 /// | [`attempts`](Self::attempts) | 3, beside up to 32 refusals | 1 and more | the last failure is the answer |
 /// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
 /// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the backend is read as the client reads |
 /// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for the two above |
-/// | [`upgrades`](Self::upgrades) | [`Upgrades::WebSocket`] | | the request goes on as any other |
+/// | [`upgrades`](Self::upgrades) | [`Upgrades::WebSocket`] | | the request is forwarded like any other |
 /// | [`max_tunnels`](Self::max_tunnels) | 4,096 on each loop | 1 and more | 503 |
 /// | [`tunnel_timeout`](Self::tunnel_timeout) | 1 h | over 0 | the upgraded connection is closed |
 /// | [`forwarded`](Self::forwarded) | [`ForwardedHeaders::Replace`] | | |
@@ -121,7 +122,7 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// The defaults, with these backends: 1 and more.
+    /// Returns the defaults, with these backends (at least one).
     pub fn new(backends: impl IntoIterator<Item = Target>) -> Self {
         Self {
             to: backends.into_iter().collect(),
@@ -146,20 +147,21 @@ impl ProxyOptions {
         }
     }
 
-    /// Sets how all backends are spoken to. By HTTP/2, calls of gRPC have no time limits but their
-    /// own ([`GrpcCalls::Unlimited`], whatever the server's limits say).
+    /// Sets the HTTP version for all backends. With HTTP/2, gRPC calls have only their own time
+    /// limits ([`GrpcCalls::Unlimited`], which overrides the server's limits).
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets whom to trust, for backends of `https`. `None`: they cannot be connected to.
+    /// Sets which certificates to trust for `https` backends. `None`: the proxy cannot connect to
+    /// them.
     pub fn upstream_tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.upstream_tls = tls.into();
         self
     }
 
-    /// Sets how long a connection to a backend may take to be made.
+    /// Sets how long a connection attempt to a backend may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -178,28 +180,30 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many requests may wait for a connection to a backend that has all in use.
+    /// Sets how many requests may wait for a connection to a backend whose connections are all in
+    /// use.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self
     }
 
-    /// Sets how long a request may wait for a connection to a backend that has all in use.
+    /// Sets how long a request may wait for a connection to a backend whose connections are all in
+    /// use.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
         self.queue_timeout = timeout;
         self
     }
 
-    /// Sets how long a connection to a backend is kept that no request uses. Let it be shorter than
-    /// the backend's own limit.
+    /// Sets how long an idle connection to a backend is kept. Choose a shorter time than the
+    /// backend's own limit.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how many fields the header of a response may have by HTTP/1.1; all of it may have 64
-    /// KiB. By HTTP/2 there is no limit but these 64 KiB, where each field counts 32 bytes more
-    /// than it has.
+    /// Sets how many fields the header of an HTTP/1.1 response may have. The whole header may have
+    /// 64 KiB. With HTTP/2 only these 64 KiB apply, and each field counts 32 bytes more than its
+    /// length.
     pub fn max_response_headers(mut self, fields: usize) -> Self {
         self.max_response_headers = fields;
         self
@@ -212,8 +216,8 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many bytes of a request's body are read before a backend is asked. 0 streams every
-    /// request from its start.
+    /// Sets how many bytes of a request's body are read before the proxy contacts a backend. 0
+    /// streams every request from its start.
     pub fn request_buffer(mut self, bytes: usize) -> Self {
         self.request_buffer = bytes;
         self
@@ -231,22 +235,23 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets which protocols clients may change to. Backends of HTTP/2 are never asked.
+    /// Sets to which protocols clients may upgrade. HTTP/2 backends never get such requests.
     pub fn upgrades(mut self, upgrades: Upgrades) -> Self {
         self.upgrades = upgrades;
         self
     }
 
-    /// Sets how many upgraded connections each loop may have, with those that a backend is asked
-    /// for. Each takes a connection of the client's, or a stream, and one to a backend.
+    /// Sets how many upgraded connections each loop may have, including those for which a backend
+    /// has not answered yet. Each takes a connection, or a stream, of the client, and a connection
+    /// to a backend.
     pub fn max_tunnels(mut self, tunnels: usize) -> Self {
         self.max_tunnels = tunnels;
         self
     }
 
-    /// Sets how long nothing may move on an upgraded connection, in either direction;
-    /// `upstream_timeout`, if that is shorter, once one side has ended its stream, and while one
-    /// does not take what the other has sent.
+    /// Sets how long an upgraded connection may be silent in both directions. If `upstream_timeout`
+    /// is shorter, it applies once one side has ended its stream, and while one side does not take
+    /// what the other has sent.
     pub fn tunnel_timeout(mut self, timeout: Duration) -> Self {
         self.tunnel_timeout = timeout;
         self
@@ -265,16 +270,17 @@ impl ProxyOptions {
     }
 }
 
-/// A proxy that runs. Dropping it aborts what it serves.
+/// A running proxy. Dropping it aborts all connections.
 #[derive(Debug)]
 pub struct RunningProxy {
     service: RunningService,
     counts: Arc<Counts>,
 }
 
-/// Starts a proxy on `listeners`. Whatever `options` say, it refuses requests with an [ambiguous
-/// length](AmbiguousLength::Refuse). Those of `admin` answer `/healthz`, `/readyz` and `/metrics`,
-/// on a loop of their own; every path of the others is the backends'.
+/// Starts a proxy on `listeners`. It always refuses requests with an [ambiguous
+/// length](AmbiguousLength::Refuse), even if `options` say otherwise. The listeners of `admin`
+/// answer `/healthz`, `/readyz` and `/metrics`, on a separate loop; all paths of the other
+/// listeners belong to the backends.
 ///
 /// # Errors
 /// There are no backends; the loops cannot be started.
@@ -390,7 +396,7 @@ impl RunningProxy {
         self.service
     }
 
-    /// Ends as planned; see [`RunningService::drain`]. Blocks the calling thread.
+    /// Ends by the plan; see [`RunningService::drain`]. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.

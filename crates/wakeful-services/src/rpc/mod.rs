@@ -1,12 +1,12 @@
-//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and reflection
-//! beside it. For grpcurl, ghz, and clients in any language.
+//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and
+//! reflection. It is for grpcurl, ghz, and clients in any language.
 //!
 //! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in
 //! `generated/`, kept current by `tests/generated.rs`.
 //!
-//! What is no gRPC by its content type (JSON, gRPC-Web) is answered 415. Deadlines are honoured.
-//! When the server drains, unary calls are finished, health says NOT_SERVING, and streams end with
-//! UNAVAILABLE a second later, or sooner if the grace period is short.
+//! A request without the content type of gRPC (JSON, gRPC-Web) is answered 415. Deadlines are
+//! honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams
+//! end with UNAVAILABLE a second later, or sooner if the grace period is short.
 
 mod echo;
 
@@ -58,8 +58,8 @@ impl RpcOptions {
         Self::default()
     }
 
-    /// Sets the longest message that is accepted, decompressed, in bytes. A longer one is answered
-    /// with OUT_OF_RANGE. The default is 4 MiB.
+    /// Sets the longest message that is accepted, decompressed, in bytes. A longer message is
+    /// answered with OUT_OF_RANGE. The default is 4 MiB.
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes;
         self
@@ -72,9 +72,9 @@ impl Default for RpcOptions {
     }
 }
 
-/// Starts the service on `listeners`. Calls have no time limits but their own
-/// ([`GrpcCalls::Unlimited`], whatever `options` say). Those of `admin` answer `/healthz`,
-/// `/readyz` and `/metrics`, on a loop of their own.
+/// Starts the service on `listeners`. Calls have only their own time limits
+/// ([`GrpcCalls::Unlimited`], which overrides `options`). The listeners of `admin` answer
+/// `/healthz`, `/readyz` and `/metrics`, on a separate loop.
 ///
 /// # Errors
 /// The loops cannot be started.

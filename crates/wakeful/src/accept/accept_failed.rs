@@ -2,18 +2,19 @@
 //!
 //! | the kernel says | what it is | what happens |
 //! |---|---|---|
-//! | `EMFILE`, `ENFILE` | no descriptors left | the listener is left alone for 50 ms at a time; connections wait in the backlog. Behind 60 tries without success (3 s) those that wait are accepted and closed, by a descriptor that was kept for this |
-//! | `ENOBUFS`, `ENOMEM` | no memory left | the listener is left alone for 50 ms at a time |
-//! | `ENOSPC` | `max_user_watches`: the connection is accepted and cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
+//! | `EMFILE`, `ENFILE` | no descriptors left | the loop retries every 50 ms; connections wait in the backlog. After 60 failed tries (3 s) the waiting connections are accepted and closed, with a descriptor that was reserved for this |
+//! | `ENOBUFS`, `ENOMEM` | no memory left | the loop retries every 50 ms |
+//! | `ENOSPC` | `max_user_watches`: the connection is accepted, but cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
 //! | `ECONNABORTED` and the like | the connection is gone | the next one is taken |
-//! | `EBADF`, `EINVAL`, `ENOTSOCK` | the listener was closed or shut down under us | it ends, with an error in the log; the others go on. After the last one, [`Serving::failure`](super::Serving::failure) completes |
-//! | anything else | | the listener is left alone for 50 ms at a time |
+//! | `EBADF`, `EINVAL`, `ENOTSOCK` | other code closed the listener or shut it down | it ends, with an error in the log; the other listeners continue. After the last one, [`Serving::failure`](super::Serving::failure) completes |
+//! | anything else | | the loop retries every 50 ms |
 //!
-//! Why close what waits? A client whose connection is in the backlog is connected, as far as it
-//! knows, and waits for an answer. A short shortage is over before it notices, and nothing is lost.
-//! In a long one it is better told. It also keeps the backlog from filling with connections whose
-//! clients have gone, which would be served first when the shortage is over. While the server
-//! drains, those that wait have the whole grace period instead (`drain_backlog`).
+//! Why close waiting connections? A client whose connection is in the backlog is connected, as far
+//! as it knows, and waits for an answer. A short shortage is over before the client notices, and
+//! nothing is lost. In a long shortage it is better to tell the client. Otherwise the backlog would
+//! also fill with connections whose clients have gone, and these would be served first after the
+//! shortage. While the server drains, waiting connections have the whole grace period instead
+//! (`drain_backlog`).
 
 use std::io;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! One loop accepts: from each of its listeners until the server stops, and then what the backlogs
-//! hold.
+//! One loop accepts from each of its listeners until the server stops, and then accepts what the
+//! backlogs hold.
 
 use std::convert::Infallible;
 use std::future::Future;

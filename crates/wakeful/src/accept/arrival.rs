@@ -1,4 +1,4 @@
-//! A connection on its way to the loop that serves it, and what an open one holds.
+//! A connection on its way to the loop that serves it, and the resources of an open one.
 
 use std::any::Any;
 use std::convert::Infallible;

@@ -13,12 +13,12 @@ pub struct Connection {
     pub stream: Stream,
     /// Who is at the other end.
     pub peer: PeerAddr,
-    /// Which of the server's listeners it came to, by its place among them.
+    /// The listener that accepted the connection, as an index into the server's listeners.
     pub listener: usize,
     /// When the server begins to drain.
     pub draining: Draining,
-    /// What the handler before read and did not use, if the connection comes from another loop: see
-    /// [`Moving`].
+    /// The bytes that the previous handler has read and not used, if the connection comes from
+    /// another loop: see [`Moving`].
     pub unread: Vec<u8>,
     /// Whether it should go on to another loop.
     pub moving: Moving,

@@ -15,7 +15,7 @@ const ENOUGH: usize = 64;
 /// The limit where the kernel does not tell it: what Linux begins with.
 const USUAL: usize = 1024;
 
-/// What a server keeps back of the process's descriptors: a setting of
+/// The descriptors of the process that a server keeps free: a setting of
 /// [`ConnectionServer`](super::ConnectionServer::descriptors).
 ///
 /// A server without [`max_connections`](super::ConnectionServer::max_connections) has as many
@@ -23,15 +23,16 @@ const USUAL: usize = 1024;
 ///
 /// > (limit - open at the start - kept back) / (1 + `per_connection`), and 1 at least
 ///
-/// where `spare`, or a sixteenth of what is free at the start (64 at most) if that is more, is kept
-/// back. Further connections wait in the kernel's backlog until one closes, and the log says so.
-/// Without this limit, connections would take every descriptor, and none of them could be served.
+/// where "kept back" is `spare`, or a sixteenth of the descriptors that are free at the start (64
+/// at most) if that is more. Further connections wait in the kernel's backlog until one closes, and
+/// the log says so. Without this limit, connections would take every descriptor, and none of them
+/// could be served.
 ///
-/// A limit that is raised while the server runs (`prlimit`) allows more connections: while
-/// connections wait, the server looks at the limit when one closes, once a second at most. A limit
-/// that is lowered changes nothing. Then descriptors run out, and accepting pauses. A server that
-/// drains raises the soft limit to the hard one if connections wait that it could not accept
-/// otherwise.
+/// If the limit is raised while the server runs (`prlimit`), more connections are allowed: while
+/// connections wait, the server reads the limit when one closes, at most once a second. If the
+/// limit is lowered, the server does not notice; descriptors may run out, and then accepting
+/// pauses. A server that drains raises the soft limit to the hard one, if it could not accept the
+/// waiting connections otherwise.
 ///
 /// Each server counts for itself. A process with several servers sets `max_connections` of all but
 /// one, and adds them to that one's `spare`.
@@ -59,8 +60,8 @@ impl Descriptors {
         Self::default()
     }
 
-    /// Sets how many descriptors a connection may need besides its own socket: a file that it
-    /// reads, a connection to a backend.
+    /// Sets how many descriptors a connection may need besides its own socket, such as a file that
+    /// it reads, or a connection to a backend.
     pub fn per_connection(mut self, descriptors: usize) -> Self {
         self.per_connection = descriptors;
         self
@@ -79,8 +80,8 @@ impl Descriptors {
     }
 
     /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`:
-    /// there is no limit. Where the question is refused, as a seccomp filter does, the answer is
-    /// 1,024.
+    /// there is no limit. If the system call is refused (for example, by a seccomp filter), the
+    /// answer is 1,024.
     #[must_use]
     pub fn limit() -> Option<usize> {
         match limits::of_descriptors() {
@@ -90,8 +91,9 @@ impl Descriptors {
         }
     }
 
-    /// Raises this process's soft limit to the hard one, which is what the administrator allows.
-    /// Before a server starts: afterwards it is noticed when a connection closes.
+    /// Raises this process's soft limit to the hard one, which the administrator has set. Call it
+    /// before a server starts; a running server notices the new limit only when a connection
+    /// closes.
     ///
     /// # Errors
     /// The system call is refused, as a seccomp filter does.

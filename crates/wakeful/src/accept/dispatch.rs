@@ -1,5 +1,5 @@
-//! One loop that accepts for all, and hands each connection to the loop that its [`Placement`]
-//! chooses. While it is blocked, another one does (`stand_in`).
+//! One loop accepts for all, and hands each connection to the loop that its [`Placement`] chooses.
+//! While that loop is blocked, another one accepts (`stand_in`).
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,17 +1,17 @@
-//! What a server that drains does with the connections in a listener's backlog: it serves them, and
-//! closes the listener then. If somebody else has the socket, too, it serves those that it has room
-//! for, and leaves the others where they are: to another worker, or to the next server.
+//! What a draining server does with the connections in a listener's backlog: it serves them, and
+//! then closes the listener. If another process has the socket, too, the server serves as many as
+//! it has room for, and leaves the others in the backlog, for another worker or the next server.
 //!
-//! The limit of connections still holds, and descriptors may be short. Permits and descriptors come
-//! back when open connections close, and these close when they are told of the drain. So the loop
-//! that cannot go on has the connections of all loops told at once. Otherwise they are told when
-//! all listeners are closed.
+//! The limit of connections still applies, and descriptors may be short. Permits and descriptors
+//! become free when open connections close, and these close when they are told of the drain. So a
+//! loop that cannot continue has the connections of all loops told at once. Otherwise they are told
+//! when all listeners are closed.
 //!
-//! An administrator may have lowered the limit of descriptors below what is open (`prlimit`). Then
-//! a descriptor that comes back is no help as long as its number is not below the limit. So the
-//! soft limit is raised to the hard one again. Where that is too low as well, the loop's reserve is
-//! given to the connections, one after the other. What nobody could accept by the end of the grace
-//! period is counted, and the log says so.
+//! An administrator may have lowered the limit of descriptors below the number of open ones
+//! (`prlimit`). Then a freed descriptor does not help unless its number is below the limit. So the
+//! soft limit is raised to the hard one again. If that is too low as well, the loop's reserve is
+//! given to the connections, one after the other. Connections that could not be accepted by the end
+//! of the grace period are counted and logged.
 
 use std::future::Future;
 use std::rc::Rc;

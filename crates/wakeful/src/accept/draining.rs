@@ -1,5 +1,5 @@
-//! How a loop's connections are told that the server drains, or that it needs their places: without
-//! a lock, and without a cost per request.
+//! Tells a loop's connections that the server drains, or that it needs their places, without a lock
+//! and without a cost per request.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,10 +13,11 @@ use slab::Slab;
 use super::gives_way::{GivesWay, Standing};
 use crate::sys::panics;
 
-/// Tells a connection that the server drains: it should finish what it is doing and close.
+/// Tells a connection that the server drains: the connection should finish its present work and
+/// close.
 ///
-/// A connection may be accepted from the backlog when the drain has started already. Its client has
-/// perhaps sent a request. So read first, and close when there is nothing to read.
+/// A connection may come from the backlog after the drain has started. Its client may have sent a
+/// request already. So read first, and close when there is nothing to read.
 ///
 /// *Threads*: it belongs to its loop, like the connection.
 #[derive(Debug, Clone, Default)]
@@ -59,14 +60,14 @@ impl Draining {
         DrainingStarted { state: self.0.clone(), place: None, connection: None, is_asked: false }
     }
 
-    /// As [`started`](Self::started), and completes also when the server asks this connection to
-    /// close, because it has reached its [limit of
-    /// connections](super::ConnectionServer::max_connections) and others wait. It should do what it
-    /// does when the server drains. Idle connections are asked, first the one of the loop that has
-    /// been idle for longest; others only where these are not enough. A connection that does not
-    /// wait here is never asked.
+    /// Like [`started`](Self::started), but also completes when the server asks this connection to
+    /// close, because the server has reached its [limit of
+    /// connections](super::ConnectionServer::max_connections) and others wait. The connection
+    /// should then do the same as in a drain. The server asks idle connections first, on each loop
+    /// the one that has been idle longest; it asks others only if these are not enough. A
+    /// connection that does not await this future is never asked.
     ///
-    /// *Cancel-safe*: what was asked of a future that is dropped is forgotten.
+    /// *Cancel-safe*: a request to a dropped future is forgotten.
     ///
     /// ```
     /// # use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! What a connection says when its server needs its place: `room` asks, and `draining` keeps who
-//! may be asked.
+//! What a connection answers when its server needs its place: `room` asks, and `draining` keeps the
+//! connections that may be asked.
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use std::time::Instant;
 pub enum Standing {
     /// It has waited for a request since then: nothing is in flight.
     Idle(Instant),
-    /// It is doing something, may close when that is done, and has had so many requests.
+    /// It is doing something, and may close when that is done. It has had this many requests.
     Busy(u64),
-    /// It is doing something, has been open since then, and may close in the middle of it.
+    /// It is doing something, and may close in the middle of it. It has been open since then.
     Open(Instant),
     /// It should stay.
     Stays,
@@ -20,7 +20,7 @@ pub enum Standing {
 /// A connection that a server at its limit of connections may ask to close: see
 /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
 pub trait GivesWay {
-    /// What it is doing now. Called while connections wait for a place, for each connection of the
-    /// loop: it should only look.
+    /// Returns what the connection is doing now. It is called for each connection of the loop while
+    /// others wait for a place, so it should be cheap and change nothing.
     fn standing(&self) -> Standing;
 }

@@ -1,9 +1,9 @@
-//! Who may hold a listening socket beside the server that accepts from it.
+//! The possible other holders of a listening socket, besides the server that accepts from it.
 //!
-//! The kernel does not tell how many descriptors, in how many processes, refer to a socket. So this
-//! is a record of each way in which a second one may have come about: a descriptor that user code
-//! has seen, another `SharedListener` of the same socket, a fork. What it cannot record: another
-//! process that takes the descriptor (`pidfd_getfd(2)`), and a child of a bare `clone(2)`.
+//! The kernel does not report how many descriptors, in how many processes, refer to a socket. So
+//! this records each event that may have created a second one: a descriptor that user code has
+//! seen, another `SharedListener` of the same socket, a fork. It cannot record another process that
+//! takes the descriptor (`pidfd_getfd(2)`), nor a child of a bare `clone(2)`.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! One loop's side of a server: what it needs to serve a connection, and the task of each.
+//! One loop's side of a server: what it needs to serve connections, and the task of each
+//! connection.
 
 use std::cell::RefCell;
 use std::convert::Infallible;

@@ -1,9 +1,9 @@
 //! How connections reach loops.
 //!
-//! [`ConnectionServer`] is a server's frame: it takes connections on the loops of a group, by one
-//! of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one for each, or
-//! one loop that accepts for all. What it does when it cannot accept is in `accept_failed.rs`.
-//! [`SharedListener`] is the socket, also for servers without the frame.
+//! [`ConnectionServer`] is the frame of a server. It accepts connections on the loops of a group,
+//! by one of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one socket
+//! for each loop, or one loop that accepts for all. `accept_failed.rs` says what it does when it
+//! cannot accept. [`SharedListener`] is the socket; servers without this frame can use it, too.
 
 // * The way of a connection: `accepting` or `dispatch` accepts it, `arrival` is the connection on
 //   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.

@@ -1,10 +1,10 @@
-//! Connections that go on to another loop, between two requests.
+//! Connections that move to another loop, between two requests.
 //!
-//! A loop that leaves the active ones, or that has much more to do than the others, says so to its
-//! connections' handlers. A handler that can stop where it is (all that came is answered, nothing
-//! is in flight) hands its connection over, with the bytes that it has read and not used; a handler
-//! of the same server goes on with it on the other loop. One that never asks keeps its connections
-//! where they are.
+//! A loop tells its connections' handlers when it stops being active, or when it has much more to
+//! do than the others. A handler that can stop (all requests are answered, nothing is in flight)
+//! hands its connection over, with the bytes that it has read and not used. A handler of the same
+//! server continues with it on the other loop. A handler that never asks keeps its connections on
+//! its loop.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub(super) struct Mover {
     pub(super) draining: Draining,
 }
 
-/// Whether a connection should go on to another loop.
+/// Says whether a connection should move to another loop.
 ///
 /// ```
 /// # use wakeful::accept::Connection;
@@ -69,7 +69,8 @@ impl Moving {
         Self { mover, held, since }
     }
 
-    /// Ask this where nothing is in flight. It costs a load, as long as nothing should move.
+    /// Call this when nothing is in flight. As long as no connection should move, it costs one
+    /// load.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -84,8 +85,8 @@ impl Moving {
         u128::from(here) >= rest && !draining.is_started()
     }
 
-    /// Takes `luggage` along when the connection goes on: what a handler knows of its connection
-    /// beside the bytes. The handler on the other loop gets it by [`carried`](Self::carried). It
+    /// Takes `luggage` along when the connection moves: what a handler knows of its connection
+    /// besides the bytes. The handler on the other loop gets it by [`carried`](Self::carried). It
     /// replaces what was carried before.
     pub fn carry(&self, luggage: Box<dyn Any + Send>) {
         let before = self.held.borrow_mut().as_mut().and_then(|held| held.carried.replace(luggage));
@@ -93,20 +94,20 @@ impl Moving {
         drop(before);
     }
 
-    /// What the handler before gave to [`carry`](Self::carry), once. A handler whose
-    /// [`hand_over`](Self::hand_over) failed takes it back so.
+    /// Returns, once, what the previous handler gave to [`carry`](Self::carry). After a failed
+    /// [`hand_over`](Self::hand_over), a handler takes its own luggage back this way.
     #[must_use]
     pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
         self.held.borrow_mut().as_mut()?.carried.take()
     }
 
-    /// Gives the connection to another loop of the server, whose handler gets it with `unread`:
-    /// what was read from it and is not answered. The handler here should end. A loop that cannot
-    /// take it passes it on to another one.
+    /// Gives the connection to another loop of the server. The handler there gets it with `unread`,
+    /// the bytes that were read and not answered. The handler here should end. A loop that cannot
+    /// take the connection passes it on to another one.
     ///
     /// # Errors
-    /// No other loop should have it, or that loop has ended: the connection and the bytes come
-    /// back, and it stays here.
+    /// No other loop should have the connection, or that loop has ended. The error returns the
+    /// connection and the bytes, and the connection stays here.
     pub fn hand_over(
         &self,
         stream: Stream,

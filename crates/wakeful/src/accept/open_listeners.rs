@@ -1,7 +1,8 @@
-//! Which of a server's listeners still accept. A server that accepts from none of them has failed.
+//! Which of a server's listeners still accept. If none does, the server has failed.
 //!
-//! A socket counts as open while a loop accepts from it. It is closed when the kernel says that it
-//! does not listen any more, which holds for every loop, or when the last of its loops has ended.
+//! A socket counts as open while a loop accepts from it. It counts as closed when the kernel
+//! reports that it does not listen any more, which is then so for every loop, or when the last of
+//! its loops has ended.
 
 use std::future::{Future, poll_fn};
 use std::io;

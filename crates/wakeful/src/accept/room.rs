@@ -1,17 +1,18 @@
-//! How a server at its limit of connections makes room for those that wait: it asks idle ones to
-//! close, those first that have been idle for longest.
+//! How a server at its limit of connections makes room for waiting ones: it asks idle connections
+//! to close, the longest idle first.
 //!
-//! A loop that waits for a permit looks at its listener now and then ([`LOOK`]). If a connection
+//! A loop that waits for a permit checks its listener now and then ([`LOOK`]). If a connection
 //! waits, the loop [`ask`](Room::ask)s all loops to give places up. Each loop looks through its
-//! connections that may be asked (`draining.rs` keeps them), a few at a time, and takes a place off
-//! the number that is wanted for each one that it asks. A connection that was asked ends as at a
-//! drain. While the server is below its limit, nothing here runs.
+//! connections that may be asked (`draining.rs` keeps them), a few at a time. For each connection
+//! that it asks, it reduces the number of wanted places by one. A connection that was asked ends as
+//! in a drain. While the server is below its limit, nothing here runs.
 //!
-//! The kernel does not say how many wait. So the first request is for one place, and each further
-//! one, while connections still wait, for twice as many as were given up before.
+//! The kernel does not report how many connections wait. So the first request is for one place.
+//! While connections still wait, each further request is for twice as many places as were given up
+//! before.
 //!
-//! With [`WhenFull::Replace`] nobody waits: whoever takes the last place asks for one at once, and
-//! the next one to come has it.
+//! With [`WhenFull::Replace`] no connection waits: the connection that takes the last place asks
+//! for another place at once, and the next connection gets it.
 
 use std::cmp::Reverse;
 use std::rc::Rc;

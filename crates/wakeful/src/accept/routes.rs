@@ -1,10 +1,10 @@
-//! How connections go from loop to loop: one loop that accepts for all hands them to the others,
-//! and those that [move](super::Moving) go the same way.
+//! How connections get from loop to loop: a loop that accepts for all hands them to the others, and
+//! connections that [move](super::Moving) take the same path.
 //!
-//! Each loop has an inbox, which all loops can put connections into; a loop that cannot take one
-//! passes it on. Nothing is lost on the way but by being counted: an inbox that ends, with its loop
-//! or with the server, passes on what is in it, and a connection that nobody takes is closed and
-//! counted as turned away (`Arrival`).
+//! Each loop has an inbox, into which all loops can put connections. A loop that cannot take a
+//! connection passes it on. No connection is lost without being counted: an inbox that ends, with
+//! its loop or with the server, passes its connections on, and a connection that no loop takes is
+//! closed and counted as turned away (`Arrival`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! A server's frame: on every loop of a group, take connections from shared listeners, hand each to
-//! a task of that loop, and in the end drain.
+//! The frame of a server: on every loop of a group it takes connections from shared listeners,
+//! hands each to a task of that loop, and drains at the end.
 
 use std::future::Future;
 use std::io;
@@ -91,8 +91,8 @@ pub struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Takes connections from `listeners`, as many as the process has descriptors for, on a group
-    /// with the default settings.
+    /// Makes a server for `listeners`, on a group with the default settings. It takes as many
+    /// connections as the process has descriptors for.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
         Self {
             listeners,
@@ -113,45 +113,46 @@ impl ConnectionServer {
         self
     }
 
-    /// Sets how many connections are open at a time, on all loops together: 1 and more. Further
-    /// ones wait in the kernel's backlog until one closes. `None`, the default: as many as the
-    /// process's [`descriptors`](Self::descriptors) allow. While connections wait, the server asks
-    /// others to close whose handlers await
+    /// Sets how many connections may be open at a time, on all loops together: 1 or more. Further
+    /// connections wait in the kernel's backlog until one closes. With `None`, the default, the
+    /// process's [`descriptors`](Self::descriptors) set the limit. While connections wait, the
+    /// server asks open ones to close, if their handlers await
     /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// What becomes of a connection beyond the limit. By default, [`WhenFull::Wait`].
+    /// Sets what happens to a connection beyond the limit. By default, [`WhenFull::Wait`].
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// How many descriptors the server keeps back from its connections, for the files and backends
-    /// that they need. It matters only without [`max_connections`](Self::max_connections).
+    /// Sets how many descriptors the server keeps free for the files and backends of its
+    /// connections. It has an effect only without [`max_connections`](Self::max_connections).
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
     }
 
-    /// How connections reach the loops. By default, [`AcceptStrategy::Exclusive`]; on loops that
-    /// have Tokio as a guest (feature `tokio`), [`AcceptStrategy::Dispatch`]: those sleep in
-    /// Tokio's epoll, and the kernel would wake all of them for a connection.
+    /// Sets how connections reach the loops. The default is [`AcceptStrategy::Exclusive`]. On loops
+    /// that have Tokio as a guest (feature `tokio`) it is [`AcceptStrategy::Dispatch`]: these loops
+    /// sleep in Tokio's epoll, and with `Exclusive` the kernel would wake all of them for a
+    /// connection.
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// When connections go on to other loops, if their handlers let them: see
+    /// Sets when connections move to other loops, if their handlers let them: see
     /// [`Moving`](super::Moving). `None`: never.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
     }
 
-    /// The place that names the server's connections in
+    /// Sets the source location that names the server's connections in
     /// [`longest_poll`](crate::LoopMetrics::longest_poll) and in the report of a [slow
     /// turn](crate::EventLoopBuilder::slow_turn). The default is the caller of
     /// [`start`](Self::start). For crates that start a server on behalf of their caller.
@@ -160,12 +161,12 @@ impl ConnectionServer {
         self
     }
 
-    /// Has `set_up` called on each loop when the server starts, and its future awaited there,
-    /// before any loop accepts. Connections wait in the backlog meanwhile.
+    /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
+    /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Use it for what a loop should have before its first connection: a warm pool of connections,
-    /// a task of its own. Several are awaited in their order; the loops do not wait for one
-    /// another.
+    /// Use it for what a loop should have before its first connection, such as a warm connection
+    /// pool or a background task. Several set-ups of a loop run in their order; the loops do not
+    /// wait for one another.
     ///
     /// [`start`](Self::start) blocks its thread until all are done, and returns the first error. A
     /// panic is an error, too. A future that never ends keeps the server from starting.
@@ -201,14 +202,15 @@ impl ConnectionServer {
         self
     }
 
-    /// Starts the loops. `make` runs once on each of them and returns the handler of that loop's
-    /// connections, which need not be `Send`; a connection is open as long as its handler's future
+    /// Starts the loops. `make` runs once on each loop and returns the handler of that loop's
+    /// connections, which need not be `Send`. A connection is open as long as its handler's future
     /// runs.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is 0; a
-    /// listener cannot be watched (`max_user_watches`), or not be had for each loop
-    /// ([`AcceptStrategy::ReusePort`]); a set-up of [`on_each_loop`](Self::on_each_loop) fails.
+    /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
+    /// 0; a listener cannot be watched (`max_user_watches`); a further listener for each loop
+    /// cannot be made ([`AcceptStrategy::ReusePort`]); a set-up of
+    /// [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where

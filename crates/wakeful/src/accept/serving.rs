@@ -17,7 +17,7 @@ use crate::net::ListenAddr;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
 
-/// A server that runs. Dropping it aborts all connections and stops the loops.
+/// A running server. Dropping it aborts all connections and stops the loops.
 ///
 /// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its
 /// loops.
@@ -37,7 +37,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens, with the ports that the kernel chose where 0 was asked for.
+    /// Returns the addresses on which the server listens. Where the port was 0, the address has the
+    /// port that the kernel chose.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         &self.addrs
@@ -49,47 +50,49 @@ impl Serving {
         self.group.handles()
     }
 
-    /// How busy the loops are, and how many of them are active; to be read from any thread.
+    /// Returns how busy the loops are, and how many are active. It can be read from any thread.
     #[must_use]
     pub fn loads(&self) -> Loads {
         self.group.loads()
     }
 
-    /// Counts of this server, to be read from any thread.
+    /// Returns the counters of this server, which can be read from any thread.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         self.counts.clone()
     }
 
-    /// Completes with an error when the server can accept no more: its last listener was shut down
-    /// or closed by somebody else, or the loops that accepted have ended. Open connections are
-    /// still served: call [`shutdown`](Self::shutdown) to let them finish. If the server ends
-    /// before, the future never completes.
+    /// Completes with an error when the server cannot accept any more: other code has closed its
+    /// last listener or shut it down, or the loops that accepted have ended. Open connections are
+    /// still served: call [`shutdown`](Self::shutdown) to let them finish. If the server is shut
+    /// down before, the future never completes.
     ///
-    /// A listener that only lacks descriptors or memory is tried again, and does not count as
-    /// failed. Neither does one whose descriptor was closed while its loops slept: the kernel tells
-    /// nobody.
+    /// If accepting fails only for lack of descriptors or memory, the server retries, and the
+    /// listener does not count as failed. A listener whose descriptor was closed while its loops
+    /// slept does not count as failed either, because the kernel does not report it.
     ///
-    /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) does so.
+    /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) awaits it.
     ///
     /// *Threads*: the future is `Send` and runs on any executor.
     pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         self.listeners.failure()
     }
 
-    /// Lets nobody in any more (see [`AcceptStrategy`](super::AcceptStrategy); a client that tries
-    /// to connect by TCP meanwhile is refused a second later), accepts what the kernel's backlogs
-    /// hold, closes the listeners, tells the connections, waits up to `grace` until all have
-    /// closed, aborts the rest, and stops the loops. Returns how many were aborted. Where the limit
-    /// of connections or a lack of descriptors keeps connections in the backlog, the open ones are
-    /// told first, and those in the backlog are served as the open ones close. What is left in the
-    /// backlog after `grace` is closed, and counts as aborted, also where there was no descriptor
-    /// to accept it. It always ends: a loop that one of its tasks blocks is left behind a second
-    /// later. Blocks the calling thread.
+    /// Drains the server and stops it. Blocks the calling thread, and returns how many connections
+    /// were aborted. The steps: The server lets no new clients in (see
+    /// [`AcceptStrategy`](super::AcceptStrategy); a client that tries to connect by TCP meanwhile
+    /// is refused a second later). It accepts the connections in the kernel's backlogs, closes the
+    /// listeners, and tells the connections to finish. It waits up to `grace` until all have
+    /// closed, aborts the rest, and stops the loops. If the limit of connections or a lack of
+    /// descriptors keeps connections in the backlog, the open ones are told first, and those in the
+    /// backlog are served as the open ones close. Connections that are still in the backlog after
+    /// `grace` are closed, and count as aborted, even if there was no descriptor to accept them.
+    /// The call always ends: if a task blocks its loop, the call gives up on that loop after
+    /// another second.
     ///
     /// # Errors
-    /// A loop was blocked, or had ended with an error before; or this is a fork of the process that
-    /// started the server.
+    /// A loop was blocked, or had ended with an error before; or this process is a fork of the one
+    /// that started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
         if self.stop.is_forked() {
             // It has none of the loops: their group says so.

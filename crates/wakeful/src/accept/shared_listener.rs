@@ -16,12 +16,12 @@ use crate::sys::limits::explain_call_error;
 
 /// One listening socket for several loops.
 ///
-/// Each loop that accepts has an [`attach`](Self::attach)ed [`Listener`] of its own, watched
-/// level-triggered with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one sleeping loop, and none
-/// sits on a connection that another one could take. A loop that was woken and does not accept
-/// after all (its `accept` was dropped, say) has another one woken. The kernel gives most
-/// connections to the loop that began to wait first; [`ConnectionServer`](super::ConnectionServer)
-/// evens that out.
+/// Each accepting loop has an [`attach`](Self::attach)ed [`Listener`] of its own, watched
+/// level-triggered with EPOLLEXCLUSIVE (Linux 4.5). A connection wakes one sleeping loop, and no
+/// loop keeps a connection waiting that another loop could take. If a loop was woken but does not
+/// accept (because its `accept` was dropped, for example), another loop is woken. The kernel gives
+/// most connections to the loop that began to wait first;
+/// [`ConnectionServer`](super::ConnectionServer) evens that out.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of
 /// them and of their listeners. The file of a Unix socket is removed with the last clone, unless
@@ -38,8 +38,8 @@ pub struct SharedListener {
 }
 
 impl SharedListener {
-    /// Listens on `addr`. A Unix socket's file that is left over from a server that is gone (nobody
-    /// answers on it) is replaced; one that somebody listens on is an error.
+    /// Listens on `addr`. If the file of a Unix socket is left over from a server that has ended
+    /// (nobody answers on it), it is replaced. If somebody listens on it, that is an error.
     ///
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
@@ -66,16 +66,16 @@ impl SharedListener {
         Ok(Self { file, fd: Arc::new(fd), addr, memberships: Arc::new(memberships), holders })
     }
 
-    /// Accepts from a socket that listens already, which somebody else has made and may keep: a
+    /// Accepts from a socket that already listens. Another process has made it and may keep it: a
     /// service manager (systemd's socket activation), or a parent process.
     ///
-    /// What waits in its backlog when a server ends is still there for the next one, as long as
-    /// somebody keeps the socket open. So a server that drains lets connections come in, accepts
-    /// what there is, and stops; it removes no file.
+    /// Connections that wait in its backlog when a server ends are still there for the next server,
+    /// as long as another process keeps the socket open. So a server that drains does not stop new
+    /// connections: it accepts those that are there, and stops. It removes no file.
     ///
     /// # Errors
-    /// It is no socket, or does not listen; or it is of another kind than TCP and stream sockets of
-    /// Unix.
+    /// The descriptor is not a socket, or does not listen; or it is neither a TCP nor a Unix stream
+    /// socket.
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::of_lent(Process::current()?), Holders::of_new_socket()?);
@@ -102,11 +102,12 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders })
     }
 
-    /// As [`from_socket`](Self::from_socket), from a server that this one is to succeed. The file
-    /// of a Unix socket stays that server's until [`take_file`](Self::take_file).
+    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one is about to
+    /// succeed. The file of a Unix socket stays with that server until
+    /// [`take_file`](Self::take_file).
     ///
     /// # Errors
-    /// As for `from_socket`.
+    /// The same as for `from_socket`.
     pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
         let mut listener = Self::from_socket(socket)?;
         if let ListenAddr::Unix(path) = &listener.addr {
@@ -115,28 +116,28 @@ impl SharedListener {
         Ok(listener)
     }
 
-    /// The file of a Unix socket is this listener's from now on, and is removed with its last
-    /// clone: the server before [leaves it](Self::leave_file). Nothing happens to another socket.
+    /// Takes over the file of a Unix socket: it is removed with this listener's last clone. The
+    /// predecessor [leaves it](Self::leave_file). It has no effect on other sockets.
     pub fn take_file(&self) {
         if let Some(file) = &self.file {
             file.take();
         }
     }
 
-    /// Leaves the file of a Unix socket where it is, also when the last clone is dropped: a server
-    /// that succeeds this one has the socket now. Nothing happens to another socket.
+    /// Keeps the file of a Unix socket even when the last clone is dropped, because a successor has
+    /// the socket now. It has no effect on other sockets.
     pub fn leave_file(&self) {
         if let Some(file) = &self.file {
             file.leave();
         }
     }
 
-    /// Lets nobody in any more, in no process that has this socket, until the last of them closes
-    /// it: each SYN is dropped, so a client tries again a second later and is refused then. What
-    /// has come before is still there to be accepted. For whoever knows all these processes, and
-    /// that they all end. Nothing happens to a Unix socket: remove its file.
+    /// Stops new connections in every process that has this socket, until the last of them closes
+    /// it. Each SYN is dropped, so a client tries again a second later, and is refused then.
+    /// Connections that have arrived before can still be accepted. Use it only if you know that all
+    /// these processes will end. It has no effect on a Unix socket: remove its file instead.
     ///
-    /// A server that is alone with its socket does this by itself when it drains.
+    /// A server that is the only holder of its socket does this itself when it drains.
     ///
     /// # Errors
     /// The kernel refuses a filter (`SO_ATTACH_FILTER`): no memory, or the call is forbidden.
@@ -147,7 +148,7 @@ impl SharedListener {
         }
     }
 
-    /// A listener on the same socket for this thread's loop.
+    /// Returns a listener on the same socket for this thread's loop.
     ///
     /// # Errors
     /// No loop runs here; `max_user_watches` is reached.
@@ -157,7 +158,7 @@ impl SharedListener {
         self.attach_to_server()
     }
 
-    /// As [`attach`](Self::attach), for a server, which keeps the listener to itself.
+    /// Like [`attach`](Self::attach), for a server, which keeps the listener to itself.
     pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
         Ok(match self.addr {
             ListenAddr::Tcp(_) => {
@@ -169,13 +170,13 @@ impl SharedListener {
         })
     }
 
-    /// The connections that it accepts from now on probe a silent peer, as
-    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says: the kernel hands
-    /// these options on, so that no connection costs a call. Nothing happens to a Unix socket,
-    /// whose peers do not vanish.
+    /// Makes connections that are accepted from now on probe a silent peer, as
+    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says. Accepted sockets
+    /// inherit these options from the listener, so there is no system call per connection. It has
+    /// no effect on a Unix socket, whose peers do not vanish.
     ///
     /// # Errors
-    /// The kernel's: a number out of its range.
+    /// Kernel errors: a number out of its range.
     pub fn set_keepalive(
         &self,
         idle: Duration,
@@ -197,13 +198,14 @@ impl SharedListener {
         self.file.clone()
     }
 
-    /// Where it listens, with the port that the kernel chose if 0 was asked for.
+    /// Returns the address on which it listens. If the port was 0, the address has the port that
+    /// the kernel chose.
     #[must_use]
     pub fn local_addr(&self) -> &ListenAddr {
         &self.addr
     }
 
-    /// The internet address that it listens on, if it is one.
+    /// Returns the internet address on which it listens, if it is one.
     #[must_use]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {

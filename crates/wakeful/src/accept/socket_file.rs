@@ -1,15 +1,15 @@
 //! The file of a Unix socket: made by `bind`, removed by the server that made it.
 //!
-//! Somebody else may have put another file in its place meanwhile: a successor that found nobody
-//! listening, or that renamed its own socket file over this one. So a file is removed only if it
-//! has the device and the inode that `bind` made. A listening socket keeps its inode in use, so its
+//! Another process may have put another file in its place meanwhile: a successor that found no
+//! listener, or that renamed its own socket file over this one. So a file is removed only if it has
+//! the device and the inode that `bind` made. A listening socket keeps its inode in use, so its
 //! number is not given to another file as long as the socket is open: remove the file before the
 //! socket closes.
 //!
-//! What is left: Linux has no call that removes a file only if it is a certain one. A file that
-//! replaces ours between the look and the removal, which are two system calls in a row, is removed.
-//! A server is also taken for gone between its `bind` and its `listen`, where nobody answers on its
-//! file yet.
+//! A gap remains: Linux has no call that removes a file only if it is a certain one. A file that
+//! replaces ours between the check and the removal, two consecutive system calls, is removed. A
+//! server also looks as if it had ended between its `bind` and its `listen`, when nobody answers on
+//! its file yet.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,12 +1,12 @@
 //! Who accepts while the dispatcher is blocked.
 //!
 //! With [`Dispatch`](super::AcceptStrategy::Dispatch) the first loop accepts for all. If it does
-//! not come back from a turn, the group's watchdog (`balance::board`) has somebody look: another
-//! loop that does come back is called, accepts from the same sockets, and hands what it accepts to
-//! the loops as the dispatcher would, but for that one. It leaves the sockets when the dispatcher
-//! is back. Meanwhile both may accept: the kernel gives each connection to one of them.
+//! not return from a turn, the group's watchdog (`balance::board`) calls another loop. That loop
+//! accepts from the same sockets, and hands connections to the loops as the dispatcher would,
+//! except to the blocked one. It leaves the sockets when the dispatcher is back. Meanwhile both may
+//! accept: the kernel gives each connection to one of them.
 //!
-//! A loop that is not called has nothing of it but a task that waits.
+//! For a loop that is not called, this costs only a waiting task.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;

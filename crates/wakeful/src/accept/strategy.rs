@@ -18,27 +18,29 @@ pub(super) const DISPATCHER: usize = 0;
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
 /// | a connection wakes | one loop that sleeps | its listener's loop | the dispatcher, then the loop that it goes to |
-/// | it is served by | the active loop that was first | first the loop that its addresses hash to, also if that is busy or blocked | the loop that the [`Placement`] chose |
-/// | evenness | a loop that took one goes to the end of the kernel's list; one that has far more than the mean steps back | that of a hash: as [`Placement::Random`] | the placement's |
-/// | beside the accept it costs | two `epoll_ctl`, if several loops are active | nothing | a message, and a wake of a loop that sleeps |
-/// | one loop that is blocked holds up | what it has; where no active loop is free for 30 ms, another one stands in | what hashes to it | what was handed to it; as the dispatcher, every new connection for 30 ms, and then another one stands in |
+/// | it is served by | the active loop that was first | at first the loop that its addresses hash to, even if that loop is busy or blocked | the loop that the [`Placement`] chose |
+/// | evenness | a loop that took a connection goes to the end of the kernel's list; a loop with far more than the mean steps back | that of a hash, like [`Placement::Random`] | that of the placement |
+/// | extra cost per connection | two `epoll_ctl`, if several loops are active | none | a message, and a wake if the loop sleeps |
+/// | a blocked loop delays | its own connections; if no active loop is free for 30 ms, another loop stands in | the connections that hash to it | the connections that it was given; a blocked dispatcher delays every new connection for 30 ms, then another loop stands in |
 /// | Unix sockets | yes | no | yes |
 ///
 /// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active
-/// loops, and `Exclusive` and `Dispatch` give connections to these alone; `ReusePort` to all, and
-/// those that can [move](super::Moving) then go on to the active ones. For a hash that stays,
-/// [spread](crate::LoopGroupBuilder::spread) them.
+/// loops. `Exclusive` and `Dispatch` give connections only to these. `ReusePort` gives connections
+/// to all loops, and those that can [move](super::Moving) then move to the active ones. If
+/// connections should stay where the hash puts them, [spread](crate::LoopGroupBuilder::spread) the
+/// load.
 ///
-/// When a server drains, each loop first accepts what the kernel holds for it, and closes its
-/// listener then: a connection that was established before is served by every strategy. At the
-/// limit of connections it is served when an open one closes. Those are told of the drain at once
-/// then.
+/// When a server drains, each loop first accepts the connections that the kernel holds for it, and
+/// then closes its listener. So with every strategy a connection that was established before is
+/// served. At the limit of connections it is served when an open one closes; in this case the open
+/// ones are told of the drain at once.
 ///
-/// During the drain nobody new comes in: the server drops what would begin a TCP connection, and
-/// removes a Unix socket's file. It leaves a TCP socket open to the end that somebody else may hold
-/// too: user code had its descriptor or a listener of its own on it, another clone of the
-/// [`SharedListener`] exists, or the process has forked since it was bound. There the kernel resets
-/// a connection that is established between the last look and the close, if nobody else accepts it.
+/// During the drain no new client gets in: the server drops the SYN of new TCP connections, and
+/// removes the file of a Unix socket. It does not do this to a TCP socket that another holder may
+/// use: user code had its descriptor or a listener of its own on it, another clone of the
+/// [`SharedListener`] exists, or the process has forked since the socket was bound. On such a
+/// socket the kernel resets a connection that is established between the last look and the close,
+/// if no other holder accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
     /// One socket, on which every active loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
@@ -47,21 +49,21 @@ pub enum AcceptStrategy {
     /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash
     /// of the addresses.
     ///
-    /// Accepting shares nothing between the loops: the choice for very many short connections. But
-    /// the kernel does not know which loop is busy, and the backlog of one that is blocked waits
-    /// with it. Few clients may all hash to the same loop. Any other process of the same user that
-    /// sets the flag can listen on the port too, and gets its part; a second server of this crate
-    /// cannot, because [`SharedListener::bind`] takes a port that is in use for a mistake. A Unix
-    /// socket has no such thing: an error.
+    /// Accepting shares nothing between the loops: choose this for very many short connections. But
+    /// the kernel does not know which loop is busy, and the backlog of a blocked loop waits with
+    /// it. A few clients may all hash to the same loop. Any other process of the same user that
+    /// sets the flag can listen on the port, too, and gets its share. A second server of this crate
+    /// cannot, because [`SharedListener::bind`] treats a port in use as a mistake. With a Unix
+    /// socket this strategy is an error.
     ReusePort,
-    /// The first loop accepts and hands each connection to a loop by [`Placement`]; it serves some
-    /// itself.
+    /// The first loop accepts all connections, and gives each to a loop by [`Placement`]. It serves
+    /// some of them itself.
     ///
-    /// As even as the placement. A loop that has ended, or cannot watch another descriptor, is
-    /// passed over ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price is a wake
-    /// of the other loop for each connection, and that the first loop is a bottleneck. If it is
-    /// blocked for 30 ms, another one accepts until it is back, and a loop that is blocked is
-    /// handed nothing; if it ends, nobody accepts.
+    /// Connections are as even as the placement. A loop that has ended, or cannot watch another
+    /// descriptor, is skipped ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price
+    /// is a wake of the other loop for each connection, and the first loop is a bottleneck. If the
+    /// first loop is blocked for 30 ms, another one accepts until it is back. A blocked loop gets
+    /// no connections. If the first loop ends, no loop accepts.
     Dispatch(Placement),
 }
 
@@ -79,7 +81,7 @@ impl AcceptStrategy {
     /// What each of so many loops accepts from.
     ///
     /// # Errors
-    /// The kernel's; a Unix socket where each loop is to have its own.
+    /// Kernel errors; a Unix socket where each loop is to have its own.
     pub(super) fn openings(
         self,
         listeners: &[SharedListener],

@@ -1,4 +1,4 @@
-//! Listeners that let nobody in while they drain.
+//! Listeners that accept no new clients while they drain.
 //!
 //! The kernel resets a connection that is established between the last `accept` and the `close` of
 //! its listener. Its client may have sent a request, and cannot know that nobody saw it. So a
@@ -7,10 +7,10 @@
 //! complete, the server accepts what is established, and the listener closes. A client that was
 //! dropped sends its SYN again a second later, and is refused or reaches another server.
 //!
-//! A filter belongs to the socket. It makes the socket deaf for everybody who holds it, and for
-//! ever if the process that attached it is killed. So it is attached only where this server is the
-//! only holder ([`Holders`]), and taken off before a fork. Any other listener drains without: it
-//! accepts what the backlog holds and closes.
+//! A filter belongs to the socket. It blocks the socket for all holders, and permanently if the
+//! process that attached it is killed. So it is attached only if this server is the only holder
+//! ([`Holders`]), and removed before a fork. Any other listener drains without a filter: it accepts
+//! what the backlog holds and closes.
 //!
 //! A Unix socket has no handshake to hold back. There the server removes the socket file first.
 

@@ -1,8 +1,7 @@
-//! How many loops of a group should be awake to connections: few when there is little to do, all
-//! when there is much.
+//! How many loops of a group take connections: few under light load, all under heavy load.
 
-/// What a group that [concentrates](crate::LoopGroupBuilder::concentrate) aims at. Out of range
-/// becomes the nearest in it.
+/// The targets of a group that [concentrates](crate::LoopGroupBuilder::concentrate). A value out of
+/// range becomes the nearest value within it.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -21,8 +20,8 @@ impl Targets {
         Self::default()
     }
 
-    /// Sets the utilisation up to which a loop is left alone: the share of its time that it spends
-    /// on work. Above it, another loop is woken. NaN is the default.
+    /// Sets the target utilisation: the share of its time that a loop spends on work. The group
+    /// activates another loop when the active ones exceed it. NaN means the default.
     pub fn utilisation(mut self, share: f64) -> Self {
         self.utilisation = share;
         self
@@ -58,20 +57,22 @@ const ROOM: f64 = 0.75;
 /// And if that has been so for this long, in nanoseconds.
 const CALM: u64 = 500_000_000;
 
-/// Decides how many loops of a group are active. The others keep what they have, and sleep.
+/// Decides how many loops of a group are active. The other loops keep their connections, and sleep.
 ///
-/// Spreading and staying awake fight each other: 10,000 requests a second over 16 loops are 1.6 ms
-/// between two requests of a loop, so each of them sleeps in between and every request pays for a
-/// wake, or each spins and burns a CPU. Over one loop they are 0.1 ms. So a group concentrates what
-/// there is on as few loops as can do it, and spreads as the load grows.
+/// Spreading the load conflicts with staying awake. With 10,000 requests a second over 16 loops,
+/// each loop has 1.6 ms between two requests. So each loop either sleeps in between, and every
+/// request pays for a wake, or it spins and uses a whole CPU. On one loop there are 0.1 ms between
+/// requests. So a group concentrates the load on as few loops as can handle it, and spreads as the
+/// load grows.
 ///
-/// *Growth* is quick: when the mean of about a tenth of a second is above the target, or all active
-/// loops have worked without a pause for 40 ms, by as many loops as bring it back to the target,
-/// and one at least. *Shrinking* is slow: one loop after half a second in which, at every review,
-/// the rest would have stayed a quarter below the target. In between nothing changes.
+/// *Growth* is quick: if the mean of about a tenth of a second is above the target, or all active
+/// loops have worked without a pause for 40 ms, the group activates as many loops as are needed to
+/// return to the target, at least one. *Shrinking* is slow: the group deactivates one loop after
+/// half a second in which, at every review, the remaining loops would have stayed a quarter below
+/// the target. In between nothing changes.
 ///
-/// Pure: it is told the time and the utilisations and asks nobody, so that a simulator can use it.
-/// Times are nanoseconds on one monotonic clock.
+/// Pure: the caller passes the time and the utilisations, so a simulator can use it. Times are
+/// nanoseconds on one monotonic clock.
 ///
 /// *Threads*: a value like any other.
 #[derive(Debug, Clone)]
@@ -88,7 +89,8 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// For a group of so many loops. It begins with the fewest.
+    /// Makes it for a group with this number of loops. It begins with the smallest number of active
+    /// loops.
     #[must_use]
     pub fn new(loops: usize, targets: Targets) -> Self {
         let utilisation = if targets.utilisation.is_nan() { 0.6 } else { targets.utilisation };
@@ -118,8 +120,8 @@ impl Activity {
         self.targets
     }
 
-    /// All loops together were busy for `busy` of their time since the last review: 2.5 is as much
-    /// work as two and a half loops can do. How many should be active now?
+    /// Returns how many loops should be active now. `busy` is the work of all loops together since
+    /// the last review: 2.5 is as much as two and a half loops can do.
     pub fn review(&mut self, now: u64, busy: f64) -> usize {
         let target = self.targets.utilisation;
         let busy = if busy.is_nan() { 0.0 } else { busy.max(0.0) };

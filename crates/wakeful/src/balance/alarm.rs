@@ -1,15 +1,16 @@
-//! When the active loops of a group do not come back from their turns, another one is woken to
-//! stand in for them.
+//! When the active loops of a group do not return from their turns, another loop is woken to stand
+//! in for them.
 //!
-//! Connections are given to active loops only (and of these to those that have not stepped back),
-//! and at light load that is one. If its handler blocks, or computes for long, it takes no more of
-//! them; and the others, which could, sleep, and nobody is there who would wake them. So an active
-//! loop that is awake keeps pushing an alarm before itself. It rings when none has done so for
-//! [`PATIENCE`], and wakes one of the loops that sleep; that one looks who is to blame.
+//! Only active loops get connections (except those that have stepped back). At light load this is
+//! one loop. If its handler blocks, or computes for long, it takes no more connections. The other
+//! loops could take them, but they sleep, and nothing wakes them. So an active loop that is awake
+//! keeps postponing an alarm. If no loop has postponed it for [`PATIENCE`], the alarm rings and
+//! wakes one of the sleeping loops, which finds out which loop is stuck.
 //!
-//! Pushing it is a system call every 10 ms, setting it after a sleep is another one. The last one
-//! that goes to sleep stops it, so that nobody is woken in vain; unless it sleeps more than a
-//! hundred times a second, because then it is back before the alarm rings.
+//! Postponing it is a system call every 10 ms; setting it after a sleep is another one. The last
+//! loop that goes to sleep stops the alarm, so that no loop is woken in vain. If that loop sleeps
+//! more than a hundred times a second, it does not stop the alarm, because it is back before the
+//! alarm rings.
 //!
 //! Times are those of the CPUs' counters, which several threads compare. A counter may jump back,
 //! when a virtual machine is moved or restored. So a time that lies further ahead than it can

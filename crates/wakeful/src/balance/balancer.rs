@@ -1,17 +1,19 @@
-//! Which loops of a group wait for a shared listener's connections, so that each gets its share.
+//! Decides which loops of a group wait for a shared listener's connections, so that each gets its
+//! share.
 //!
-//! The kernel gives a connection to the loop that is first in its list and waits, and leaves it
-//! there: one loop would get nearly all. So a loop that took one goes to the end of the list. That
-//! evens out what comes, not what stays: a loop that has far more open than the mean, or is above
-//! the group's target while another is below, steps back altogether, and is let in again by another
-//! one, which is awake, when that is over. Loops that are not active are not in the list.
+//! The kernel gives a connection to the first waiting loop in its list, and does not rotate the
+//! list, so one loop would get nearly all. So a loop that took a connection goes to the end of the
+//! list. This evens out new connections, but not long-lived ones. So a loop with far more open
+//! connections than the mean, or above the group's target while another is below, steps back
+//! completely. When that is over, another loop, which is awake, lets it in again. Loops that are
+//! not active are not in the list.
 //!
-//! Who steps back relies on others, and those may be busy for long. So a loop steps back only if
-//! another one is in the list that sleeps; and one that takes a connection as the only one in the
+//! A loop that steps back relies on others, which may be busy for long. So a loop steps back only
+//! if a sleeping loop is in the list. And a loop that takes a connection as the only one in the
 //! list first lets the others in.
 //!
-//! `share` is one loop's part of it, with its memberships; `move_plan` which open connections go on
-//! to other loops.
+//! `share` is one loop's part of it, with its memberships; `move_plan` decides which open
+//! connections move to other loops.
 //!
 //! Invariant: each listener that a loop accepts from has at least one loop in its list. A loop that
 //! steps back from a listener then checks whether another loop is left there, and returns if not.

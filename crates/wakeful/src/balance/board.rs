@@ -1,5 +1,5 @@
-//! What the loops of a group know of one another: how busy each is, and how many of them are
-//! active. `watchdog` is who of them is awake, asleep or stuck.
+//! What the loops of a group know of one another: how busy each is, and how many are active.
+//! `watchdog` knows which of them are awake, asleep or stuck.
 
 mod watchdog;
 

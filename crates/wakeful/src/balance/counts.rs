@@ -1,4 +1,5 @@
-//! What a server counts, for each of its loops: read from any thread, without stopping one.
+//! The counters of a server, for each of its loops. Any thread can read them without stopping a
+//! loop.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -6,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
-/// What a [`ConnectionServer`](crate::accept::ConnectionServer) counts.
+/// The counters of a [`ConnectionServer`](crate::accept::ConnectionServer).
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two of them are not read at the same
+/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
 /// instant.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -27,7 +28,7 @@ impl Counts {
         Self { loops, ..Self::default() }
     }
 
-    /// Each loop's, in the order of the loops' numbers.
+    /// Returns the counters of each loop, in the order of the loops' numbers.
     pub fn loops(&self) -> impl ExactSizeIterator<Item = &LoopCounts> {
         self.loops.iter().map(|counts| &**counts)
     }
@@ -69,7 +70,7 @@ impl Counts {
         self.loops().map(LoopCounts::turned_away).sum()
     }
 
-    /// Connections that went on from one loop to another.
+    /// Connections that moved from one loop to another.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.loops().map(LoopCounts::moved).sum()
@@ -122,13 +123,13 @@ pub struct LoopCounts {
 }
 
 impl LoopCounts {
-    /// Connections that are open now, with those on their way to this loop.
+    /// Connections that are open now, including those on their way to this loop.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections that this loop has begun to serve, whichever loop accepted them.
+    /// Connections that this loop has begun to serve, including those that other loops accepted.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
@@ -146,7 +147,7 @@ impl LoopCounts {
         self.wakes_in_vain.load(Ordering::Relaxed)
     }
 
-    /// Connections that were handed to this loop and went on to another one, because this one had
+    /// Connections that were given to this loop and passed on to another one, because this one had
     /// ended or could not watch them.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
@@ -161,8 +162,7 @@ impl LoopCounts {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// Connections that went on from this loop to another one: see
-    /// [`Moving`](crate::accept::Moving).
+    /// Connections that moved from this loop to another one: see [`Moving`](crate::accept::Moving).
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)

@@ -5,25 +5,25 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 
-/// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is its
-/// open connections, with those on their way to it.
+/// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is the
+/// number of its open connections, including those on their way to it.
 ///
-/// All but [`LeastLoaded`](Self::LeastLoaded) choose in a constant time, and none of them shares
-/// anything that is written with another thread: the dispatcher's state is its own, and loads are
-/// only read (`proof/benches/benches/placement.rs` has what that saves).
+/// All except [`LeastLoaded`](Self::LeastLoaded) choose in constant time. None of them writes
+/// memory that another thread uses: the dispatcher's state is its own, and loads are only read
+/// (`proof/benches/benches/placement.rs` measures what that saves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Each in turn. Even as long as connections are alike; blind to those that stay longer than
-    /// others.
+    /// Each loop in turn. It is even as long as connections are alike, but does not notice that
+    /// some stay longer than others.
     RoundRobin,
-    /// Any, at random. Of n connections on m loops the busiest has about √(2 · n/m · ln m) above
-    /// the mean. Nobody can guess which loop is next.
+    /// A random loop. With n connections on m loops, the busiest loop has about √(2 · n/m · ln m)
+    /// more than the mean. The next loop cannot be predicted.
     Random,
-    /// The one with the least load; of equal ones, each in turn. It looks at every loop's load:
-    /// O(loops), a cache line each.
+    /// The loop with the least load; among equal ones, each in turn. It reads every loop's load:
+    /// O(loops), one cache line each.
     LeastLoaded,
-    /// The one with less load of two different ones that are drawn at random. Nearly as even as
-    /// [`LeastLoaded`](Self::LeastLoaded), with two looks instead of one at each loop.
+    /// The less loaded one of two different random loops. It is nearly as even as
+    /// [`LeastLoaded`](Self::LeastLoaded), but reads only two loads instead of all.
     #[default]
     PowerOfTwoChoices,
 }
@@ -56,8 +56,8 @@ impl FromStr for Placement {
 #[error("{0:?} is no placement: expected round-robin, random, least-loaded or power-of-two")]
 pub struct UnknownPlacement(String);
 
-/// Chooses one of several by a [`Placement`]. For connections the server does so; this is for
-/// whoever hands out work of their own.
+/// Chooses one of several loops by a [`Placement`]. For connections the server does this itself;
+/// use it to distribute work of your own.
 ///
 /// ```
 /// use wakeful::accept::{Picker, Placement};
@@ -67,7 +67,7 @@ pub struct UnknownPlacement(String);
 /// assert_eq!(picker.pick(|number| loads[number]), 1);
 /// ```
 ///
-/// *Threads*: `Send`, not to be shared: each thread that picks has its own.
+/// *Threads*: `Send`, but not shared: each thread that picks has its own.
 #[derive(Debug, Clone)]
 pub struct Picker {
     placement: Placement,
@@ -84,13 +84,13 @@ impl Picker {
         Self { placement, among: among.max(1), next: 0, random: Random::new() }
     }
 
-    /// From now on it picks below this number, which is at least 1.
+    /// Sets the number below which it picks from now on, at least 1.
     pub fn set_among(&mut self, among: usize) {
         self.among = among.max(1);
     }
 
-    /// The next one. `load` says how much one has to do already; what goes in turn or at random
-    /// does not ask.
+    /// Returns the next choice. `load` returns the present load of one of them. A placement in turn
+    /// or at random does not call it.
     #[inline]
     pub fn pick(&mut self, load: impl Fn(usize) -> usize) -> usize {
         if self.among == 1 {

@@ -1,4 +1,4 @@
-//! Which loops give open connections away, how many, and to whom.
+//! Which loops give open connections away, how many, and to which loops.
 
 use std::sync::atomic::Ordering;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// When connections move: between two requests, so one that is idle stays. Those of a loop that is
-/// not active any more always go, those of one that is only if it has too much to do. Out of range
-/// becomes the nearest in it.
+/// When connections move to other loops. They move between two requests, so an idle connection
+/// stays. Connections of a loop that is not active any more always move; those of an active loop
+/// move only if it has too much to do. A value out of range becomes the nearest value within it.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -23,15 +23,15 @@ impl Moves {
         Self::default()
     }
 
-    /// Sets when an active loop gives connections away: when it is above its group's target (0.6
-    /// for one that always [spreads](crate::LoopGroupBuilder::spread)) and its utilisation exceeds
+    /// Sets when an active loop gives connections away: if its utilisation is above its group's
+    /// target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread)), and exceeds
     /// `ratio` times the mean of the active loops.
     pub fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = ratio;
         self
     }
 
-    /// Sets how long a connection stays on a loop at least.
+    /// Sets the minimum time that a connection stays on a loop.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self

@@ -1,9 +1,9 @@
-//! Which members of a crowd are awake, asleep, or do not come back from their turns; and who stands
-//! in for these. The members are the loops of a group, or the workers of a master.
+//! Which members of a crowd are awake, asleep, or stuck in a turn, and which members stand in for
+//! stuck ones. The members are the loops of a group, or the workers of a master.
 //!
-//! Each member says when it was heard of last, or that it sleeps. An active one that is awake pushes
-//! the alarm ([`Alarm`]) before itself. Whoever the alarm wakes looks who is stuck, and has one more
-//! member active if all active ones are.
+//! Each member writes when it last reported, or that it sleeps. An active member that is awake
+//! postpones the alarm ([`Alarm`]). The member that the alarm wakes checks which members are stuck,
+//! and activates one more member if all active ones are.
 
 use super::alarm::Alarm;
 

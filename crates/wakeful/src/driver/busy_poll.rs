@@ -11,9 +11,9 @@ use std::time::Duration;
 /// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's
 /// queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
 /// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer)
-/// here. As long as waits find events the card's interrupts stay off; when none come the kernel
-/// turns them on again, and the loop sleeps. It works for epolls whose sockets all come from one
-/// queue, so: a loop, a queue (`SO_INCOMING_NAPI_ID` tells which).
+/// here. As long as waits find events, the card's interrupts stay off. When no events come, the
+/// kernel turns them on again, and the loop sleeps. This works only for an epoll whose sockets all
+/// come from one queue, so use one loop per queue (`SO_INCOMING_NAPI_ID` returns the queue).
 ///
 /// It has no effect on loopback, on Unix sockets, on timers and on wakes from other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl BusyPoll {
         Self::DEFAULT
     }
 
-    /// For how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0
+    /// Sets how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0
     /// turns it off.
     #[must_use]
     pub const fn time(mut self, time: Duration) -> Self {
@@ -41,14 +41,14 @@ impl BusyPoll {
         self
     }
 
-    /// How many packets a poll takes at most. More than 64 need CAP_NET_ADMIN.
+    /// Sets how many packets a poll takes at most. More than 64 need CAP_NET_ADMIN.
     #[must_use]
     pub const fn budget(mut self, packets: u16) -> Self {
         self.budget = packets;
         self
     }
 
-    /// Keep the card's interrupts off as long as there is polling (see IRQ suspension above).
+    /// Keeps the card's interrupts off as long as there is polling (see IRQ suspension above).
     #[must_use]
     pub const fn prefer(mut self, prefer: bool) -> Self {
         self.prefer = prefer;

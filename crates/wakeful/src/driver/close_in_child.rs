@@ -1,10 +1,10 @@
 //! Closes what a forked child has inherited of its parent's connections.
 //!
-//! The child never drops the futures that own them (see `task::local`). But as long as the
-//! child has a copy of a connection, the peer does not learn that the parent has closed its own.
+//! The child never drops the futures that own its copies of connections (see `task::local`). But as
+//! long as the child has a copy, the peer does not learn that the parent has closed the connection.
 //!
-//! An owner may still be there, and closes the descriptor's number later. So the number stays
-//! taken: it becomes a socket that is connected to nothing, on which each operation is an error.
+//! An owner may still exist, and close the descriptor's number later. So the number stays in use:
+//! it becomes a socket that is not connected, on which each operation is an error.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! One function for each system call, nothing clever.
+//! One function for each system call, and nothing else.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! EPOLLEXCLUSIVE, and kernels without it.
 //!
-//! Linux has it since 4.5. Older kernels ignore the flag without a word, and other implementations
-//! of Linux's interface refuse it. There a listener that several loops share is watched without: a
-//! connection wakes all loops that sleep, one of them gets it, and the others find nothing.
+//! Linux has it since 4.5. Older kernels silently ignore the flag, and other implementations of
+//! Linux's interface refuse it. There a shared listener is watched without the flag: a connection
+//! wakes all sleeping loops, one of them gets it, and the others find nothing.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,12 +1,13 @@
 //! The sockets of [`Priority::High`](crate::Priority::High): an epoll of their own, within the
 //! loop's.
 //!
-//! The kernel reports what is ready in the order in which it became so, a batch at a time: behind
-//! 10,000 sockets the next one is 157 turns away. A high socket is watched by a second epoll, whose
-//! descriptor the loop's epoll watches level-triggered. So its event ends every wait of the loop,
-//! and the loop asks the second one whenever it may have something: when it is among the events of
-//! the first, or when their batch is full, so that it may stand behind them. A loop that never had
-//! a high socket has no second epoll, and a light load costs no second question.
+//! The kernel reports ready sockets in the order in which they became ready, a batch at a time:
+//! after 10,000 ready sockets the next one is 157 turns away. A high-priority socket is watched by
+//! a second epoll, whose descriptor the loop's epoll watches level-triggered. So its event ends
+//! every wait of the loop. The loop asks the second epoll whenever it may have events: when it is
+//! among the events of the first epoll, or when the batch of these is full, so that it may come
+//! after them. A loop that never had a high-priority socket has no second epoll, and a light load
+//! costs no second system call.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which readiness of a descriptor somebody asks for, and which there is.
+//! The readiness that code asks for, and the readiness that a descriptor has.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -23,8 +23,8 @@ impl Interest {
     pub const READABLE: Self = Self(READ);
     /// A write would return at once: it would take something, or fail.
     pub const WRITABLE: Self = Self(WRITE);
-    /// There is something exceptional (`EPOLLPRI`): urgent data of TCP, or a changed value of a
-    /// file of sysfs. The end of the stream is, too.
+    /// There is an exceptional condition (`EPOLLPRI`): urgent TCP data, or a changed value of a
+    /// sysfs file. The end of the stream counts, too.
     pub const PRIORITY: Self = Self(PRIORITY);
 
     /// Returns whether a read is waited for.
@@ -39,7 +39,7 @@ impl Interest {
         self.0 & WRITE != 0
     }
 
-    /// Returns whether something exceptional is waited for.
+    /// Returns whether it includes exceptional conditions.
     #[must_use]
     pub const fn is_priority(self) -> bool {
         self.0 & PRIORITY != 0
@@ -50,7 +50,7 @@ impl Interest {
         Self(of(read, READ) | of(write, WRITE) | of(priority, PRIORITY))
     }
 
-    /// Returns the interest in either of the two, also in a constant.
+    /// Returns the interest in both. It can be used in a constant.
     #[must_use]
     pub const fn add(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -109,7 +109,7 @@ impl Ready {
         self.writable
     }
 
-    /// Returns whether there is something exceptional. See [`Interest::PRIORITY`].
+    /// Returns whether there is an exceptional condition. See [`Interest::PRIORITY`].
     #[must_use]
     pub fn is_priority(self) -> bool {
         self.priority
@@ -122,7 +122,8 @@ impl Ready {
         self.read_closed
     }
 
-    /// Returns whether nobody takes what is written: there is an error, or both sides have ended.
+    /// Returns whether written bytes can no longer be delivered: there is an error, or both sides
+    /// have ended.
     #[must_use]
     pub fn is_write_closed(self) -> bool {
         self.write_closed

@@ -1,15 +1,15 @@
-//! A loop's membership in the kernel's list of those that wait for a listener's connections. Other
-//! loops may put it there and take it away again, without waking it.
+//! A loop's membership in the kernel's list of loops that wait for a listener's connections. Other
+//! loops may add and remove it, without waking it.
 //!
-//! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), and it
-//! is nearly always the same one. So loops step back when they have more than their share, and
-//! somebody else, who is awake, lets them in again later. That is one `epoll_ctl` on the other
-//! loop's epoll, which the kernel allows from any thread; a message would wake the loop for
-//! nothing.
+//! The kernel wakes one of the loops whose epoll watches a shared listener (EPOLLEXCLUSIVE), nearly
+//! always the same one. So loops step back when they have more than their share, and another loop,
+//! which is awake, lets them in again later. That is one `epoll_ctl` on the other loop's epoll,
+//! which the kernel allows from any thread; a message would wake the loop for nothing.
 //!
-//! Invariant: what is registered follows from two wishes, the loop's own (somebody accepts there)
-//! and the others' (it is its turn). Whoever changes a wish also sees to the registration, or
-//! leaves it to somebody who is just doing that and will look again. Nobody waits for anybody.
+//! Invariant: the registration follows from two wishes, the loop's own (a task accepts there) and
+//! that of the other loops (it is its turn). The thread that changes a wish also updates the
+//! registration, or hands it to the thread that is already updating it, which checks again. No
+//! thread waits for another.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -95,7 +95,7 @@ impl Membership {
     /// The loop's own wish: does anybody accept there?
     ///
     /// # Errors
-    /// The kernel's: `max_user_watches` is reached. It is not wanted then.
+    /// Kernel errors: `max_user_watches` is reached. It is not wanted then.
     pub(super) fn want(&self, wanted: bool) -> io::Result<()> {
         if self.wanted.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
@@ -146,7 +146,7 @@ impl Membership {
     /// it again.
     ///
     /// # Errors
-    /// The kernel's: the place in the list is lost, and has to be [mended](Self::mend).
+    /// Kernel errors: the place in the list is lost, and has to be [mended](Self::mend).
     pub(crate) fn requeue(&self) -> io::Result<()> {
         self.requeue.store(true, Ordering::Release);
         self.see_to_it()

@@ -1,22 +1,22 @@
 //! The kernel's side of a loop: which descriptors it watches, and how it waits for them.
 //!
 //! [`Driver`] knows the registered descriptors ([`source`]) and turns the kernel's events into
-//! wakes; [`epoll`] makes the system calls; [`high`] looks at some sockets first; [`bell`] is how
-//! other threads end a wait. One backend today. A second one becomes an enum beside
-//! [`epoll::Epoll`] (no `dyn` on the hot path); what it must offer is what `Driver` calls: add,
-//! remove, wait.
+//! wakes. [`epoll`] makes the system calls, [`high`] handles high-priority sockets first, and with
+//! [`bell`] other threads end a wait. There is one backend today. A second one would become an enum
+//! beside [`epoll::Epoll`] (no `dyn` on the hot path), with the operations that `Driver` calls:
+//! add, remove, wait.
 //!
 //! Each loop that watches a listener with others has a [`membership`] in the kernel's list.
 //!
 //! [`registered`] is a descriptor that its owner uses, `mode` how it is watched, `readiness` what
 //! is known of one direction, [`waiters`] the tasks that wait for it. [`interest`] and [`seen`] are
-//! for those who make the system calls themselves. [`listener_members`] has all loops' memberships
-//! in one listener's list, `joined` is a loop that has one. `close_in_child` closes what a forked
-//! child has inherited.
+//! for code that makes its own system calls. [`listener_members`] has all loops' memberships in one
+//! listener's list; `joined` is a loop with such a membership. `close_in_child` closes what a
+//! forked child has inherited.
 //!
-//! Invariant: an event reaches the source that it was meant for, or nobody. Its token carries the
-//! generation of the registration; a descriptor number, or a slot, that was used again in the
-//! meantime has another one.
+//! Invariant: an event reaches the source that it was meant for, or none. Its token carries the
+//! generation of the registration; if a descriptor number, or a slot, was reused in the meantime,
+//! its generation differs.
 
 pub(crate) mod bell;
 #[allow(unsafe_code)]

@@ -51,7 +51,7 @@ impl Registered<Arc<OwnedFd>> {
     /// Watches a listener that other loops watch too; `memberships` are everybody's.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub(crate) fn shared(
         driver: &Rc<Driver>,
         listener: Arc<OwnedFd>,
@@ -89,7 +89,7 @@ impl<T: AsFd> Registered<T> {
     /// Watches `io` from now on. Its descriptor must stay the same.
     ///
     /// # Errors
-    /// The kernel's; one that a limit caused names the limit.
+    /// Kernel errors; one that a limit caused names the limit.
     pub(crate) fn new(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
         Self::attach(driver, io).map_err(|(_, error)| error)
     }
@@ -102,7 +102,7 @@ impl<T: AsFd> Registered<T> {
         Self::in_mode(driver, io, Mode::Edge)
     }
 
-    /// As [`new`](Self::new), for a descriptor that may be somebody else's.
+    /// Like [`new`](Self::new), for a descriptor that may be somebody else's.
     ///
     /// # Errors
     /// As there.
@@ -145,7 +145,7 @@ impl<T: AsFd> Registered<T> {
     /// See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// The kernel's; one that a limit caused names the limit. The listener is shared with other
+    /// Kernel errors; one that a limit caused names the limit. The listener is shared with other
     /// loops.
     pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
         let Registration { driver, source, token } = &self.registration;

@@ -1,4 +1,4 @@
-//! The readiness of a descriptor for those who make the system calls themselves.
+//! The readiness of a descriptor for code that makes its own system calls.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ impl<T: AsFd> Registered<T> {
         Seen { ready, read, write, priority }
     }
 
-    /// As [`seen`](Self::seen), but waits until there is something, as one of possibly many.
+    /// Like [`seen`](Self::seen), but waits until there is something, as one of possibly many.
     /// `places` are given back with [`leave`](Self::leave).
     pub(crate) fn poll_seen(
         &self,
@@ -64,7 +64,7 @@ impl<T: AsFd> Registered<T> {
         })
     }
 
-    /// As [`poll_seen`](Self::poll_seen), for one task in each direction: a second one's wake
+    /// Like [`poll_seen`](Self::poll_seen), for one task in each direction: a second one's wake
     /// replaces the first's.
     pub(crate) fn poll_seen_alone(
         &self,
@@ -164,7 +164,7 @@ impl<T: AsFd> Registered<T> {
         is_so(&now)
     }
 
-    /// As [`attempt`](Self::attempt), for an operation of the user's.
+    /// Like [`attempt`](Self::attempt), for an operation of the user's.
     pub(crate) fn try_io<R>(
         &self,
         interest: Interest,

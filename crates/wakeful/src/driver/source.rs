@@ -1,10 +1,11 @@
-//! A registered descriptor: what the kernel last said of it, and who waits for it.
+//! A registered descriptor: what the kernel last reported of it, and the tasks that wait for it.
 //!
 //! Descriptors are watched edge-triggered, once for all directions. The readiness that an edge
-//! brought is remembered here until an operation proves it over: by EAGAIN, or by a short transfer
-//! ([`Registered::ended`](super::registered::Registered::ended)), which saves the second system
-//! call. An end of stream or an error does not end by a short transfer: the kernel reported it once
-//! and will not again. Who makes the calls themselves may say that it is over ([`super::seen`]).
+//! reported is remembered here until an operation shows that it has passed: by EAGAIN, or by a
+//! short transfer ([`Registered::ended`](super::registered::Registered::ended)), which saves the
+//! second system call. A short transfer does not clear an end of stream or an error, because the
+//! kernel reported it once and will not do so again. Code that makes its own system calls may clear
+//! the readiness ([`super::seen`]).
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{BorrowedFd, RawFd};

@@ -188,7 +188,7 @@ impl EventLoopBuilder {
     }
 
     /// How many events a turn fetches at most, and how many of [high](crate::Priority) sockets
-    /// besides. Small batches keep the order fair; what is left over comes in the next turn.
+    /// besides. Small batches keep the order fair; the remaining events come in the next turn.
     pub fn io_batch(mut self, events: usize) -> Self {
         self.settings.io_batch = events.clamp(1, 65_536);
         self
@@ -202,9 +202,9 @@ impl EventLoopBuilder {
         self
     }
 
-    /// After how much time a turn leaves the rest of its timers, tasks and callbacks to the next.
-    /// The clock is read after every eighth of them, and starts with the first look: a turn is
-    /// longer by what up to sixteen take.
+    /// Sets the time after which a turn leaves its remaining timers, tasks and callbacks to the
+    /// next turn. The clock is read after every eighth of them, and the time counts from the first
+    /// reading, so a turn may be longer by the time of up to sixteen of them.
     pub fn turn_budget(mut self, time: Duration) -> Self {
         self.settings.turn_budget = time;
         self
@@ -222,41 +222,41 @@ impl EventLoopBuilder {
         self
     }
 
-    /// How many operations on sockets, timers and handles that are ready a task may complete in one
+    /// Sets how many operations on ready sockets, timers and handles a task may complete in one
     /// poll before it has to let others run.
     ///
-    /// An operation after that is pending and wakes its task at once, although it is ready. The
-    /// poll gets its budget again after 32 of these. So a `block_on` of another library inside a
-    /// task comes to its end; a future that polls many others in one poll may complete more
-    /// operations than the budget.
+    /// Each further operation is pending and wakes its task at once, although it is ready. After 32
+    /// such operations the poll gets a new budget. So a `block_on` of another library inside a task
+    /// completes, but a future that polls many others in one poll may complete more operations than
+    /// the budget.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
         self
     }
 
-    /// A turn that takes longer is counted in
+    /// Sets the threshold of a slow turn. A longer turn is counted in
     /// [`LoopMetrics::slow_turns`](crate::LoopMetrics::slow_turns), and reported as a `tracing`
-    /// event of level WARN, one in a second at most. The event says how long the turn took
-    /// (`turn`), how many `polls` it had, how many slow turns were not reported since the last one
-    /// was (`unreported`), and of the longest poll, if that took an eighth of the setting or more,
-    /// how long it took (`longest_poll`), where its task was spawned (`spawned_at`), and the task's
-    /// name if it [has one](crate::task::Builder::name) (`task`). For a server's connection that is
-    /// where the server was started.
+    /// event of level WARN, at most once a second. The event has the duration of the turn (`turn`),
+    /// the number of `polls`, and the number of slow turns since the last report (`unreported`). If
+    /// the longest poll took an eighth of the setting or more, the event also has its duration
+    /// (`longest_poll`), the place where its task was spawned (`spawned_at`; for a server's
+    /// connection, the place where the server was started), and the task's name (`task`), if it
+    /// [has one](crate::task::Builder::name).
     ///
     /// If a part of that poll took an eighth of the setting or more, and has a name, the event
     /// names the slowest one (`slowest`) and says how long it took (`slowest_took`). `wakeful-http`
     /// names each request: `GET /reports/7`. The name is not a metric: it comes from the client.
     /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
     ///
-    /// A poll is slow because it blocks or computes: use
-    /// [`spawn_blocking`](crate::task::spawn_blocking). Or the task is never pending, because it
-    /// awaits a channel that is never empty, say: use [`budgeted`](crate::task::budgeted).
+    /// A poll is slow if it blocks or computes: use
+    /// [`spawn_blocking`](crate::task::spawn_blocking). Or the task is never pending, for example
+    /// because it awaits a channel that is never empty: use [`budgeted`](crate::task::budgeted).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
         self
     }
 
-    /// Has Tokio as a guest of this loop: see [`wakeful::tokio`](crate::tokio).
+    /// Runs Tokio as a guest of this loop: see [`wakeful::tokio`](crate::tokio).
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio(mut self) -> Self {
@@ -264,7 +264,7 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Has a Tokio runtime of yours beside this loop: see
+    /// Uses a Tokio runtime of yours beside this loop: see
     /// [`LoopGroupBuilder::tokio_handle`](crate::LoopGroupBuilder::tokio_handle).
     /// [`build`](Self::build) refuses one that has no threads of its own.
     #[cfg(feature = "tokio")]
@@ -295,12 +295,12 @@ impl EventLoopBuilder {
         self
     }
 
-    /// The clock of the loop's timers stands still from the beginning, as behind
-    /// [`time::pause`](crate::time::pause). That of a guest (`tokio`) is the same clock. Each loop
-    /// of a group has a clock of its own.
+    /// Pauses the clock of the loop's timers from the start, like
+    /// [`time::pause`](crate::time::pause). A guest (`tokio`) has the same clock. Each loop of a
+    /// group has its own clock.
     ///
-    /// Make sleeps and other timers on the loop, as below: one that is made where no loop runs has
-    /// its deadline by the machine's clock.
+    /// Create sleeps and other timers on the loop, as below: a timer that is created where no loop
+    /// runs has a deadline of the machine's clock.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -325,7 +325,7 @@ impl EventLoopBuilder {
     /// Builds the loop, on the thread that it will run on.
     ///
     /// # Errors
-    /// As for [`EventLoop::new`].
+    /// The same as for [`EventLoop::new`].
     pub fn build(self) -> io::Result<EventLoop> {
         EventLoop::with_settings(self.settings).map_err(explain_error)
     }

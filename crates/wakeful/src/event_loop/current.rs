@@ -20,13 +20,13 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Names the work that the running poll has done since it began, or since the last call in it, if
-/// that work was slow. Otherwise `name` is not called.
+/// Names the work of the running poll since it began, or since the last call in this poll, if that
+/// work was slow. Otherwise `name` is not called.
 ///
 /// The name of a poll's slowest work is part of the report of a [slow
 /// turn](crate::EventLoopBuilder::slow_turn). `wakeful-http` names each request by method and path.
-/// A program may be more precise: a name that is given within a handler replaces the request's.
-/// Work counts as slow from an eighth of the threshold of a slow turn.
+/// A program may be more precise: a name that a handler gives replaces the request's. Work counts
+/// as slow if it takes at least an eighth of the threshold of a slow turn.
 ///
 /// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and some 30
 /// instructions. Where no loop runs, it does nothing.

@@ -13,7 +13,7 @@ use crate::task::JoinHandle;
 
 /// Runs `future` on a new event loop on this thread, until it is done.
 ///
-/// Tasks that it spawned and that are not done by then are dropped.
+/// Tasks that the future spawned are dropped if they are not done by then.
 ///
 /// ```
 /// let answer = wakeful::block_on(async { 42 });
@@ -21,8 +21,8 @@ use crate::task::JoinHandle;
 /// ```
 ///
 /// # Panics
-/// When the future does; when a loop already runs on this thread; when a loop cannot be built (no
-/// descriptors left). [`EventLoop::block_on`] gives errors instead. In the destructor of a
+/// If the future panics; if a loop already runs on this thread; if a loop cannot be built (no
+/// descriptors left). [`EventLoop::block_on`] returns errors instead. In the destructor of a
 /// thread-local the future finds no loop: it cannot spawn, sleep or make sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
@@ -56,7 +56,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(Priority::Normal, future)
 }
 
-/// As [`spawn`], for a task that metrics and logs name by `spawned_at`.
+/// Like [`spawn`], for a task that metrics and logs name by `spawned_at`.
 #[track_caller]
 pub(crate) fn spawn_at<F: Future + 'static>(
     spawned_at: &'static Location<'static>,
@@ -65,10 +65,10 @@ pub(crate) fn spawn_at<F: Future + 'static>(
     expect_current().local.spawn_at(spawned_at, Priority::Normal, future)
 }
 
-/// As [`spawn`], for a task of this [`Priority`].
+/// Like [`spawn`], for a task of this [`Priority`].
 ///
 /// # Panics
-/// As for [`spawn`].
+/// The same as for [`spawn`].
 #[track_caller]
 pub fn spawn_with<F: Future + 'static>(priority: Priority, future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(priority, future)
@@ -85,8 +85,8 @@ impl LoopHandle {
         expect_current().handle().clone()
     }
 
-    /// Returns the handle of this thread's loop, if one runs here. It is found while the loop ends,
-    /// too.
+    /// Returns the handle of this thread's loop, if one runs here. This works even while the loop
+    /// ends.
     ///
     /// ```
     /// use wakeful::LoopHandle;
@@ -109,15 +109,15 @@ impl LoopHandle {
 const NO_LOOP: &str = "no event loop runs on this thread: `LoopHandle::try_current` finds one within `wakeful::block_on`, \
                        a task of a loop, or a closure sent by a `LoopHandle`";
 
-/// Why [`LoopHandle::try_current`] has found no loop.
+/// Says why [`LoopHandle::try_current`] has found no loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TryCurrentError(&'static str);
 
 /// Runs `callback` at the end of this turn, after the tasks.
 ///
-/// This is the place to do once what many tasks of the turn asked for: one vectored write per
-/// connection, however many responses were queued.
+/// Use it for work that many tasks of the turn can share, such as one vectored write per connection
+/// for all responses that were queued.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -159,9 +159,9 @@ pub struct TryCurrentError(&'static str);
 /// });
 /// ```
 ///
-/// A callback that queues another for this turn has it run in this turn too, up to
-/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them; the rest runs in the next
-/// turn, and the loop does not sleep before. A panic in a callback ends that callback, and is
+/// If a callback queues another one for this turn, that one also runs in this turn, up to
+/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them. The rest runs in the next
+/// turn, and the loop does not sleep in between. A panic in a callback ends that callback, and is
 /// counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Panics
@@ -171,8 +171,8 @@ pub fn run_this_turn(callback: impl FnOnce() + 'static) {
     expect_current().run_this_turn(callback);
 }
 
-/// Runs `callback` in the next turn, before its tasks. The loop does not sleep before, but it looks
-/// at its sockets and timers.
+/// Runs `callback` in the next turn, before its tasks. The loop does not sleep in between, but it
+/// checks its sockets and timers.
 ///
 /// # Panics
 /// When no loop runs on this thread.

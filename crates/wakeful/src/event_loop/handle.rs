@@ -25,11 +25,11 @@ struct Shared {
 /// Sends work to a loop, from any thread.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`; clones are the same handle. What one thread sends runs in
-/// that order; between threads no order is promised. What the loop's own thread sends to itself
-/// runs behind what other threads sent and the loop has already taken.
+/// the order of sending; between threads no order is promised. What the loop's own thread sends to
+/// itself runs after messages of other threads that the loop has already taken.
 ///
-/// A loop that sleeps is woken by one system call of the sender; one that is awake, or that
-/// somebody else has just woken, by none.
+/// To wake a sleeping loop, the sender makes one system call. If the loop is awake, or another
+/// thread has just woken it, the sender makes none.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -59,11 +59,11 @@ impl LoopHandle {
         }))
     }
 
-    /// Has the loop run `f`, once, and returns at once. A panic in `f` ends there and is counted in
+    /// Makes the loop run `f` once, and returns at once. A panic in `f` ends `f` and is counted in
     /// [`LoopMetrics::panics`].
     ///
-    /// *Order*: behind what this thread sent before. What several threads send has no order between
-    /// them.
+    /// *Order*: after everything that this thread sent before. Between several threads there is no
+    /// order.
     ///
     /// # Errors
     /// The loop has ended, or this is a fork of its process: the error gives the closure back. A
@@ -73,11 +73,11 @@ impl LoopHandle {
         self.post_with(Priority::Normal, f)
     }
 
-    /// As [`post`](Self::post), with this [`Priority`]. The order is that of what this thread sent
-    /// with the same one.
+    /// Like [`post`](Self::post), with this [`Priority`]. The order applies to what this thread
+    /// sent with the same priority.
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
+    /// The same as for [`post`](Self::post).
     #[track_caller]
     pub fn post_with<F: FnOnce() + Send + 'static>(
         &self,
@@ -90,10 +90,10 @@ impl LoopHandle {
         task::send(&self.0.queue, priority, f).map_err(SendError::LoopEnded)
     }
 
-    /// Has the loop run `f`, and blocks this thread until `f` has returned.
+    /// Makes the loop run `f`, and blocks this thread until `f` has returned.
     ///
-    /// On another loop's thread this blocks that loop, and two loops that wait for one another wait
-    /// for ever: use [`spawn`](Self::spawn) and await the handle there.
+    /// On another loop's thread this call blocks that loop, and two loops that wait for each other
+    /// deadlock: there, use [`spawn`](Self::spawn) and await the handle.
     ///
     /// # Errors
     /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`;
@@ -154,10 +154,10 @@ impl LoopHandle {
         self.spawn_with(Priority::Normal, make)
     }
 
-    /// As [`spawn`](Self::spawn), for a task of this [`Priority`].
+    /// Like [`spawn`](Self::spawn), for a task of this [`Priority`].
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn).
+    /// The same as for [`spawn`](Self::spawn).
     #[track_caller]
     pub fn spawn_with<M, F>(
         &self,
@@ -172,7 +172,8 @@ impl LoopHandle {
         self.spawn_at(Location::caller(), priority, make)
     }
 
-    /// As [`spawn_with`](Self::spawn_with), for a task that metrics and logs name by `spawned_at`.
+    /// Like [`spawn_with`](Self::spawn_with), for a task that metrics and logs name by
+    /// `spawned_at`.
     pub(super) fn spawn_at<M, F>(
         &self,
         spawned_at: &'static Location<'static>,
@@ -192,17 +193,17 @@ impl LoopHandle {
     }
 
     /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its
-    /// turn. Nothing happens if the loop has ended, or in a forked child of its process: the
-    /// parent's loop goes on.
+    /// turn. It has no effect if the loop has ended, or in a forked child of its process: the
+    /// parent's loop continues.
     ///
-    /// Async-signal-safe, as [`wake`](Self::wake) is.
+    /// Async-signal-safe, like [`wake`](Self::wake).
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
         self.wake();
     }
 
     /// Makes the loop take a turn soon, so that its [`before_park`](crate::before_park) and
-    /// [`after_turn`](crate::after_turn) hooks run. Nothing happens if the loop has ended, or in a
+    /// [`after_turn`](crate::after_turn) hooks run. It has no effect if the loop has ended, or in a
     /// forked child of its process.
     ///
     /// Async-signal-safe: it allocates nothing, takes no lock and leaves errno as it was.
@@ -210,7 +211,7 @@ impl LoopHandle {
         self.0.queue.wake();
     }
 
-    /// What the loop has done so far. The loop is neither stopped nor slowed.
+    /// Returns what the loop has done so far. This neither stops nor slows the loop.
     #[must_use]
     pub fn metrics(&self) -> LoopMetrics {
         self.0.counters.read()
@@ -258,7 +259,7 @@ impl fmt::Debug for LoopHandle {
     }
 }
 
-/// Why a loop did not take what it was sent, which comes back.
+/// Says why a loop did not take what it was sent, and returns it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError<T> {
@@ -290,7 +291,7 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-/// Why [`LoopHandle::post_and_wait`] has no result.
+/// Says why [`LoopHandle::post_and_wait`] has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostAndWaitError {
@@ -312,7 +313,7 @@ pub enum PostAndWaitError {
     Panicked(PanicPayload),
 }
 
-/// What a closure panicked with, in [`PostAndWaitError::Panicked`].
+/// The payload of a closure's panic, in [`PostAndWaitError::Panicked`].
 ///
 /// *Threads*: `Send` and `Sync`. It is shown as the panic's message, if that is a text.
 pub struct PanicPayload(Mutex<Box<dyn Any + Send>>);

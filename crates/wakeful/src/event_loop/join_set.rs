@@ -22,8 +22,9 @@ impl<T: 'static> JoinSet<T> {
 
     /// Runs `f` on a thread that may block, as [`spawn_blocking`] does, and adds it to the set.
     ///
-    /// A task of this thread's loop waits for it. If that is aborted, the work is taken off its
-    /// queue, unless a thread has begun it: then it goes on for itself, and its output is dropped.
+    /// A task of this thread's loop waits for the work. If that task is aborted, the work is
+    /// removed from its queue, unless a thread has begun it: then the work continues, and its
+    /// output is dropped.
     ///
     /// ```
     /// use wakeful::task::JoinSet;

@@ -20,25 +20,24 @@ use crate::timers::TimerKey;
 const LONGEST_SLICE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl EventLoop {
-    /// Runs the loop until no task is left, for up to `grace`, and ends it: what is left then is
-    /// dropped. Returns whether all tasks had finished.
+    /// Runs the loop until no task is left, for up to `grace`, and then ends it. Remaining tasks
+    /// are dropped. Returns whether all tasks had finished.
     ///
-    /// Nobody is asked to finish: do that before, in the way that your tasks know. A task that has
-    /// to be told by another thread may be told meanwhile, because the loop runs. Of `grace` only
-    /// the time counts that the process has run: a stop (SIGSTOP, a suspended machine) ends nothing
-    /// early. With `Duration::ZERO` it takes no turn, and says that all had finished only if
-    /// nothing was queued.
+    /// This does not ask tasks to finish: do so before, by your program's own means. Another thread
+    /// may also do so meanwhile, because the loop runs. Only time in which the process runs counts
+    /// towards `grace`: a stop (SIGSTOP, a suspended machine) ends nothing early. With
+    /// `Duration::ZERO` the loop takes no turn, and the result is true only if nothing was queued.
     ///
-    /// The loop ends in this call, on this thread, whoever holds handles (see [The
-    /// end](Self#the-end)). A task that blocks the loop, and a destructor that blocks, hold it up
-    /// for longer: only another thread could go on without them, as
-    /// [`LoopGroup::shutdown`](crate::LoopGroup::shutdown) does. Work on other threads
-    /// ([`spawn_blocking`](crate::task::spawn_blocking)) is not waited for, and nor are Tokio's
-    /// tasks, where Tokio is a guest.
+    /// The loop ends in this call, on this thread, even if others hold handles (see [The
+    /// end](Self#the-end)). A task or a destructor that blocks makes the call take longer: only
+    /// another thread could continue without it, as
+    /// [`LoopGroup::shutdown`](crate::LoopGroup::shutdown) does. The call does not wait for work on
+    /// other threads ([`spawn_blocking`](crate::task::spawn_blocking)), nor for Tokio's tasks, if
+    /// Tokio is a guest.
     ///
-    /// A clock that a test has paused (`wakeful::time::pause`) jumps meanwhile as ever, and takes
-    /// the loop to the end of `grace` at once if nothing else is left. The grace is over, too, when
-    /// so much time has passed by the machine's clock.
+    /// If a test has paused the clock (`wakeful::time::pause`), the clock jumps as usual, and
+    /// reaches the end of `grace` at once if nothing else is left. The grace period also ends when
+    /// that much time has passed on the machine's clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -57,7 +56,7 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// As for [`run`](Self::run). The loop ends all the same.
+    /// The same as for [`run`](Self::run). The loop ends all the same.
     pub fn shutdown(mut self, grace: Duration) -> io::Result<bool> {
         self.inner.handle.process().check()?;
         let mut patience = Patience::new(grace);

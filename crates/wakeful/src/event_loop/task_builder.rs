@@ -40,8 +40,8 @@ impl Builder {
 
     /// Spawns the task in a scope, as [`Spawner::spawn`] does.
     ///
-    /// After [`shutdown`](Scope::shutdown) has begun the task is cancelled before its first poll,
-    /// for good; so it is when the scope is gone.
+    /// If [`shutdown`](Scope::shutdown) has begun, or the scope is gone, the task is cancelled
+    /// before its first poll.
     ///
     /// # Panics
     /// When no loop runs on this thread.
@@ -68,8 +68,7 @@ impl Builder {
 impl Scope {
     /// Spawns a task of the scope on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
     ///
-    /// After [`shutdown`](Self::shutdown) has begun the task is cancelled before its first poll,
-    /// for good.
+    /// If [`shutdown`](Self::shutdown) has begun, the task is cancelled before its first poll.
     ///
     /// # Panics
     /// When no loop runs on this thread.

@@ -232,7 +232,7 @@ impl Budget<'_> {
             && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())
     }
 
-    /// As [`allows`](Self::allows), for polls of tasks.
+    /// Like [`allows`](Self::allows), for polls of tasks.
     #[inline]
     fn allows_poll(&mut self, done: u32, most: u32) -> bool {
         self.allows(done, most) && (done == 0 || self.operations.is_none_or(|left| left()))

@@ -1,4 +1,4 @@
-//! The loop as a value: it runs its thread, or is driven by somebody else's loop.
+//! The loop as a value: it runs its thread, or another library's loop drives it.
 
 use std::future::Future;
 use std::io;
@@ -22,8 +22,8 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 
 /// An event loop: tasks, timers, sockets and callbacks of one thread.
 ///
-/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead. A
-/// loop as a value is for those that embed it, or that want its settings.
+/// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead.
+/// Use a loop as a value to embed it in another loop, or to change its settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,27 +46,27 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// |---|---|---|
 /// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
 /// | 2 | **take** what other threads pushed | what there is |
-/// | 3 | **events**: note them in their descriptors, wake who waits; those of [high](crate::Priority) sockets first | [`io_batch`](crate::EventLoopBuilder::io_batch), and as many of high sockets |
+/// | 3 | **events**: record them in their descriptors, and wake the waiting tasks; those of [high](crate::Priority) sockets first | [`io_batch`](crate::EventLoopBuilder::io_batch), and as many of high sockets |
 /// | 4 | **timers** that are due | `timer_budget` |
 /// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
 /// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](crate::EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
 /// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
-/// Of phase 6 this much is promised: closures of one class that one thread sent run in that
-/// thread's order, and tasks of one class begin in the order in which one thread spawned them. In
-/// which order tasks run that were woken in the same turn is not promised. In builds with debug
-/// assertions the environment variable `WAKEFUL_SHUFFLE=seed` (a number) has those run in a random
-/// order, repeatable by the seed: run your tests with a few seeds.
+/// Phase 6 promises this: closures of one class that one thread sent run in the order of sending,
+/// and tasks of one class begin in the order in which one thread spawned them. The order of tasks
+/// that were woken in the same turn is not promised. In builds with debug assertions the
+/// environment variable `WAKEFUL_SHUFFLE=seed` (a number) runs those tasks in a random order, which
+/// the seed repeats: run your tests with a few seeds.
 ///
-/// Phases 4 to 7 run at least a few of their kind, and stop early when the turn has used up its
-/// [`turn_budget`](crate::EventLoopBuilder::turn_budget). What a bound leaves over stays first in
-/// line for the next turn, and a loop with anything left over does not sleep in between.
+/// Each of the phases 4 to 7 runs at least a few items, and stops early when the turn has used up
+/// its [`turn_budget`](crate::EventLoopBuilder::turn_budget). The remaining items are first in the
+/// next turn, and a loop with remaining items does not sleep in between.
 ///
 /// # What waits for what
-/// Whatever floods the loop (sockets, one event that wakes a thousand tasks, tasks that always
-/// yield, connections that always have data, other threads' posts, callbacks that queue
-/// themselves), the rest has its step after so many turns:
+/// The loop may be flooded: by sockets, one event that wakes a thousand tasks, tasks that always
+/// yield, connections that always have data, posts of other threads, or callbacks that queue
+/// themselves. All other work still gets its step within this number of turns:
 ///
 /// | what | when |
 /// |---|---|
@@ -78,17 +78,18 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// | a high one | in the next turn, or the present one if its tasks are not over; behind *n* other high ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
 /// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
 ///
-/// A rung bell takes a place of the `io_batch`, and so does the news that high sockets have events.
+/// The loop's wake-up eventfd takes a place of the `io_batch`, and so does the event that announces
+/// events of high sockets.
 ///
-/// A turn that is out of time runs eight of a kind instead of its budget. One that finds a post in
-/// the moment when it would sleep takes that instead of asking the kernel, but never twice in a
-/// row: what is ready in the kernel is seen a turn later then.
+/// A turn that is out of time runs eight items of a kind instead of its budget. If a turn finds a
+/// post at the moment when it would sleep, it takes the post instead of asking the kernel, but
+/// never twice in a row. Events in the kernel are then seen a turn later.
 ///
 /// # Threads
 /// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its
-/// [`handle`](Self::handle) is both. Building one sets the thread's timer slack to 1 ns
-/// (`PR_SET_TIMERSLACK`; the default of 50 µs would make each timer that much later). It stays so
-/// after the loop's end.
+/// [`handle`](Self::handle) is both. Building a loop sets the thread's timer slack to 1 ns
+/// (`PR_SET_TIMERSLACK`; the default of 50 µs would make each timer that much later). The setting
+/// remains after the loop's end.
 ///
 /// ```compile_fail,E0277
 /// let event_loop = wakeful::EventLoop::new().unwrap();
@@ -96,34 +97,35 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// ```
 ///
 /// # Fork
-/// A child that is forked shares the loop's descriptors in the kernel with its parent, and must not
-/// use them. So in the child every way to run the loop is an error, its handles give back what they
-/// are sent, and dropping it leaves the parent's loop alone. Build a new loop there; that works
-/// also in a child that was forked within a turn. What was read into memory before the fork exists
-/// in both, and a task that goes on in the child until its next `await` may still write to the
-/// parent's sockets: `fork` belongs before the loop, or in front of `exec`.
+/// A forked child shares the loop's descriptors in the kernel with its parent, and must not use
+/// them. So in the child every way to run the loop is an error, its handles return what they are
+/// sent, and dropping the loop does not affect the parent's loop. Build a new loop there; that
+/// works even in a child that was forked within a turn. Data that was read into memory before the
+/// fork exists in both processes. A task that continues in the child until its next `await` may
+/// still write to the parent's sockets. So call `fork` before you build the loop, or directly
+/// before `exec`.
 ///
-/// Dropping the loop in the child does not drop the futures of its tasks that have begun. They may
-/// own locks, channels and guards that another thread of the parent was using at the fork, and the
-/// child would wait for that thread for ever. Their memory stays until the child ends. The child's
-/// copies of the loop's connections and other sockets are closed, also of a socket that is held
-/// outside of the loop's tasks: each further use of it is an error. Take such a socket off the loop
-/// first, with `into_std`. Listeners that are shared with other loops, and other files that the
-/// tasks own, stay open until the child ends or calls `exec`.
+/// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
+/// locks, channels and guards that another thread of the parent was using at the fork, and the
+/// child would wait for that thread for ever. Their memory stays allocated until the child ends.
+/// The child's copies of the loop's connections and other sockets are closed. This includes sockets
+/// that are held outside of the loop's tasks: each further use of such a socket is an error, so
+/// take it off the loop first, with `into_std`. Listeners that are shared with other loops, and
+/// other files that the tasks own, stay open until the child ends or calls `exec`.
 ///
-/// A child is told from its parent by a handler of `pthread_atfork(3)`. A bare `clone(2)` and
-/// `_Fork(3)` call none: such a child is found out only by [`run`](Self::run) and
-/// [`block_on`](Self::block_on), which ask for the process id. Everything else in it, the drop of
-/// the loop too, still reaches the parent's descriptors: there, go straight to `exec` or `_exit`.
+/// A handler of `pthread_atfork(3)` distinguishes the child from its parent. A bare `clone(2)` and
+/// `_Fork(3)` call no such handler: then only [`run`](Self::run) and [`block_on`](Self::block_on)
+/// detect the child, by its process id. All other operations in such a child, including the drop of
+/// the loop, still reach the parent's descriptors: call `exec` or `_exit` at once.
 ///
 /// # The end
-/// Dropping the loop drops all its futures, closures and callbacks here, on its thread, whoever
-/// holds wakers; handles of tasks give an error that [is
+/// Dropping the loop drops all its futures, closures and callbacks on its thread, even if others
+/// still hold wakers. Handles of its tasks return an error that [is
 /// cancelled](crate::JoinError::is_cancelled).
 ///
-/// Destructors that run then may still spawn tasks and add callbacks. These never run, and are
-/// dropped before the end is over. Such destructors may add 10,000 more than the loop had of them.
-/// The loop leaks what they add beyond that, and logs an error.
+/// The destructors that run then may still spawn tasks and add callbacks. These never run, and are
+/// dropped before the drop of the loop returns. Destructors may add up to 10,000 more of them than
+/// the loop had. Beyond that the loop leaks them, and logs an error.
 pub struct EventLoop {
     pub(super) inner: Rc<Inner>,
     #[cfg(feature = "tokio")]
@@ -131,15 +133,15 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// How other threads, and signal handlers, reach this loop.
+    /// Returns the handle by which other threads, and signal handlers, reach this loop.
     #[must_use]
     pub fn handle(&self) -> LoopHandle {
         self.inner.handle.clone()
     }
 
-    /// Runs turns until [`stop`](Self::stop) is called, here or by a handle. A stop that came
-    /// before is remembered, and ends this run after one turn that does not wait. What one thread
-    /// sent before it called stop is run first, as far as a turn's budget goes.
+    /// Runs turns until [`stop`](Self::stop) is called, here or through a handle. An earlier stop
+    /// is remembered, and ends this run after one turn that does not wait. What a thread sent
+    /// before it called stop runs first, within the turn's budget.
     ///
     /// # Errors
     /// A loop is already running on this thread; the process was forked since the loop was built;
@@ -163,11 +165,11 @@ impl EventLoop {
 
     /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
     ///
-    /// Tasks that were spawned go on being run by the next `run` or `block_on`. A
-    /// [`stop`](Self::stop) meanwhile does not end this, and is remembered for the next `run`.
+    /// Spawned tasks continue in the next `run` or `block_on`. A [`stop`](Self::stop) meanwhile
+    /// does not end this call, and is remembered for the next `run`.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     ///
     /// # Panics
     /// When the future does.
@@ -217,8 +219,9 @@ impl EventLoop {
     }
 
     /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
-    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A wait
-    /// with a limit is not shortened by a signal; `None` may return by one, with nothing done.
+    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A
+    /// signal does not shorten a wait with a limit; with `None` the call may return because of a
+    /// signal, with nothing done.
     ///
     /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
     ///
@@ -237,15 +240,16 @@ impl EventLoop {
         self.inner.turn(max_wait)
     }
 
-    /// For a loop that somebody else's loop drives. `true`: nothing is runnable, and from now until
-    /// the next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes readable as soon as
-    /// there is work: an event, a timer due, a push from another thread. Wait for that, then take a
-    /// turn. `false`: take a turn first.
+    /// Prepares a loop that another library's loop drives for a wait. `true`: nothing is runnable.
+    /// From now until the next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes
+    /// readable as soon as there is work: an event, a timer that is due, a push from another
+    /// thread. Wait for that, then take a turn. `false`: take a turn first.
     ///
     /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss
-    /// wakes. Watch it level-triggered, as `poll(2)` does: a turn takes one batch of events, and no
-    /// new edge tells of what it leaves over. Once readable, it stays so until the next turn.
-    /// (`examples/calloop` is a loop inside another library's.)
+    /// wakes. Watch the descriptor level-triggered, as `poll(2)` does: a turn takes one batch of
+    /// events, and there is no new edge for the remaining ones. Once readable, the descriptor stays
+    /// readable until the next turn. (`examples/calloop` runs a loop inside another library's
+    /// loop.)
     ///
     /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they
     /// queue makes the answer `false`.
@@ -295,13 +299,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Spawns a task on this loop. It runs when the loop does.
+    /// Spawns a task on this loop. The task runs when the loop runs.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.spawn_with(Priority::Normal, future)
     }
 
-    /// As [`spawn`](Self::spawn), for a task of this [`Priority`].
+    /// Like [`spawn`](Self::spawn), for a task of this [`Priority`].
     #[track_caller]
     pub fn spawn_with<F: Future + 'static>(
         &self,

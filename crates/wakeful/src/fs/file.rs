@@ -33,31 +33,32 @@ use super::operation::Operation;
 ///
 /// # Writes
 /// The methods [`write`](Self::write) and [`write_all`](Self::write_all) return when the kernel has
-/// the bytes. Those of the traits (`AsyncWrite` of futures and tokio, and what is built on them)
-/// return when the bytes are handed over to the pool, and an error is that of the write *before*.
-/// Behind them, call `flush` (or `close`, `shutdown`), which waits and says whether all went well.
+/// the bytes. The methods of the traits (`AsyncWrite` of futures and tokio, and extensions of them)
+/// return when the bytes are handed over to the pool; an error that they return belongs to the
+/// write *before*. After such writes, call `flush` (or `close`, `shutdown`), which waits and
+/// returns any error.
 ///
-/// A file that is dropped with a write in flight is written all the same, unless the process ends
-/// first; a failure that nobody was told of is in the log. The same is true of a write that is
-/// given up.
+/// If a file is dropped with a write in flight, the bytes are written all the same, unless the
+/// process ends first. A failure that no call returned is logged. The same is true of a write that
+/// is cancelled.
 ///
 /// # Cancel safety
-/// An operation that is given up goes on, and the next one waits for it. What a read has read by
-/// then is there for the next read. If a read was given up, the position counts only bytes that a
+/// A cancelled operation continues, and the next one waits for it. Bytes that a cancelled read has
+/// read are kept for the next read. After a cancelled read, the position counts only bytes that a
 /// read has returned; `seek` and `write` start there.
 ///
 /// Three operations run beside the others: [`metadata`](Self::metadata),
-/// [`set_permissions`](Self::set_permissions) and [`try_clone`]. Given up before a thread has begun
-/// them, they are not done.
+/// [`set_permissions`](Self::set_permissions) and [`try_clone`]. If they are cancelled before a
+/// thread has begun them, they are not executed.
 ///
 /// # Memory
-/// A file that was read keeps the buffer of its last read until the next one: as long as the `buf`
-/// of that read, 2 MiB at most. Drop a file that is no longer used.
+/// A file keeps the buffer of its last read until the next read. The buffer is as long as the `buf`
+/// of that read, 2 MiB at most. So drop files that you no longer use.
 ///
 /// # Threads
 /// `Send` and `Sync`; it needs no loop. Where several tasks use one file, each task opens the file
 /// itself, or uses [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`, which take
-/// the position as an argument. Clones ([`try_clone`]) share one position: they are good only for
+/// the position as an argument. Clones ([`try_clone`]) share one position, so use them only for
 /// appending.
 ///
 /// [`try_clone`]: Self::try_clone
@@ -72,15 +73,15 @@ impl File {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Creates a file, or empties the one that is there, for writing.
+    /// Opens a file for writing: creates it, or truncates an existing one.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
@@ -97,14 +98,14 @@ impl File {
         Self { io: FileIo::new(file) }
     }
 
-    /// Waits for what is in flight, and gives the file back.
+    /// Waits for operations in flight, and returns the file.
     ///
-    /// Bytes that a read which was given up has read come back: the position goes back by them. A
-    /// terminal or a FIFO has no position, so there those bytes are lost.
+    /// If a cancelled read has read bytes, the position is moved back by them. A terminal or a FIFO
+    /// has no position, so there those bytes are lost.
     ///
     /// # Errors
-    /// A write has failed; no thread can be started; the kernel's seek (after a read that was given
-    /// up); no descriptors left.
+    /// A write has failed; no thread can be started; the seek failed (after a cancelled read); no
+    /// descriptors left.
     pub async fn into_std(self) -> io::Result<fs::File> {
         self.io.into_file().await
     }
@@ -118,29 +119,29 @@ impl File {
     /// *Cancel-safe*.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has it.
+    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: given up, it may write all the same.
+    /// *Not cancel-safe*: if cancelled, it may write all the same.
     ///
     /// # Errors
-    /// The kernel's, also that of a write before; no thread can be started.
+    /// Kernel errors, including that of an earlier write; no thread can be started.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let written = poll_fn(|cx| self.io.poll_write(cx, buf)).await?;
         self.flush().await?;
         Ok(written)
     }
 
-    /// Writes all of `buf`, and returns when the kernel has it.
+    /// Writes all of `buf`, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: given up, it has written a part, or writes it yet.
+    /// *Not cancel-safe*: if cancelled, it has written a part, or may still write it.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
             let written = self.write(buf).await?;
@@ -149,8 +150,8 @@ impl File {
         Ok(())
     }
 
-    /// Waits until the kernel has all that was written. It does not wait for the disk:
-    /// [`sync_all`](Self::sync_all).
+    /// Waits until the kernel has all written bytes. It does not wait for the disk: use
+    /// [`sync_all`](Self::sync_all) for that.
     ///
     /// *Cancel-safe*.
     ///
@@ -163,7 +164,7 @@ impl File {
     /// Moves to another position, and returns it.
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.flush().await?;
         poll_fn(|cx| self.io.poll_seek(cx, to)).await
@@ -172,32 +173,33 @@ impl File {
     /// Waits until the disk has the data and the metadata (`fsync`).
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn sync_all(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncAll).await
     }
 
-    /// As [`sync_all`](Self::sync_all), of the metadata only what it takes to read the data
+    /// Like [`sync_all`](Self::sync_all), but of the metadata only what is needed to read the data
     /// (`fdatasync`).
     ///
     /// # Errors
-    /// As for [`sync_all`](Self::sync_all).
+    /// The same as for [`sync_all`](Self::sync_all).
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.io.operate(Operation::SyncData).await
     }
 
-    /// Cuts the file off behind `length`, or fills it with zeros up to there. The position stays.
+    /// Truncates the file to `length` bytes, or extends it with zeros. The position does not
+    /// change.
     ///
     /// # Errors
-    /// The kernel's; a write has failed; no thread can be started.
+    /// Kernel errors; a write has failed; no thread can be started.
     pub async fn set_len(&mut self, length: u64) -> io::Result<()> {
         self.io.operate(Operation::SetLen(length)).await
     }
 
-    /// Returns the metadata of the file. A write in flight may or may not be in it.
+    /// Returns the metadata of the file. It may or may not reflect a write in flight.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let file = self.io.file().clone();
         run(move || file.metadata()).await
@@ -206,7 +208,7 @@ impl File {
     /// Sets the file's permissions.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         let file = self.io.file().clone();
         run(move || file.set_permissions(permissions)).await
@@ -229,7 +231,7 @@ impl OpenOptions {
     /// *Cancelled*, it may have created the file.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let (options, path) = (self.0.clone(), path.as_ref().to_owned());
         run(move || options.open(path)).await.map(File::from_std)

@@ -1,8 +1,8 @@
 //! Reading and writing a file by operations on the pool, one at a time and in order.
 //!
-//! An operation that was given up goes on, and the next one waits for it. What it has read is kept
-//! for the next read, and its error for the next write or flush. A write is handed over: it is told
-//! to have succeeded when it is queued, and the next write or flush says if it failed.
+//! A cancelled operation continues, and the next one waits for it. Bytes that it has read are kept
+//! for the next read, and its error for the next write or flush. A write is handed over: it returns
+//! success as soon as it is queued, and the next write or flush returns its error.
 
 use std::fs::File;
 use std::future::{Future, poll_fn};

@@ -9,7 +9,7 @@ use super::on_pool::run;
 /// Reads all of a file. See [`std::fs::read`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let path = path.as_ref().to_owned();
     run(move || fs::read(path)).await
@@ -18,7 +18,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Reads all of a file of UTF-8. See [`std::fs::read_to_string`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref().to_owned();
     run(move || fs::read_to_string(path)).await
@@ -27,7 +27,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// Returns the metadata of a file, and follows links. See [`std::fs::metadata`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
     run(move || fs::metadata(path)).await
@@ -36,7 +36,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// Returns the metadata of a file, or of a link itself. See [`std::fs::symlink_metadata`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     let path = path.as_ref().to_owned();
     run(move || fs::symlink_metadata(path)).await
@@ -45,7 +45,7 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// Returns whether there is such a file. See [`std::fs::exists`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     let path = path.as_ref().to_owned();
     run(move || fs::exists(path)).await
@@ -54,16 +54,16 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// Returns the absolute path without links. See [`std::fs::canonicalize`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     let path = path.as_ref().to_owned();
     run(move || fs::canonicalize(path)).await
 }
 
-/// Returns what a symbolic link names. See [`std::fs::read_link`].
+/// Returns the target of a symbolic link. See [`std::fs::read_link`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     let path = path.as_ref().to_owned();
     run(move || fs::read_link(path)).await
@@ -72,7 +72,7 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// Removes a file. See [`std::fs::remove_file`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::remove_file(path)).await
@@ -81,16 +81,16 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// Creates a directory. See [`std::fs::create_dir`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::create_dir(path)).await
 }
 
-/// Creates a directory, and those above it that are missing. See [`std::fs::create_dir_all`].
+/// Creates a directory, and its missing parents. See [`std::fs::create_dir_all`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::create_dir_all(path)).await
@@ -99,26 +99,26 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// Removes an empty directory. See [`std::fs::remove_dir`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::remove_dir(path)).await
 }
 
 /// Removes a directory with all that is in it. See [`std::fs::remove_dir_all`]. It is one
-/// operation: given up, it goes on.
+/// operation: if cancelled, it continues.
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::remove_dir_all(path)).await
 }
 
-/// Gives a file another name, in place of the file that has it. See [`std::fs::rename`].
+/// Renames a file, and replaces a file that has the new name. See [`std::fs::rename`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
     run(move || fs::rename(from, to)).await
@@ -127,7 +127,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// Copies a file with its permissions, and returns its length. See [`std::fs::copy`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
     run(move || fs::copy(from, to)).await
@@ -136,7 +136,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 /// Gives a file a further name. See [`std::fs::hard_link`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
     run(move || fs::hard_link(from, to)).await
@@ -145,7 +145,7 @@ pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Resu
 /// Creates a symbolic link at `to` that names `from`. See [`std::os::unix::fs::symlink`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn symlink(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (from, to) = (from.as_ref().to_owned(), to.as_ref().to_owned());
     run(move || std::os::unix::fs::symlink(from, to)).await
@@ -154,7 +154,7 @@ pub async fn symlink(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result
 /// Sets a file's permissions. See [`std::fs::set_permissions`].
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
     let path = path.as_ref().to_owned();
     run(move || fs::set_permissions(path, permissions)).await
@@ -162,10 +162,10 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
 
 /// Writes all of a file, which is created or replaced. See [`std::fs::write`].
 ///
-/// `contents` goes to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
+/// `contents` is moved to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn write(
     path: impl AsRef<Path>,
     contents: impl AsRef<[u8]> + Send + 'static,

@@ -1,10 +1,10 @@
 //! Files, on the [blocking pool](crate::task::spawn_blocking).
 //!
-//! The kernel has no readiness of a regular file: a read waits for the disk in the call. So each
-//! operation here is a call of [`std::fs`] on a thread of the pool, which takes some ten
-//! microseconds more than the call itself. Where a program does several in a row,
-//! `spawn_blocking(|| …)` around all of them costs one such way. (The crate `blocking` has files of
-//! this kind as well, with threads of its own beside the pool's.)
+//! The kernel has no readiness for regular files: a read call blocks until the disk has answered.
+//! So each operation here calls [`std::fs`] on a thread of the pool, which takes some ten
+//! microseconds more than the call itself. If a program makes several operations in a row, one
+//! `spawn_blocking(|| …)` around all of them pays this only once. (The crate `blocking` also has
+//! such files, with its own threads beside the pool's.)
 //!
 //! ```
 //! use wakeful::fs;
@@ -27,15 +27,15 @@
 //! ```
 //!
 //! # Cancel safety
-//! An operation that is given up before a thread has begun it is not done at all. One that has
-//! begun goes on to its end, and its result is dropped. [`File`] says more on its own.
+//! If an operation is cancelled before a thread has begun it, it is not executed. If it has begun,
+//! it continues to its end, and its result is dropped. [`File`] documents its own rules.
 //!
 //! # When the pool is full
-//! Operations wait for a thread, however many they are. Only where the process can start no thread
-//! at all, they are errors that name the limit.
+//! Operations wait for a thread, without a limit on their number. If the process cannot start any
+//! thread, they fail with an error that names the limit.
 //!
 //! # Threads
-//! None of it needs a loop: the futures may be awaited on any thread.
+//! None of this needs a loop: the futures may be awaited on any thread.
 
 mod file;
 mod file_io;

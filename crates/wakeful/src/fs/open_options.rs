@@ -57,7 +57,7 @@ impl OpenOptions {
         self
     }
 
-    /// Creates the file. One that is there is an error.
+    /// Creates the file. It is an error if the file exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.0.create_new(create_new);
         self

@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// an example.
 ///
 /// # Errors
-/// The kernel's; no thread can be started.
+/// Kernel errors; no thread can be started.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref().to_owned();
     let Batch { entries, rest } = run(move || Ok(batch(fs::read_dir(path)?))).await?;
@@ -69,10 +69,10 @@ pub struct ReadDir {
 impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
-    /// *Cancel-safe*: given up, it reads on, and the next call has the entries.
+    /// *Cancel-safe*: if cancelled, the read continues, and the next call returns its entries.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         if self.entries.is_empty()
             && let Some(rest) = self.rest.take()
@@ -120,16 +120,16 @@ impl DirEntry {
     /// Returns the metadata of the file, or of a link itself.
     ///
     /// # Errors
-    /// The kernel's; no thread can be started.
+    /// Kernel errors; no thread can be started.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let entry = self.0.clone();
         run(move || entry.metadata()).await
     }
 
-    /// Returns the kind of file. Most file systems have said it with the name.
+    /// Returns the kind of file. Most file systems report it together with the name.
     ///
     /// # Errors
-    /// As for [`metadata`](Self::metadata).
+    /// The same as for [`metadata`](Self::metadata).
     pub async fn file_type(&self) -> io::Result<FileType> {
         let entry = self.0.clone();
         run(move || entry.file_type()).await

@@ -20,10 +20,10 @@ use crate::task::keep_a_thread;
 const MOST_LOOPS: usize = 65_536;
 
 impl LoopGroup {
-    /// A group with the default settings: one loop for each CPU that this process may use.
+    /// Makes a group with the default settings: one loop for each CPU that this process may use.
     ///
     /// # Errors
-    /// As for [`LoopGroupBuilder::build`].
+    /// The same as for [`LoopGroupBuilder::build`].
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
@@ -84,8 +84,8 @@ impl Default for LoopGroupBuilder {
 }
 
 impl LoopGroupBuilder {
-    /// How many loops. The default looks at the affinity mask and at the cgroup's CPU quota. 0
-    /// means the default.
+    /// Sets the number of loops. The default comes from the affinity mask and the cgroup's CPU
+    /// quota. 0 means the default.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = NonZeroUsize::new(loops);
         self
@@ -97,42 +97,43 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// What the threads' names begin with. Linux shows 15 bytes of a name.
+    /// Sets the prefix of the threads' names. Linux shows 15 bytes of a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Concentrates what connections bring on as few loops as `targets` allow; the others keep what
-    /// they have, and sleep. 10,000 requests a second over 16 loops are 1.6 ms between two requests
-    /// of a loop: each loop would sleep in between, or spin and burn a CPU. Over one loop they are
-    /// 0.1 ms.
+    /// Concentrates connections on as few loops as `targets` allow. The other loops keep their
+    /// connections, and sleep. With 10,000 requests a second over 16 loops, each loop has 1.6 ms
+    /// between two requests: it would sleep in between, or spin and use a whole CPU. On one loop
+    /// there are 0.1 ms between them.
     ///
-    /// *Growth* is quick: when the mean utilisation of about a tenth of a second is above the
-    /// target, or all active loops have worked without a pause for 40 ms, as many loops become
-    /// active as bring it back to the target, and one at least. *Shrinking* is slow: by one loop
-    /// after half a second in which the rest would have stayed a quarter below the target.
+    /// *Growth* is quick: if the mean utilisation of about a tenth of a second is above the target,
+    /// or all active loops have worked without a pause for 40 ms, the group activates as many loops
+    /// as are needed to return to the target, at least one. *Shrinking* is slow: the group
+    /// deactivates one loop after half a second in which the remaining loops would have stayed a
+    /// quarter below the target.
     ///
-    /// Only what is accepted by the group's own
-    /// [`ConnectionServer`](crate::accept::ConnectionServer) is placed so; tasks run where they are
+    /// This applies only to connections that the group's own
+    /// [`ConnectionServer`](crate::accept::ConnectionServer) accepts; tasks run where they are
     /// spawned.
     ///
-    /// Connections that came while the load was light are all on the same few loops. When it grows,
-    /// those whose handlers ask whether to [move](crate::accept::Moving) go on to the others
-    /// (HTTP/1.1 and the services of this project do); those that stay open for long and never move
-    /// keep their loops busy while others have little to do. For such (HTTP/2 and gRPC with few
-    /// clients, protocols of your own) choose [`spread`](Self::spread). And when the active loops
-    /// do not come back from their turns, because a handler blocks, new connections wait for 30 ms,
-    /// until another loop stands in (with
+    /// Connections that came under light load are all on the same few loops. When the load grows,
+    /// connections move to the other loops if their handlers ask whether to
+    /// [move](crate::accept::Moving) (HTTP/1.1 and the services of this project do). Long-lived
+    /// connections that never move keep their loops busy while other loops have little to do. For
+    /// such connections (HTTP/2 and gRPC with few clients, protocols of your own) choose
+    /// [`spread`](Self::spread). If a handler blocks the active loops, new connections wait for 30
+    /// ms, until another loop stands in. (This is so with
     /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive); with the other
-    /// strategies the blocked loop's wait).
+    /// strategies the connections of the blocked loop wait.)
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self
     }
 
-    /// Always spreads connections over all loops, however light the load is: each loop then sleeps,
-    /// or spins, between its few requests.
+    /// Always spreads connections over all loops, even under light load. Each loop then sleeps, or
+    /// spins, between its few requests.
     pub fn spread(mut self) -> Self {
         self.concentration = None;
         self
@@ -144,32 +145,31 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Has this group wait for connections only when it is its turn among other processes that
-    /// accept from the same sockets: see [`Siblings`](crate::accept::Siblings). With little to do
-    /// few of them wait, as with little to do few loops of a group do
-    /// ([`concentrate`](Self::concentrate), whose target holds for processes too; a group that
-    /// [spreads](Self::spread) waits at all times). For
-    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
+    /// Makes this group wait for connections only in its turn, among other processes that accept
+    /// from the same sockets: see [`Siblings`](crate::accept::Siblings). At light load few processes
+    /// wait, as few loops of a group do. The target of [`concentrate`](Self::concentrate) also holds
+    /// for processes; a group that [spreads](Self::spread) always waits. It has no effect unless the
+    /// strategy is [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self
     }
 
-    /// Has each loop say on this page whether it sleeps, and which task it runs, for the process
-    /// that watches it: see [`heartbeat`](crate::heartbeat).
+    /// Makes each loop write to this page whether it sleeps, and which task it runs, for the
+    /// process that watches it: see [`heartbeat`](crate::heartbeat).
     ///
-    /// [`build`](Self::build) refuses the heartbeats of fewer loops, or of loops without a guest if
-    /// these have one. Each page is for one group.
+    /// [`build`](Self::build) refuses heartbeats that were made for fewer loops, or for loops
+    /// without a guest if these loops have one. Each page is for one group.
     pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
         self.heartbeats = Some(heartbeats);
         self
     }
 
-    /// Has Tokio as a guest on each loop: see [`wakeful::tokio`](crate::tokio). The loops share 512
-    /// threads for `tokio::task::spawn_blocking`, and each may have 8 at least.
+    /// Runs Tokio as a guest on each loop: see [`wakeful::tokio`](crate::tokio). The loops share
+    /// 512 threads for `tokio::task::spawn_blocking`; each loop may use at least 8.
     ///
-    /// At the group's end a loop's Tokio goes on until all loops have ended, for half a second at
-    /// most: it may have the sockets of a client that the other loops use, too.
+    /// At the end of the group a loop's Tokio runtime continues until all loops have ended, for
+    /// half a second at most, because it may own sockets of a client that other loops still use.
     ///
     /// A [`ConnectionServer`](crate::accept::ConnectionServer) on this group accepts by
     /// [`Dispatch`](crate::accept::AcceptStrategy::Dispatch), unless it is told otherwise.
@@ -180,10 +180,10 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Has a Tokio runtime of yours, on threads of its own, beside the loops: `tokio::spawn`,
-    /// `tokio::time` and `tokio::net` work in the loops' tasks, and Tokio's sockets, timers and
-    /// tasks are that runtime's. Each wake of a loop comes from another thread then. The runtime
-    /// has to outlive the group.
+    /// Uses a Tokio runtime of yours, with its own threads, beside the loops. `tokio::spawn`,
+    /// `tokio::time` and `tokio::net` work in the loops' tasks; Tokio's sockets, timers and tasks
+    /// belong to that runtime, so their wakes reach a loop from another thread. The runtime has to
+    /// outlive the group.
     ///
     /// [`build`](Self::build) refuses a runtime that has no threads of its own (`current_thread`).
     #[cfg(feature = "tokio")]
@@ -220,8 +220,8 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
-    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats are not those
-    /// of this group. What was started by then is stopped.
+    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats do not fit this
+    /// group. Loops that were already started are stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {

@@ -6,9 +6,9 @@ use super::LoopGroupBuilder;
 use crate::heartbeat::{Heartbeats, Watchdog};
 
 impl Watchdog {
-    /// Makes the heartbeats of a group, and watches them from now on. To be called before the
-    /// worker is forked, with the settings that the worker will build its group from; the worker
-    /// gives the result to [`LoopGroupBuilder::heartbeats`].
+    /// Makes the heartbeats of a group, and watches them from now on. Call it before the fork of
+    /// the worker, with the settings from which the worker will build its group. The worker gives
+    /// the result to [`LoopGroupBuilder::heartbeats`].
     ///
     /// # Errors
     /// No descriptor is left (it needs one, and one for each loop that has Tokio as its guest), or

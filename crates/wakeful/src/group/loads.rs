@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use crate::balance::board::Board;
 
-/// How busy a group's loops are, and how many of them are active: read from any thread, also while
-/// the group ends.
+/// How busy a group's loops are, and how many of them are active. It can be read from any thread,
+/// even while the group ends.
 ///
 /// *Threads*: `Clone`, `Send` and `Sync`.
 #[derive(Debug, Clone)]
@@ -20,16 +20,16 @@ impl Loads {
         self.0.loops()
     }
 
-    /// How many loops are active: the first so many. See
+    /// Returns how many loops are active. The active loops are those with the lowest numbers. See
     /// [`concentrate`](super::LoopGroupBuilder::concentrate).
     #[must_use]
     pub fn active(&self) -> usize {
         self.0.active()
     }
 
-    /// The share of its time that each loop spent on work lately (the mean of some tenths of a
-    /// second), in the order of the loops' numbers; the rest went into sleep and spinning. Wall
-    /// time: what neighbours take from a loop's thread counts as its work.
+    /// Returns the share of its time that each loop recently spent on work (the mean of some tenths
+    /// of a second), in the order of the loops' numbers. The rest was sleep and spinning. It is
+    /// wall time: time that neighbours take from a loop's thread counts as its work.
     pub fn utilisation(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         (0..self.0.loops()).map(|number| self.0.utilisation(number))
     }

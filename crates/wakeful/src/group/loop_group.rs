@@ -35,8 +35,8 @@ use crate::sys::patience::Patience;
 /// # }
 /// ```
 ///
-/// Dropping the group stops its loops at once and waits for their threads (not for the one that it
-/// is dropped on). In a child process that was forked from the group's, dropping it does nothing.
+/// Dropping the group stops its loops at once and waits for their threads (except the thread on
+/// which it is dropped). In a forked child process, dropping it has no effect.
 ///
 /// *Threads*: `Send`, not `Sync`. Dropping it and `shutdown` block: do neither on one of its loops.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ pub struct LoopGroup {
 }
 
 impl LoopGroup {
-    /// The loops' handles, in the order of the loops' numbers.
+    /// Returns the loops' handles, in the order of the loops' numbers.
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         &self.handles
     }
 
-    /// How busy the loops are, and how many of them are active.
+    /// Returns how busy the loops are, and how many of them are active.
     #[must_use]
     pub fn loads(&self) -> Loads {
         Loads::new(self.board.clone())
@@ -63,19 +63,19 @@ impl LoopGroup {
         &self.board
     }
 
-    /// Waits, for up to `grace`, until no loop has a task left; then stops the loops, drops what is
-    /// left, and waits for the threads. Blocks the calling thread; call it outside the group's
-    /// loops.
+    /// Waits, for up to `grace`, until no loop has a task left. Then stops the loops, drops the
+    /// remaining tasks, and waits for the threads. Blocks the calling thread; call it outside the
+    /// group's loops.
     ///
-    /// Nobody is asked to finish: do that before, in the way that your tasks know.
+    /// This does not ask tasks to finish: do so before, by your program's own means.
     ///
     /// # Errors
     /// [`ShutdownError`], which says what happened:
-    /// * A loop's thread did not end within a second of being stopped, because a task or a callback
-    ///   blocks it, or because dropping its tasks takes longer. The thread is left behind, and ends
-    ///   when it can.
+    /// * A loop's thread did not end within a second after it was stopped, because a task or a
+    ///   callback blocks it, or because dropping its tasks takes longer. The call does not wait for
+    ///   that thread; the thread ends when it can.
     /// * A loop had ended with an error before.
-    /// * This is a fork of the process that built the group, and has none of its threads.
+    /// * This process is a fork of the one that built the group, and has none of its threads.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
         if let Err(error) = self.check_home() {
             return Err(ShutdownError(vec![error.to_string()]));

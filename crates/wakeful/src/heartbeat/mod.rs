@@ -1,41 +1,43 @@
-//! Heartbeats that a supervising process shares with the loops of its workers: it tells a loop that
-//! sleeps from one that is stuck in a turn, and never wakes the former to find out.
+//! Heartbeats that a supervising process shares with the loops of its workers. With them the
+//! supervisor distinguishes a sleeping loop from a loop that is stuck in a turn, without waking the
+//! sleeping one.
 //!
-//! A process that forks workers has a [`Watchdog`]. Before each fork it asks it for [`Heartbeats`],
-//! a page of shared memory with a line for each loop of that worker, and the worker gives them to
-//! its group ([`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats)). From then on:
+//! A process that forks workers has a [`Watchdog`]. Before each fork it asks the watchdog for
+//! [`Heartbeats`], a page of shared memory with a line for each loop of that worker. The worker
+//! gives them to its group ([`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats)).
+//! From then on:
 //!
-//! * A loop says on its line that it sleeps, or which *beat* it is in. It begins a new beat when it
-//!   wakes, and at the end of a turn, if the last one is 10 ms old.
-//! * The watchdog looks at the lines a few times in a time-out, and only while some loop is awake.
-//!   A loop that it has seen in one beat for the time-out is stuck.
-//! * When all loops sleep, the watchdog says so in each page, and sleeps as well, for as long as
-//!   they do. The first loop of a page that wakes then rings it, once: that is the only system call
-//!   that heartbeats cost a loop.
+//! * A loop writes to its line that it sleeps, or which *beat* it is in. It begins a new beat when
+//!   it wakes, and at the end of a turn if the present beat is 10 ms old.
+//! * The watchdog reads the lines a few times per timeout, and only while some loop is awake. If a
+//!   loop stays in one beat for the whole timeout, it is stuck.
+//! * When all loops sleep, the watchdog writes this to each page, and sleeps as long as they do.
+//!   The first loop of a page that wakes then wakes the watchdog, once. That is the only system
+//!   call that heartbeats cost a loop.
 //!
 //! # What counts as a turn
-//! All that the loop does between two waits: tasks, callbacks, closures, hooks, and what Tokio does
-//! as its guest. Waiting for the kernel is sleep, and so is the endless spin of
+//! A turn is all work of the loop between two waits: tasks, callbacks, closures, hooks, and the
+//! work of a Tokio guest. Waiting for the kernel counts as sleep, and so does the endless spin of
 //! [`IdlePolicy::Spin`](crate::IdlePolicy::Spin). The spin that
-//! [`Adaptive`](crate::IdlePolicy::Adaptive) puts in front of a sleep is over long before any
-//! time-out is. What other threads of the worker do is not seen.
+//! [`Adaptive`](crate::IdlePolicy::Adaptive) makes before a sleep is much shorter than any timeout.
+//! Heartbeats do not show other threads of the worker.
 //!
-//! A loop that takes turns, however busy it is, is never stuck. One that waits for its CPU in the
-//! middle of a turn is, for the whole time-out, and one whose process alone was stopped there:
-//! nobody can tell it from one that computes.
+//! A loop that takes turns is never stuck, however busy it is. But a loop also counts as stuck if
+//! it waits for its CPU in the middle of a turn for the whole timeout, or if only its process was
+//! stopped there: this cannot be distinguished from a computation.
 //!
 //! # What time counts
-//! The loops say no time, so there are no clocks to compare. The watchdog adds up the time between
-//! its own looks. When it comes late to one by more than half of the distance that it had planned,
-//! the whole system may have stood still (SIGSTOP of all its processes, a suspended machine), and
-//! that distance does not count at all. So a worker is given the full time-out of time in which the
-//! watchdog itself has run. (A stop that is over before the next look is due is not seen.)
+//! The loops write no times, so there are no clocks to compare. The watchdog adds up the time
+//! between its own looks. If it is late for a look by more than half of the planned interval, the
+//! whole system may have stood still (SIGSTOP of all its processes, a suspended machine), and that
+//! interval does not count. So a worker gets the full timeout, measured in time in which the
+//! watchdog itself has run. (The watchdog does not notice a stop that is over before the next look
+//! is due.)
 //!
 //! # Deaths
-//! No lock is in the page, and a worker may be killed at any instruction. Before another one uses
-//! its page, [`Watchdog::reset`] clears it. Nothing in the page is an address that the watchdog
-//! would follow: whatever a damaged worker writes there can only lead to a wrong verdict about that
-//! worker.
+//! The page contains no lock, so a worker may be killed at any instruction. Before another worker
+//! uses the page, [`Watchdog::reset`] clears it. The watchdog follows no address in the page: a
+//! damaged worker that writes to it can only cause a wrong verdict about itself.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -33,14 +33,15 @@ const IS_GUEST: usize = 3;
 /// the layout.
 const THIS_LAYOUT: usize = 0x7761_6b02;
 
-/// The heartbeats of one worker's loops, in memory that the worker shares with the process that
-/// watches it. See [the module](super).
+/// The heartbeats of one worker's loops, in memory that the worker shares with the watching
+/// process. See [the module](super).
 ///
-/// Made by [`Watchdog::heartbeats_for`](super::Watchdog::heartbeats_for) before the worker is
-/// forked, and given to its group by
-/// [`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats). A clone is the same page.
+/// [`Watchdog::heartbeats_for`](super::Watchdog::heartbeats_for) makes it before the worker is
+/// forked, and the worker gives it to its group by
+/// [`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats). A clone refers to the
+/// same page.
 ///
-/// A worker that is executed gets the [`descriptors`](Self::descriptors).
+/// A worker that is started by `exec` gets the [`descriptors`](Self::descriptors).
 ///
 /// # Threads
 /// `Send` and `Sync`.
@@ -68,9 +69,9 @@ impl Heartbeats {
         Ok(Self(Arc::new(Page { words, loops, ring, questions })))
     }
 
-    /// The descriptors that an executed worker needs, in the order in which
-    /// [`from_descriptors`](Self::from_descriptors) takes them: the page's, the bell's of the
-    /// watchdog, and one for each loop that has Tokio as its guest. All are close-on-exec.
+    /// Returns the descriptors that a worker started by `exec` needs, in the order in which
+    /// [`from_descriptors`](Self::from_descriptors) takes them: the page, the watchdog's bell, and
+    /// one for each loop that has Tokio as its guest. All are close-on-exec.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let page = &*self.0;
         [page.words.as_fd(), page.ring.as_fd()]
@@ -78,12 +79,12 @@ impl Heartbeats {
             .chain(page.questions.iter().map(AsFd::as_fd))
     }
 
-    /// In an executed worker: the page whose [`descriptors`](Self::descriptors) it was given.
+    /// Makes the page, in a worker started by `exec`, from its [`descriptors`](Self::descriptors).
     ///
     /// # Errors
-    /// They are not those of a page, or of one of another version of this library: the file that
-    /// the worker was executed from is not that of the process that watches it. Let the worker go
-    /// without heartbeats then.
+    /// The descriptors do not belong to a page, or belong to a page of another version of this
+    /// library: the worker's program file differs from that of the watching process. In this case
+    /// run the worker without heartbeats.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let other = || {
             let text = "these are not the descriptors of heartbeats, or those of another version of wakeful";

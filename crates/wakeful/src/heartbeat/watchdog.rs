@@ -21,9 +21,10 @@ const LOOKS: u32 = 4;
 /// Watches the loops of a process's workers. See [the module](super).
 ///
 /// It has no thread and no clock. Wait until its descriptor ([`AsFd`]) is readable, or until
-/// [`Look::next`], and call [`look`](Self::look); looking earlier does no harm.
+/// [`Look::next`], and then call [`look`](Self::look). An earlier call does no harm.
 ///
-/// Only the process that made it may use it. A forked child should drop it; that touches nothing.
+/// Only the process that made it may use it. A forked child should drop it; that has no effect on
+/// the parent.
 ///
 /// # Threads
 /// `Send`, and `look` needs it exclusively.
@@ -46,16 +47,16 @@ struct LastLook {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Look {
-    /// The loops that have been in one turn for longer than the time-out. Each is found again by
-    /// each look, until its turn ends or its page is [reset](Watchdog::reset) or
+    /// The loops that have been in one turn for longer than the timeout. Each look reports such a
+    /// loop again, until its turn ends or its page is [reset](Watchdog::reset) or
     /// [removed](Watchdog::remove).
     pub stuck: Vec<StuckLoop>,
-    /// When to look next. `None`: all loops sleep, and the first that wakes makes the watchdog
-    /// readable. (Or the time-out is longer than any clock can say.)
+    /// When to look next. `None`: all loops sleep, and the first one that wakes makes the watchdog
+    /// readable. (Or the timeout is longer than any clock can represent.)
     pub next: Option<Instant>,
 }
 
-/// A loop that has been in one turn for longer than the time-out.
+/// A loop that has been in one turn for longer than the timeout.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StuckLoop {
@@ -63,20 +64,21 @@ pub struct StuckLoop {
     pub heartbeats: Heartbeats,
     /// The number of the loop in its group.
     pub number: usize,
-    /// For how long the watchdog has seen it there, at least: of its own running time.
+    /// How long the watchdog has seen the loop in this turn, at least, in running time of the
+    /// watchdog.
     pub at_least: Duration,
-    /// Where the task was spawned that the loop runs, and the task's name if it has one:
-    /// `src/file.rs:12 (name)`. `None`: it runs no task of the loop (but a callback, or what a
-    /// guest runs), or the worker has more than 128 such places. It is what the worker says; a line
-    /// without control characters, of some hundred bytes at most.
+    /// The place where the running task was spawned, and the task's name if it has one:
+    /// `src/file.rs:12 (name)`. `None`: the loop runs no task of its own (but a callback, or a
+    /// guest's work), or the worker has more than 128 such places. The worker writes this text; it
+    /// is a line without control characters, of some hundred bytes at most.
     pub running: Option<String>,
 }
 
-/// What a loop does, as far as the watchdog knows: for a list of workers.
+/// What a loop does, as far as the watchdog knows. It is for a list of workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoopState {
-    /// It waits for something to do, or it does not run.
+    /// The loop waits for work, or it does not run.
     Asleep,
     /// It takes turns.
     #[non_exhaustive]
@@ -106,9 +108,9 @@ struct Seen {
 }
 
 impl Watchdog {
-    /// A loop is stuck that has been in a turn for longer than `timeout`, and it is found so after
-    /// a quarter more of that time at most. Below a second, a busy machine may be mistaken for a
-    /// stuck loop.
+    /// A loop is stuck if it has been in a turn for longer than `timeout`. The watchdog detects
+    /// this after at most a quarter more of that time. With a timeout below a second, a busy
+    /// machine may look like a stuck loop.
     ///
     /// # Errors
     /// No descriptor is left: it needs one.
@@ -116,8 +118,8 @@ impl Watchdog {
         Ok(Self { timeout, ring: Arc::new(new_eventfd()?), pages: Vec::new(), last: None })
     }
 
-    /// Another time-out from now on, also for turns that have begun. [Look](Self::look) then: the
-    /// next look is due at another time.
+    /// Sets another timeout, which also applies to turns that have begun. Call [`look`](Self::look)
+    /// afterwards: the next look is due at another time.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -134,8 +136,8 @@ impl Watchdog {
         Ok(page)
     }
 
-    /// The worker of this page has ended, and another one is going to use it. All its processes
-    /// must be gone.
+    /// Clears this page: its worker has ended, and another one is going to use it. All processes of
+    /// the old worker must have ended.
     pub fn reset(&mut self, heartbeats: &Heartbeats) {
         heartbeats.clear();
         if let Some(watched) = self.pages.iter_mut().find(|watched| watched.page == *heartbeats) {
@@ -143,14 +145,14 @@ impl Watchdog {
         }
     }
 
-    /// Forgets this page: its worker has ended, or nobody cares any more.
+    /// Stops watching this page: its worker has ended, or need not be watched any more.
     pub fn remove(&mut self, heartbeats: &Heartbeats) {
         self.pages.retain(|watched| watched.page != *heartbeats);
     }
 
     /// Looks at all loops: which are stuck?
     ///
-    /// `now` is `Instant::now()`, or what a test says. Costs one system call.
+    /// `now` is `Instant::now()`, or a time that a test chooses. Makes one system call.
     pub fn look(&mut self, now: Instant) -> Look {
         // First: who rings from here on is heard by the next wait.
         let _ = rustix::io::read(&self.ring, &mut [0; 8]);
@@ -171,8 +173,8 @@ impl Watchdog {
         Look { stuck, next }
     }
 
-    /// What each loop of this page does, in the order of their numbers. Asks nobody, and costs no
-    /// system call. Empty if the page is not (or no longer) watched.
+    /// Returns what each loop of this page does, in the order of their numbers, without a system
+    /// call. Empty if the page is not watched (any more).
     #[must_use]
     pub fn loops(&self, heartbeats: &Heartbeats) -> Vec<LoopState> {
         let watched = self.pages.iter().find(|watched| watched.page == *heartbeats);

@@ -1,8 +1,8 @@
-//! One spinning loop for each CPU: a process with more loops than CPUs, or whose affinity mask has
-//! shrunk, must not spin against itself.
+//! At most one spinning loop per CPU: a process with more loops than CPUs, or with a smaller
+//! affinity mask than before, must not compete with itself.
 //!
-//! Each CPU has a place that the loop which spins there takes. Nobody waits for a place: who finds
-//! it taken sleeps instead.
+//! Each CPU has a place, which the loop that spins there takes. A loop that finds the place taken
+//! does not wait for it; it sleeps instead.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

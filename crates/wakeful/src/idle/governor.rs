@@ -42,7 +42,7 @@ const PAUSE_WINDOWS: u64 = 100;
 const LEFT_ALONE: u64 = 4;
 const LEFT_ALONE_AT_MOST: u64 = 30_000_000;
 
-/// What a [`Governor`] is allowed to do. Out of range becomes the nearest in it.
+/// The limits of a [`Governor`]. A value out of range becomes the nearest value within it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GovernorLimits {
     /// Which share of the events a spin should meet, 0.05 to 0.9999.
@@ -63,30 +63,33 @@ enum State {
     Trial { left: u32, hits: u32 },
 }
 
-/// Decides for how long a loop without work should spin before it sleeps. It is what
-/// [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) asks.
+/// Decides how long a loop without work should spin before it sleeps.
+/// [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) uses it.
 ///
-/// Pure: it is told the time and asks nobody, so that a simulator, or another runtime, can use it.
-/// All times are nanoseconds on one monotonic clock, whichever. A decision costs a few comparisons;
-/// what was learnt is looked through (114 buckets) once in 32 idle periods. It never allocates.
+/// Pure: the caller passes the time, so a simulator, or another runtime, can use it. All times are
+/// nanoseconds on one monotonic clock of the caller's choice. A decision costs a few comparisons.
+/// Once in 32 idle periods the governor looks through what it has learnt (114 buckets). It never
+/// allocates.
 ///
 /// An idle period begins with [`begin`](Self::begin), which says how long to spin, and ends with
 /// [`hit`](Self::hit), or with [`miss`](Self::miss) and then [`parked`](Self::parked), or, without
 /// a spin, with `parked` alone. The governor is in one of three states:
 ///
-/// * *Spinning*: the window is the shortest that meets the wanted share of events, by the picture
-///   of the gaps that spins have drawn (a Kaplan-Meier estimate, because a spin that ended without
-///   an event says only that its gap was longer). If no window up to the maximum does, but the
-///   maximum would meet more than two in five, it is the one that is worth most, if an event is
-///   worth two of the longest windows: of events at random times the maximum, and of those that
-///   come in groups one that ends where the group does. One spin in 32 looks up to the maximum, for
-///   what the window hides.
-/// * *Parked*: it sleeps at once. Short gaps that end a sleep prove nothing (a peer on the same CPU
-///   answers in 3 µs only because we sleep), but without them there is no traffic at all. So three
-///   in a row, or more among longer ones, are a hint, on which it tries again; each attempt that
-///   fails doubles the time to the next, from 1 ms to 0.2 s (or 100 of the longest windows, if that
-///   is more), and each 32 idle periods that pay halve it.
-/// * *On trial*: up to eight spins of the maximum; if half of them meet an event, spinning pays.
+/// * *Spinning*: the window is the shortest that meets the wanted share of events, estimated from
+///   the gaps that spins have seen. (It is a Kaplan-Meier estimate, because a spin that ended
+///   without an event says only that its gap was longer.) Perhaps no window up to the maximum meets
+///   that share, but the maximum meets more than two events in five. Then the governor chooses the
+///   window that is worth most, where a met event is worth two of the longest windows. For events
+///   at random times this is the maximum; for events in groups it is a window that ends with the
+///   group. One spin in 32 lasts up to the maximum, to see gaps that are longer than the window.
+/// * *Parked*: the loop sleeps at once. A short gap that ends a sleep proves nothing: a peer on the
+///   same CPU may answer in 3 µs only because the loop sleeps. But without short gaps there is no
+///   traffic worth a spin. So three short gaps in a row, or more among longer ones, are a hint, and
+///   the governor starts a trial. Each failed trial doubles the time to the next one, from 1 ms to
+///   0.2 s (or 100 of the longest windows, if that is more). Each 32 idle periods in which spinning
+///   pays halve that time.
+/// * *On trial*: up to eight spins of the maximum length. If half of them meet an event, spinning
+///   pays.
 ///
 /// *Threads*: a value like any other; each loop has its own.
 #[derive(Debug, Clone)]
@@ -112,7 +115,7 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// One that has seen nothing: it begins with a trial.
+    /// Returns a governor that has seen no events. It begins with a trial.
     #[must_use]
     pub fn new(limits: GovernorLimits) -> Self {
         let limits = GovernorLimits {
@@ -143,19 +146,19 @@ impl Governor {
         self.limits
     }
 
-    /// Another longest window, from now on: one that was measured.
+    /// Sets the longest window from now on, once it was measured.
     pub fn set_max_window(&mut self, ns: u64) {
         self.limits.max_window = ns.min(LONGEST_WINDOW);
         self.window = self.window.min(self.limits.max_window);
     }
 
-    /// Another share of a CPU, from now on: a quota has been found.
+    /// Sets the share of a CPU from now on, once a quota was found.
     pub fn set_max_cpu(&mut self, now: u64, share: f64) {
         self.limits.max_cpu = within(share, 0.0, 1.0);
         self.allowance.set_share(now, self.limits.max_cpu);
     }
 
-    /// Nothing is runnable. For how long should the loop spin, before it sleeps? 0: not at all.
+    /// Nothing is runnable. Returns how long the loop should spin before it sleeps; 0: not at all.
     #[inline]
     #[must_use = "it is how long to spin"]
     pub fn begin(&mut self, now: u64) -> u64 {
@@ -195,8 +198,8 @@ impl Governor {
         self.learn(now, false);
     }
 
-    /// The spin ended after `spun` for another reason, such as a timer, which everybody knew of: it
-    /// says only that nothing came before.
+    /// The spin ended after `spun` for a reason that was known before, such as a timer. This says
+    /// only that no event came before that.
     pub fn cut_short(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         self.gaps.open_after(spun);
@@ -221,8 +224,8 @@ impl Governor {
         self.state != State::Parked
     }
 
-    /// Somebody else needs this CPU, `spun` after the spin began: sleep at once, for a while. Each
-    /// time that it is so again the while is longer, up to 0.13 s.
+    /// Another thread needs this CPU, `spun` after the spin began. For some time the loop sleeps at
+    /// once. Each time that this happens again, that time is longer, up to 0.13 s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         if self.is_left_alone(now) {
@@ -232,7 +235,8 @@ impl Governor {
         self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE_BESIDE);
     }
 
-    /// Has it been spinning for so long that whoever disturbed it last is gone?
+    /// Has the loop been spinning for so long that the neighbour that disturbed it last must be
+    /// gone?
     #[must_use]
     pub fn is_left_alone(&self, now: u64) -> bool {
         let enough = (LEFT_ALONE * self.pause_beside).min(LEFT_ALONE_AT_MOST);

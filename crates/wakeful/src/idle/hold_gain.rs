@@ -1,8 +1,8 @@
-//! Whether a wake gets shorter here when CPUs are held: found out once in a process, on a thread of
-//! its own, in some 60 ms, when a loop that would hold them has seen traffic. The thread lives on
-//! behind a no, and asks again, if there is traffic: a machine that is busy just then says no, and
-//! an idle driver may be loaded later. Behind a yes it looks whether the machine would
-//! [rather not](super::reluctance).
+//! Whether a hold makes a wake shorter here. This is measured once per process, on a separate
+//! thread, in some 60 ms, when a loop that would hold CPUs has seen traffic. If the answer is no,
+//! the thread continues to run, and measures again while there is traffic: a busy machine may have
+//! caused the no, and an idle driver may be loaded later. If the answer is yes, the thread checks
+//! whether the machine should [not be held](super::reluctance) at present.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};

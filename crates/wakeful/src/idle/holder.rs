@@ -1,11 +1,12 @@
-//! Keeps CPUs from halting while a loop meets events: [`Hold`]; or, in the place of a spin, for as
-//! long as the spin would have lasted, or a tick ([`Adaptive`](super::Adaptive), if the machine's
-//! keeper consents).
+//! Keeps CPUs from halting: while a loop meets events ([`Hold`]), or instead of a spin, for as long
+//! as the spin would have lasted, or a tick ([`Adaptive`](super::Adaptive), if the machine's keeper
+//! consents).
 //!
 //! The loop takes the hold before it sleeps, if there was an event since the last silence, and
-//! gives it back when a wait of the length of a silence has brought none. So a hold costs two
-//! system calls for each stretch of traffic, none for each event, and the clock is read only when a
-//! wait has brought nothing, or if held time has a `price`: then that says how long the silence is.
+//! releases it when a wait as long as the silence period has brought no event. So a hold costs two
+//! system calls for each period of traffic, and none for each event. The clock is read only when a
+//! wait has brought nothing, or if held time has a `price`, which then determines the length of the
+//! silence.
 
 mod device;
 mod foreign;

@@ -44,7 +44,7 @@ pub use spinner::{Next, Spinner};
 /// What a loop with nothing to do does: its policy at work.
 pub(crate) enum Idle {
     Adapt(Box<RefCell<Spinner>>),
-    /// Sleep at once, and have CPUs kept warm meanwhile or not.
+    /// Sleep at once, with CPUs kept warm meanwhile or not.
     Park(#[allow(dead_code, reason = "it works by being there")] Option<KeepWarm>),
     Spin,
     /// Sleep at once, and have no CPU halt while events come.

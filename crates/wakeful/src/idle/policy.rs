@@ -14,29 +14,31 @@ pub enum IdlePolicy {
     /// Sleep in the kernel until something happens. Costs no CPU; the first event after a sleep
     /// pays for the thread's wake: tens of microseconds on a virtual machine.
     Park,
-    /// Ask again and again without sleeping. The shortest latency, at 100 % of a CPU for ever. Only
-    /// for a CPU that nothing else needs: against a busy neighbour on the same CPU, spinning is a
-    /// thousand times slower than parking. Under a real-time scheduling policy (SCHED_FIFO,
-    /// SCHED_RR, SCHED_DEADLINE) the loop takes the CPU from every ordinary thread, including
-    /// kernel threads that the machine needs.
+    /// Poll without ever sleeping. This has the shortest latency, and permanently uses 100 % of a
+    /// CPU. Use it only on a CPU that nothing else needs: beside a busy neighbour on the same CPU,
+    /// spinning is a thousand times slower than parking. Under a real-time scheduling policy
+    /// (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) the loop takes the CPU from every ordinary thread,
+    /// including kernel threads that the machine needs.
     Spin,
     /// Sleep, and have the kernel busy-poll the network card meanwhile, instead of waiting for its
     /// interrupt. For real network cards; on loopback and virtual devices without NAPI it is
     /// [`Park`](Self::Park). See [`BusyPoll`].
     KernelBusyPoll(BusyPoll),
-    /// Sleep, while a thread of the lowest kind (SCHED_IDLE) spins on each CPU on which the loop
-    /// may run: anything else preempts it, and the CPU never halts, so that a wake need not bring
-    /// it back. On the project's virtual machine this takes a parked median from about 50 µs to 27.
-    /// It costs all the time that these CPUs would have been idle: their power, their turbo, what a
-    /// hypervisor may bill, and in a cgroup with a quota that quota. Without cgroups or others on
-    /// the CPU, ordinary work is not slower for it. A process ends with its last thread, and such a
-    /// thread needs its CPU to end: where others use all CPUs, that takes seconds. Those threads
-    /// are SCHED_IDLE also when the loop's own thread has a real-time policy. A thread under
-    /// SCHED_DEADLINE may not start others (sched(7)): build the loop before.
+    /// Sleep, while a thread of the lowest scheduling class (SCHED_IDLE) spins on each CPU on which
+    /// the loop may run. Any other thread preempts it, and the CPU never halts, so a wake does not
+    /// wait for the CPU. On the project's virtual machine this reduces a parked median from about
+    /// 50 µs to 27. It uses all the idle time of these CPUs: it costs power, turbo frequency, time
+    /// that a hypervisor may bill, and the quota of the cgroup. Without cgroups or other programs
+    /// on the CPU, it does not slow down ordinary work. A process ends with its last thread, and
+    /// such a thread needs CPU time to end: if other programs use all CPUs, that takes seconds. The
+    /// threads are SCHED_IDLE even if the loop's own thread has a real-time policy. A thread under
+    /// SCHED_DEADLINE may not start other threads (sched(7)): build the loop before you set that
+    /// policy.
     KeepWarm,
     /// Sleep, while the kernel keeps the machine's CPUs from halting: they poll in its own idle
-    /// loop, and yield at once to any thread that wants to run. A spin's latency at a parked loop's
-    /// CPU time. From the first event on until there was none for a while; see [`Hold`].
+    /// loop, and yield at once to any thread that wants to run. This has the latency of spinning at
+    /// the CPU time of parking. The hold lasts from the first event until there was none for a
+    /// while; see [`Hold`].
     Hold(Hold),
 }
 
@@ -52,21 +54,22 @@ impl Default for IdlePolicy {
 }
 
 /// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, spin for a window, then
-/// sleep. The window is learnt from the gaps between the end of work and the next event, as spins
-/// meet them; without traffic, and where no window pays, the loop sleeps at once.
+/// sleep. The loop learns the window from the gaps that its spins see between the end of work and
+/// the next event. Without traffic, or if no window pays, the loop sleeps at once.
 ///
-/// A spinning loop yields its CPU on every empty poll. It sleeps, for a while that grows up to 0.13
-/// s, when it notices that somebody else needs the CPU: its clock jumps between two polls while the
-/// kernel has its thread wait for a CPU. Of two loops of a process that meet on one CPU one spins.
-/// A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so that spinning does not
-/// cause throttling.
+/// A spinning loop yields its CPU on every empty poll. If it notices that another thread needs the
+/// CPU, it stops spinning for a time that grows up to 0.13 s. It notices this when the clock jumps
+/// between two polls while the kernel makes its thread wait for a CPU. If two loops of a process
+/// share one CPU, only one of them spins. A cgroup's CPU quota (v1 or v2) lowers
+/// [`max_cpu`](Self::max_cpu) so that spinning does not cause throttling.
 ///
 /// **Where a keeper of CPUs runs on the machine** (`wakeful keeper`) and lets this process hold
-/// some, the loop does not spin: it sleeps, and its CPU is kept from halting for as long as the
-/// spin would have lasted, or a tick of the kernel (4 ms) if that is longer. That is about as fast,
-/// and costs no CPU time. The keeper is looked for when there is traffic, every 10 s, at the path
-/// in the environment variable `WAKEFUL_KEEPER`, or at `/run/wakeful/keeper.sock` without it; an
-/// empty variable is no keeper. [`never_hold`](Self::never_hold) spins all the same.
+/// some, the loop does not spin. It sleeps, and the keeper keeps its CPU from halting for as long
+/// as the spin would have lasted, or a kernel tick (4 ms) if that is longer. This is about as fast,
+/// and costs no CPU time. While there is traffic, the loop looks for the keeper every 10 s, at the
+/// path in the environment variable `WAKEFUL_KEEPER`, or at `/run/wakeful/keeper.sock` without it.
+/// An empty variable means no keeper. With [`never_hold`](Self::never_hold) the loop spins all the
+/// same.
 ///
 /// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
 /// does not spin, because `sched_yield` does not let an ordinary thread run then. The policy may
@@ -101,34 +104,35 @@ impl Adaptive {
         Self::DEFAULT
     }
 
-    /// Which share of the events a spin should meet, 0.05 to 0.9999 (default 0.999): the window is
-    /// the shortest that does. With events at random times, a spin that meets half of them costs
-    /// half a CPU and wins the median, 0.9 costs 0.9 and wins the 90th percentile, and so on.
+    /// Sets the share of events that a spin should meet, 0.05 to 0.9999 (default 0.999). The window
+    /// is the shortest that meets this share. With events at random times, 0.5 costs half a CPU and
+    /// improves latency up to the median, 0.9 costs 0.9 of a CPU and improves it up to the 90th
+    /// percentile, and so on.
     #[must_use]
     pub const fn hit_rate(mut self, share: f64) -> Self {
         self.hit_rate = share;
         self
     }
 
-    /// The longest spin, up to 16.7 ms; zero never spins. By default 25 times what a wake from
-    /// sleep takes here, which is measured once per process, on two threads of its own, as soon as
-    /// there is traffic: 0.2 to 2 ms, and 1 ms until it is known. If even this window does not meet
-    /// two events in five, the loop sleeps at once.
+    /// Sets the longest spin, up to 16.7 ms; zero never spins. The default is 25 times the duration
+    /// of a wake from sleep: 0.2 to 2 ms, and 1 ms until it is known. The wake is measured once per
+    /// process, on two extra threads, as soon as there is traffic. If even this window does not
+    /// meet two events in five, the loop sleeps at once.
     #[must_use]
     pub const fn max_window(mut self, window: Duration) -> Self {
         self.max_window = Some(window);
         self
     }
 
-    /// The share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). Over any second
-    /// it is exceeded by a fiftieth of itself at most.
+    /// Sets the share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). In any
+    /// second the loop exceeds it by at most a fiftieth of it.
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;
         self
     }
 
-    /// Spins also where the machine's keeper would hold the CPU instead.
+    /// Spins even if the machine's keeper would hold the CPU.
     #[must_use]
     pub const fn never_hold(mut self) -> Self {
         self.never_holds = true;
@@ -147,27 +151,28 @@ impl Default for Adaptive {
     }
 }
 
-/// The settings of [`IdlePolicy::Hold`]: sleep at once, and have no CPU halt while events come.
+/// The settings of [`IdlePolicy::Hold`]: sleep at once, and keep CPUs from halting while events
+/// come.
 ///
-/// **The bill.** `top` and cgroups count nothing: the CPUs are idle. But they poll, so they use
-/// power and their hyper-thread siblings' share; a hypervisor sees them busy, and a machine with
-/// CPU credits pays with those. `/dev/cpu_dma_latency` holds all CPUs of the machine at once. So it
-/// is used on machines of at most four CPUs of which at least half are the process's, unless
-/// [`whole_machine`](Self::whole_machine) says otherwise.
+/// **The bill.** `top` and cgroups count nothing, because the CPUs are idle. But idle CPUs that
+/// poll use power, and slow down their hyper-thread siblings. A hypervisor sees them as busy, and a
+/// machine with CPU credits pays with those. `/dev/cpu_dma_latency` holds all CPUs of the machine
+/// at once. So it is used only on machines with at most four CPUs, if the process may use at least
+/// half of them; [`whole_machine`](Self::whole_machine) changes that.
 ///
-/// **Before it is used** the loop finds out, once in a process and as soon as there is traffic,
-/// whether a wake gets shorter by it here. If not, or where the device may not be used, the loop
-/// parks as with [`IdlePolicy::Park`], and a line of the log says so once, with what permits it.
-/// `wakeful awake --probe` says the same.
+/// **Before the first hold** the process measures, once and as soon as there is traffic, whether a
+/// hold makes a wake shorter here. If not, or if the device may not be used, the loop parks as with
+/// [`IdlePolicy::Park`]. The log says so once, and says what would permit a hold. `wakeful awake
+/// --probe` says the same.
 ///
-/// **How it ends.** The kernel gives the CPUs back when [`silence`](Self::silence) has passed
-/// without an event, or sooner if held time has a [`hold_cost`](Self::hold_cost), also if somebody
-/// else's loop drives this one and takes no more turns; when the loop ends, and when its process
-/// does, however that comes. A process that is stopped (SIGSTOP) in the midst of traffic holds
-/// until it goes on. A forked child holds nothing.
+/// **How it ends.** A hold ends when [`silence`](Self::silence) has passed without an event, or
+/// sooner if held time has a [`hold_cost`](Self::hold_cost). This is so even if another library's
+/// loop drives this one and takes no more turns. A hold also ends when the loop or its process
+/// ends, for whatever reason. A process that is stopped (SIGSTOP) during traffic keeps its hold
+/// until it continues. A forked child holds nothing.
 ///
-/// On battery, and for 10 s after the hypervisor took a tenth of the CPUs' time, nothing is held.
-/// [`LoopMetrics::hold`](crate::LoopMetrics::hold) says whether CPUs are held, and why not.
+/// On battery, and for 10 s after the hypervisor took a tenth of the CPUs' time, no CPU is held.
+/// [`LoopMetrics::hold`](crate::LoopMetrics::hold) says whether CPUs are held, and if not, why.
 ///
 /// ```
 /// use std::time::Duration;
@@ -206,24 +211,25 @@ impl Hold {
         Self::DEFAULT
     }
 
-    /// For how long nothing must have happened until the CPUs may halt again: 1 ms to 1 s (default
-    /// 50 ms). Timers are no event. A loop that meets an event every 40 ms is held all the time.
+    /// Sets how long there must be no event before the CPUs may halt again: 1 ms to 1 s (default 50
+    /// ms). Timers are not events. With an event every 40 ms, the loop holds CPUs all the time.
     #[must_use]
     pub const fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// What a held microsecond costs, as a share of what a spun one does: 0 to 1, in steps of a
-    /// millionth (default 0: nothing). A number outside becomes the nearest in it, NaN the default.
+    /// Sets the cost of a held microsecond, as a share of the cost of a spun one: 0 to 1, in steps
+    /// of a millionth (default 0: free). A number outside this range becomes the nearest within it,
+    /// and NaN becomes the default.
     ///
-    /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above it the loop learns how
-    /// long the gaps between events are, and holds only where that is worth it: an event that meets
-    /// a CPU that was held is worth a spin of 50 wakes' time, or a hold of that time divided by its
-    /// cost. So events at random times are held up to a mean gap of that length, and no hold lasts
-    /// for longer without an event (or than a tick of the kernel, 4 ms, if that is longer). Within
-    /// these limits it is the shortest that meets 999 of 1,000 events, or the one that is worth
-    /// most. At 1 a loop holds where [`Adaptive`] would spin.
+    /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above 0 the loop learns how
+    /// long the gaps between events are, and holds only if that is worth the cost. An event that
+    /// meets a held CPU is worth a spin as long as 50 wakes, or a hold of that time divided by the
+    /// cost. So for events at random times the loop holds up to a mean gap of that length. Without
+    /// an event no hold is longer than that (or than a kernel tick, 4 ms, if the tick is longer).
+    /// Within these limits the loop chooses the shortest hold that meets 999 of 1,000 events, or
+    /// the one that is worth most. At 1 a loop holds where [`Adaptive`] would spin.
     ///
     /// | cost | it holds from | for up to | where a wake takes |
     /// |---|---|---|---|
@@ -232,10 +238,11 @@ impl Hold {
     /// | 1 | 1,000 | 4 ms | 20 µs |
     /// | 0.1 | 50 | 20 ms | 40 µs |
     ///
-    /// What a wake takes is measured once per process, on two threads of its own that live for some
-    /// 20 ms, as soon as there is traffic, and counts as 8 to 80 µs; until then nothing is held.
-    /// What power, a hyper-thread sibling, or a hypervisor's bill cost is not known here;
-    /// `docs/idle.md` says how to choose. With a cost each sleep reads the clock twice more.
+    /// The duration of a wake is measured once per process, on two extra threads that live for some
+    /// 20 ms, as soon as there is traffic. It counts as 8 to 80 µs. Until it is measured, no CPU is
+    /// held. The loop does not know the cost of power, of a hyper-thread sibling, or of a
+    /// hypervisor's bill; `docs/idle.md` says how to choose. With a cost, each sleep reads the
+    /// clock two more times.
     #[must_use]
     pub const fn hold_cost(mut self, share: f64) -> Self {
         // No number is 0, and so is a negative one.
@@ -249,15 +256,15 @@ impl Hold {
         (self.cost > 0).then(|| f64::from(self.cost) / f64::from(AS_A_SPIN))
     }
 
-    /// How long a CPU may take to come back, in whole microseconds (default 0: it polls). More
-    /// keeps shallow states on bare metal, which cost less power.
+    /// Sets how long a CPU may take to come back, in whole microseconds (default 0: it polls). A
+    /// larger number allows shallow idle states on bare metal, which use less power.
     #[must_use]
     pub const fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;
         self
     }
 
-    /// Hold all CPUs also of a machine that is not this process's own.
+    /// Holds all CPUs even on a machine that this process shares with others.
     #[must_use]
     pub const fn whole_machine(mut self) -> Self {
         self.whole_machine = true;

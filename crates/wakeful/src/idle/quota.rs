@@ -1,9 +1,9 @@
-//! A CPU quota lowers what spinning may use: what is left of the quota beside the work, and less as
-//! soon as the kernel throttles.
+//! A CPU quota limits spinning to the part of the quota that work leaves over, and to less as soon
+//! as the kernel throttles.
 //!
-//! Work is this process's; what others in its cgroup use shows only by throttling, which halves
-//! what is allowed. One look a second for the whole process, by whichever loop comes first while it
-//! spins; what it finds is a number that each loop reads.
+//! Only this process's work is known; the use of other processes in its cgroup shows only by
+//! throttling, which halves the allowance. The first loop that spins in a second checks for the
+//! whole process; the result is a number that each loop reads.
 
 mod cgroup;
 

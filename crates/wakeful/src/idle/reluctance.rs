@@ -1,11 +1,10 @@
-//! Whether the machine would rather not have its CPUs held: on battery, and while the hypervisor
-//! takes time from them. It is what the machine's keeper, and `wakeful awake`, ask as well
-//! ([`BackOff`]).
+//! Whether the machine's CPUs should not be held at present: on battery, and while the hypervisor
+//! takes time from them. The machine's keeper and `wakeful awake` use the same check ([`BackOff`]).
 //!
-//! To look reads files of the kernel's, which may take long (a battery is asked by firmware), so no
-//! loop looks. A thread of the process does, once a second while a loop holds by the device, or
-//! would. It sleeps when none has asked for a second, so in silence nothing runs. A loop reads one
-//! word before each sleep with CPUs held.
+//! The check reads files of the kernel, which may take long (firmware asks the battery), so no loop
+//! does it. A thread of the process does it once a second, while a loop holds the device or would
+//! hold it. The thread sleeps when no loop has asked for a second, so without traffic nothing runs.
+//! A loop reads one word before each sleep with CPUs held.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;

@@ -1,6 +1,7 @@
-//! The governor on this machine: it is asked here, and told what became of it; and a spin ends
-//! early when somebody else needs the CPU. A thread with a real-time policy does not spin: nobody
-//! else could get its CPU by `sched_yield`, and none of what this file measures would show it.
+//! The governor on this machine: this file asks it, and reports the result of each spin to it. A
+//! spin ends early if another thread needs the CPU. A thread with a real-time policy does not spin:
+//! `sched_yield` would not give its CPU to others, and nothing that this file measures would show
+//! that.
 
 #[cfg(feature = "internals")]
 use std::io;

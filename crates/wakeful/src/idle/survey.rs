@@ -1,6 +1,6 @@
-//! What a sleep costs on this machine, and whether a quota limits this process: found out once, on
-//! two threads of its own that live for some 20 ms, when a loop has seen traffic. Until then, and
-//! if it fails, there are defaults.
+//! The cost of a sleep on this machine, and whether a quota limits this process: measured once, on
+//! two extra threads that live for some 20 ms, when a loop has seen traffic. Until then, and if the
+//! measurement fails, there are defaults.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -45,8 +45,8 @@ where
     }
 }
 
-/// The loop's timers, for hyper's timeouts. They are [`Deadline`]s: hyper looks at some of them
-/// before it reads.
+/// The loop's timers, for hyper's timeouts. They are [`Deadline`]s, because hyper checks some of
+/// them before it reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopTimer;
 

@@ -1,6 +1,6 @@
-//! The ecosystem's traits on our streams, pipes and files: `futures-io` always, tokio's `AsyncRead`
-//! and `AsyncWrite` by the feature `tokio-io`, hyper's by the feature `hyper`. Traits only: none of
-//! them brings a runtime along. And [`stdin`], [`stdout`] and [`stderr`].
+//! The ecosystem's traits on wakeful's streams, pipes and files: `futures-io` always, tokio's
+//! `AsyncRead` and `AsyncWrite` with the feature `tokio-io`, hyper's with the feature `hyper`.
+//! These are only traits: none of them adds a runtime. And [`stdin`], [`stdout`] and [`stderr`].
 
 mod futures;
 #[cfg(feature = "hyper")]

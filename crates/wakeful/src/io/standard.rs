@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 
 use crate::fs::File;
 
-/// Opens standard output. No flag of it is changed.
+/// Opens standard output. This changes none of its flags.
 ///
 /// Writes are operations on the [blocking pool](crate::task::spawn_blocking), so a reader that does
-/// not read keeps a thread of it, and not the loop. So it is also where somebody who has the same
-/// open file has set `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the bytes. What
-/// `print!` has buffered is not ordered with this. For logs see [`wakeful::log`](crate::log).
+/// not read blocks a thread of the pool, and not the loop. This is also true if another holder of
+/// the same open file has set `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the
+/// bytes. There is no order between these bytes and what `print!` has buffered. For logs see
+/// [`wakeful::log`](crate::log).
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -21,8 +22,8 @@ use crate::fs::File;
 /// ```
 ///
 /// # Threads
-/// It needs no loop. Each call takes a descriptor, until what it returned is dropped. The writes of
-/// two handles are not ordered.
+/// It needs no loop. Each call takes a descriptor, until the returned handle is dropped. The writes
+/// of two handles are not ordered.
 ///
 /// # Errors
 /// Standard output is closed; no descriptors left.

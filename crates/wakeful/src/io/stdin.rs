@@ -19,7 +19,7 @@ use crate::readiness::driver;
 use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
-/// Opens standard input for this thread's loop. No flag of it is changed.
+/// Opens standard input for this thread's loop. This changes none of its flags.
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
@@ -33,21 +33,21 @@ use crate::task::coop;
 /// # }
 /// ```
 ///
-/// A line is read with the extension traits of the ecosystem: `futures_lite::io::BufReader` over
-/// this, and `read_line`.
+/// To read lines, use the ecosystem's extension traits: `futures_lite::io::BufReader` over this,
+/// and `read_line`.
 ///
 /// # What it is
-/// * A terminal, a pipe, a FIFO or a socket: the loop waits for it, and no thread does.
+/// * A terminal, a pipe, a FIFO or a socket: the loop waits for it, without a thread.
 /// * A regular file, a device such as `/dev/null`: each read is an operation on the [blocking
-///   pool](crate::task::spawn_blocking), and ends soon. The position is shared with whoever has the
-///   same open file, as it is for any program.
-/// * A terminal or a pipe that cannot be opened once more (no `/proc`, another user's after `su`),
-///   and whatever the loop fails to watch (the user's limit of watches is reached): reads are on
-///   the pool as well. One that waits for input keeps a thread of it, and a clock that a test has
-///   paused, until there is some. If others made the pipe non-blocking, a read may give
-///   `WouldBlock`.
+///   pool](crate::task::spawn_blocking), and ends soon. Other holders of the same open file share
+///   the position, as in any program.
+/// * A terminal or a pipe that cannot be opened a second time (no `/proc`, or it belongs to another
+///   user, after `su`), and anything that the loop cannot watch (the user's limit of watches is
+///   reached): reads are also on the pool. A read that waits for input occupies a thread of the
+///   pool, and stops a clock that a test has paused, until there is input. If another process made
+///   the pipe non-blocking, a read may return `WouldBlock`.
 ///
-/// Bytes that [`std::io::stdin`] has buffered are not seen here. Use one of them.
+/// Bytes that [`std::io::stdin`] has buffered are not seen here. Use only one of the two.
 ///
 /// # Errors
 /// No loop runs here; standard input is closed; no descriptors left.
@@ -109,13 +109,13 @@ impl Stdin {
         self
     }
 
-    /// Reads what is there, at least a byte, into `buf`. 0: the end (or `buf` is empty).
+    /// Reads available bytes, at least one, into `buf`. 0: the end (or `buf` is empty).
     ///
-    /// *Cancel-safe*, as long as this `Stdin` is not dropped: on the pool a read that is given up
-    /// goes on, and the next one gets its bytes.
+    /// *Cancel-safe*, as long as this `Stdin` is not dropped: on the pool a cancelled read
+    /// continues, and the next read gets its bytes.
     ///
     /// # Errors
-    /// The kernel's, and that the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(cx, buf)).await
     }

@@ -17,11 +17,11 @@ use crate::sys::fork_check::Process;
 use crate::sys::thread::{start_thread, without_signals};
 use crate::time::deadline_after;
 
-/// What may wait to be written. What exceeds one of the two is dropped.
+/// How much may wait to be written. Lines beyond one of the two limits are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// Calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576; a number beyond is
-    /// taken for the nearest. The room for them is allocated at once, 40 bytes each.
+    /// Calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576; a number out of range
+    /// becomes the nearest limit. The queue is allocated at once, 40 bytes for each call.
     pub writes: usize,
     /// Bytes of all of them.
     pub bytes: usize,
@@ -39,7 +39,7 @@ impl Default for Queue {
     }
 }
 
-/// A writer of lines that never waits, never fails and never panics. A thread of its own does the
+/// A line writer that never waits, never fails and never panics. A separate thread does the
 /// writing.
 ///
 /// Lines are dropped and [counted](Self::dropped) when the queue is full, because the destination
@@ -49,16 +49,16 @@ impl Default for Queue {
 /// Each call of [`write`](Write::write) should hand over whole lines; `tracing-subscriber`'s
 /// formatters do. See the [module](super) for an example.
 ///
-/// Clones write to the same destination. The thread ends when the last clone is dropped, and does
-/// not hold up the end of the process: keep a guard of [`flush_on_drop`](Self::flush_on_drop) in
+/// Clones write to the same destination. The thread ends when the last clone is dropped. It does
+/// not delay the end of the process, so keep a guard of [`flush_on_drop`](Self::flush_on_drop) in
 /// `main`.
 ///
 /// # Threads
 /// `Send` and `Sync`.
 ///
 /// # Forks
-/// A forked child has no writer's thread: it needs a writer of its own. What it writes to its copy
-/// of the parent's is dropped and counted, and it waits for nothing there.
+/// A forked child has no writer thread, and needs a writer of its own. Lines that it writes to its
+/// copy of the parent's writer are dropped and counted, without a wait.
 #[derive(Clone)]
 pub struct LossyWriter {
     shared: Arc<Shared>,
@@ -98,20 +98,20 @@ impl Drop for Shared {
 }
 
 impl LossyWriter {
-    /// Writes to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), on a thread of
-    /// its own.
+    /// Makes a writer to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), with a
+    /// separate thread.
     ///
-    /// If no thread can be started, the threads that log write what the destination takes at once,
-    /// judged by poll(2), and the rest waits for the next line. A file on a slow disk can then hold
-    /// up a loop.
+    /// If no thread can be started, the logging threads themselves write what the destination takes
+    /// at once, according to poll(2); the rest waits for the next line. A file on a slow disk can
+    /// then block a loop.
     #[must_use]
     pub fn new(fd: impl AsFd + Send + 'static) -> Self {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
     }
 
-    /// As [`new`](Self::new), but without a thread, for a process that must not have a second one
-    /// because it forks. The threads that log write what the destination takes at once, judged by
-    /// poll(2), and the rest waits for the next line.
+    /// Like [`new`](Self::new), but without a thread, for a process that must not have a second one
+    /// because it forks. The logging threads themselves write what the destination takes at once,
+    /// according to poll(2); the rest waits for the next line.
     #[must_use]
     pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
         let refused = |_| Err(io::ErrorKind::Unsupported.into());
@@ -166,8 +166,8 @@ impl LossyWriter {
         self.write_inline();
     }
 
-    /// As [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue, and
-    /// until the lines are written. Blocks the calling thread.
+    /// Like [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue,
+    /// and until the lines are written. Blocks the calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
         let deadline = deadline_after(Instant::now(), timeout);
         let length = bytes.len();
@@ -188,8 +188,8 @@ impl LossyWriter {
         }
     }
 
-    /// Waits up to `timeout` until everything that was handed over before is written or dropped.
-    /// Returns whether it is. Blocks the calling thread.
+    /// Waits up to `timeout` until all lines that were handed over before are written or dropped.
+    /// Returns whether they are. Blocks the calling thread.
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {
@@ -219,8 +219,8 @@ impl LossyWriter {
         FlushOnDrop { log: self.clone(), timeout }
     }
 
-    /// Has the destination [reopened](Destination::reopen) if it asks for it, without waiting for
-    /// the next line.
+    /// [Reopens](Destination::reopen) the destination if it asks for that, without waiting for the
+    /// next line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
         let _ = self.shared.messages().map(|messages| messages.try_send(Message::LookAround));

@@ -1,20 +1,19 @@
 //! Logging that cannot hold up a loop.
 //!
 //! # Why it matters
-//! wakeful reports what it does through [`tracing`]. A subscriber runs on the thread that reports,
-//! and here that is often a loop's. A subscriber that writes to standard error blocks the loop
-//! while nobody reads the pipe, and a program's `eprintln!` and default panic hook panic or block
-//! when standard error is a full disk or a closed pipe. Requests then time out or are lost because
-//! of a log line.
+//! wakeful logs through [`tracing`]. A subscriber runs on the thread that logs, which is often the
+//! thread of a loop. A subscriber that writes to standard error blocks the loop while nobody reads
+//! the pipe. `eprintln!` and the default panic hook panic or block when standard error is a full
+//! disk or a closed pipe. Requests then time out or are lost because of a log line.
 //!
 //! # What to do
-//! * Write through a [`LossyWriter`]. It hands each line to a thread of its own and never waits.
+//! * Write through a [`LossyWriter`]. It hands each line to a separate thread and never waits.
 //!   Lines that the destination does not take in time are dropped, [counted](LossyWriter::dropped),
 //!   and reported once lines can be written.
-//! * Have panics written the same way, with [`report_panics`].
-//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost; a
-//!   panic's in `main` among them.
-//! * Limit lines that a peer can cause to one a second, with [`OncePerSecond`].
+//! * Write panics the same way, with [`report_panics`].
+//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost,
+//!   including those of a panic in `main`.
+//! * Limit lines that a peer can cause to one per second, with [`OncePerSecond`].
 //!
 //! ```
 //! use std::io::{self, IsTerminal};
@@ -67,9 +66,9 @@ pub fn contained(log: impl FnOnce()) {
 /// Where a [`LossyWriter`] writes.
 ///
 /// All methods are called on the writer's thread, where they may block. If that thread could not be
-/// started, they are called on the threads that log.
+/// started, they are called on the logging threads.
 pub trait Destination: Send + 'static {
-    /// The descriptor to write to. It may be in non-blocking mode.
+    /// Returns the descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Opens the destination again if it should be, for example after a log rotation. Called before

@@ -3,10 +3,10 @@ use std::fmt;
 /// Numbers below 2^64 have up to 64 binary digits.
 pub(crate) const BUCKETS: usize = 64;
 
-/// A distribution as a loop keeps it: how many values lay between two powers of two, and their sum.
+/// A distribution of values: how many values lie between two powers of two, and their sum.
 ///
-/// A quantile is known to a factor of two, the mean exactly. Times are in nanoseconds. What is read
-/// while the loop goes on may miss the last few values, and the sum may be ahead of the buckets.
+/// A quantile is known to a factor of two, the mean exactly. Times are in nanoseconds. A reading
+/// while the loop runs may miss the last few values, and the sum may be ahead of the buckets.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -54,8 +54,8 @@ impl Histogram {
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// A number that this share of the values does not exceed, less than twice too large; if there
-    /// are any values. 0.5 is for the median, 1.0 for the greatest.
+    /// Returns a number that this share of the values does not exceed, if there are any values. It
+    /// is less than twice the exact quantile. 0.5 gives the median, 1.0 the maximum.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();
@@ -68,8 +68,9 @@ impl Histogram {
         })
     }
 
-    /// The buckets that are not empty, the lowest first: the highest number that counts there, and
-    /// how many did. The first is 1, for 0 and 1; then 3, for 2 and 3; then 7, and so on.
+    /// Returns the non-empty buckets, the lowest first: the highest number of the bucket, and how
+    /// many values it has. The first bucket is 1, for 0 and 1; then 3, for 2 and 3; then 7, and so
+    /// on.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let highest = |bit: usize| u64::MAX >> (BUCKETS - 1 - bit);
         let all = self.buckets.iter().enumerate().map(move |(bit, count)| (highest(bit), *count));
@@ -89,7 +90,7 @@ impl Histogram {
         self
     }
 
-    /// What was added since `earlier`, of the same loop.
+    /// Returns the values that were added since `earlier`, a reading of the same loop.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let buckets =

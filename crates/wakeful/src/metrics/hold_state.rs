@@ -2,22 +2,22 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a loop keeps CPUs from halting just now, and why not.
+/// Whether a loop keeps CPUs from halting now, and if not, why.
 ///
 /// *Threads*: a copy: `Send` and `Sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HoldState {
-    /// The loop's policy holds no CPU; or it adapts, and has not asked a keeper since there was no
-    /// reason, or uses none.
+    /// The loop's policy holds no CPU. Or the policy is adaptive, and has had no reason to ask a
+    /// keeper, or uses no keeper.
     #[default]
     NotAsked,
     /// Nothing has happened lately.
     Silent,
     /// CPUs are held while the loop sleeps.
     Held,
-    /// It is being found out whether a hold makes a wake shorter.
+    /// The process is measuring whether a hold makes a wake shorter.
     Measuring,
     /// A hold would not make a wake shorter here.
     NoGain,
@@ -27,12 +27,12 @@ pub enum HoldState {
     Stolen,
     /// The process may use neither the device nor a keeper.
     NoPermission,
-    /// The machine is larger than the process's own part of it, and nobody has said that all of it
-    /// may be held.
+    /// The machine is larger than the process's own part of it, and no setting allows to hold all
+    /// of it.
     LargeMachine,
-    /// The keeper is gone, or there is none. It is looked for again.
+    /// The keeper has ended, or there is none. The loop looks for it again.
     NoKeeper,
-    /// The keeper has refused, or ended a hold. It is asked again.
+    /// The keeper has refused or ended a hold. The loop asks again.
     Refused,
     /// The kernel has refused.
     Failed,
@@ -59,7 +59,7 @@ impl HoldState {
         Self::TooDear,
     ];
 
-    /// Its name, as in the label of a metric: `not_asked`, `held`, `on_battery` …
+    /// Returns its name, as used in the label of a metric: `not_asked`, `held`, `on_battery` …
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

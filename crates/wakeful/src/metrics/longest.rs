@@ -24,8 +24,8 @@ use crate::sys::clock::Clock;
 pub struct LongestPoll {
     /// How long it took.
     pub duration: Duration,
-    /// Where the task was spawned, or the closure sent; for `block_on`'s future, where that was
-    /// called.
+    /// The place where the task was spawned, or the closure sent; for `block_on`'s future, where
+    /// `block_on` was called.
     pub spawned_at: &'static Location<'static>,
     /// The task's name, if it was spawned by a [`task::Builder`](crate::task::Builder) with one.
     pub name: Option<&'static str>,

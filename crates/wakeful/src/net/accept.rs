@@ -86,13 +86,13 @@ impl Drop for Acceptor<'_> {
 
 /// Waits for the next connection, as an [`Acceptor`] does.
 ///
-/// *Cancel-safe*: a call that has not returned has taken no connection.
+/// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
 pub(super) async fn next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<(OwnedFd, Peer)> {
     let mut acceptor = Acceptor::new(listener);
     poll_fn(|cx| acceptor.poll_next(cx)).await
 }
 
-/// As [`next`], for one task at a time: only the one that asked last is woken.
+/// Like [`next`], for one task at a time: only the one that asked last is woken.
 pub(super) fn poll_next_alone(
     listener: &Registered<Arc<OwnedFd>>,
     cx: &mut Context<'_>,

@@ -19,7 +19,7 @@ pub(crate) struct Accepted {
 }
 
 impl Listener {
-    /// As [`accept`](Self::accept), for whichever loop the connection is to go to.
+    /// Like [`accept`](Self::accept), for whichever loop the connection is to go to.
     pub(crate) async fn accept_detached(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => next_tcp(listener.socket()).await,

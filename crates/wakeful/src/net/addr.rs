@@ -16,8 +16,8 @@ pub enum ListenAddr {
     Tcp(SocketAddr),
     /// The path of a socket file. A relative path that begins with `@` is written `unix:./@PATH`.
     Unix(PathBuf),
-    /// A name in Linux's abstract namespace, without the zero byte in front: unix(7). It has no
-    /// file and no permissions, and goes with its socket.
+    /// A name in Linux's abstract namespace, without the leading zero byte: unix(7). It has no file
+    /// and no permissions, and disappears with its socket.
     Abstract(Box<[u8]>),
 }
 

@@ -38,7 +38,7 @@ impl StreamIo {
         Ok(Self { socket: super::register(fd)?, read_call })
     }
 
-    /// As [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
+    /// Like [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
     /// back.
     pub(super) fn attach(
         fd: OwnedFd,
@@ -300,24 +300,24 @@ pub(crate) trait ByteStream {
 macro_rules! read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads what is there, at least a byte, into `buf`. 0: the peer has ended its side (or
+            /// Reads available bytes, at least one, into `buf`. 0: the peer has ended its side (or
             /// `buf` is empty).
             ///
-            /// *Cancel-safe*: a call that has not returned has read nothing.
+            /// *Cancel-safe*: a call that was dropped before it returned has read nothing.
             ///
             /// # Errors
-            /// The kernel's (`ECONNRESET`, ...), and that the loop has ended.
+            /// Kernel errors (`ECONNRESET`, ...), or the loop has ended.
             pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
                 poll_fn(|cx| self.io().poll_read(cx, buf)).await
             }
 
-            /// Reads without taking: the next read gives the same bytes. Several tasks may wait at
-            /// once.
+            /// Reads without removing the bytes: the next read returns the same bytes. Several
+            /// tasks may wait at once.
             ///
             /// *Cancel-safe*.
             ///
             /// # Errors
-            /// As for `read`.
+            /// The same as for `read`.
             pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.io().peek(buf).await
             }
@@ -331,10 +331,10 @@ macro_rules! write_methods {
             /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf`
             /// is empty).
             ///
-            /// *Cancel-safe*: a call that has not returned has written nothing.
+            /// *Cancel-safe*: a call that was dropped before it returned has written nothing.
             ///
             /// # Errors
-            /// The kernel's (`EPIPE`, `ECONNRESET`, ...; no SIGPIPE), and that the loop has ended.
+            /// Kernel errors (`EPIPE`, `ECONNRESET`, ...; no SIGPIPE), or the loop has ended.
             pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
                 poll_fn(|cx| self.io().poll_write(cx, buf)).await
             }
@@ -344,17 +344,18 @@ macro_rules! write_methods {
             /// *Cancel-safe*, as `write`.
             ///
             /// # Errors
-            /// As for `write`.
+            /// The same as for `write`.
             pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
                 poll_fn(|cx| self.io().poll_write_vectored(cx, slices)).await
             }
 
             /// Writes all of `buf`.
             ///
-            /// *Not cancel-safe*: a call that has not returned may have written a part.
+            /// *Not cancel-safe*: a call that was dropped before it returned may have written a
+            /// part.
             ///
             /// # Errors
-            /// As for `write`; `WriteZero` when the socket takes nothing more.
+            /// The same as for `write`; `WriteZero` if the socket accepts no more bytes.
             pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
                 while !buf.is_empty() {
                     match self.write(buf).await? {
@@ -372,34 +373,34 @@ macro_rules! write_methods {
 macro_rules! stream_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Tells the peer that no more comes, as `AsyncWriteExt::shutdown` of tokio does and
+            /// Tells the peer that no more bytes follow, like tokio's `AsyncWriteExt::shutdown` and
             /// `close` of futures. It never waits.
             ///
             /// # Errors
-            /// The kernel's. A connection that is already gone is none.
+            /// Kernel errors. If the connection is already gone, that is not an error.
             pub async fn shutdown(&mut self) -> io::Result<()> {
                 self.shutdown_side(Shutdown::Write)
             }
 
-            /// Ends reading, writing, or both, as `shutdown` of the standard library's streams.
+            /// Ends reading, writing, or both, like `shutdown` of the standard library's streams.
             ///
             /// # Errors
-            /// The kernel's. A connection that is already gone is none.
+            /// Kernel errors. If the connection is already gone, that is not an error.
             pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
                 self.io().shutdown(side)
             }
 
-            /// Sets the priority: what is ready on a high socket is seen in the next turn, before
-            /// anything else, however many others are ready. This is about the socket alone: the
-            /// task that waits for it should be high too (see [`Priority`]).
+            /// Sets the priority: events of a high-priority socket are handled in the next turn,
+            /// before all others, however many others are ready. This concerns only the socket: the
+            /// task that waits for it should have high priority, too (see [`Priority`]).
             ///
             /// The first high socket of a loop takes one more descriptor.
             /// [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does not look at
             /// high sockets.
             ///
             /// # Errors
-            /// The kernel's (no descriptors left; `max_user_watches` is reached), and that the loop
-            /// has ended. The priority is what it was then.
+            /// Kernel errors (no descriptors left; `max_user_watches` is reached), or the loop has
+            /// ended. The priority is then unchanged.
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.io().set_priority(priority)
             }

@@ -1,9 +1,8 @@
-//! Sockets between two loops: off the one, not yet on the other.
+//! Sockets between two loops: removed from one, and not yet on the other.
 //!
-//! A socket that is on a loop cannot leave its thread, and one that is here can do no I/O. Nothing
-//! of the old loop is left in it: no registration, no waker, no readiness. What travels is what the
-//! next loop needs: the descriptor, what kind it is, its priority, and what was read from it
-//! already.
+//! A socket on a loop cannot leave its thread; a detached socket can do no I/O. It keeps nothing of
+//! the old loop: no registration, no waker, no readiness. It carries what the next loop needs: the
+//! descriptor, its kind, its priority, and the bytes that were already read.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,19 +24,18 @@ enum Kind {
     Unix,
 }
 
-/// A connection that is on no loop, on its way to one. It has no I/O; dropping it closes the
+/// A connection that is on no loop, on its way to one. It can do no I/O. Dropping it closes the
 /// connection.
 ///
-/// `detach` takes a stream off its loop, on that loop's thread. The stream is given up by value, so
-/// nothing can be in flight: a read or a write that has not returned borrows it (drop that future
-/// first: what is *cancel-safe* has moved no byte), and halves are
-/// [reunited](super::OwnedReadHalf::reunite) before. From then on nobody is woken for it there.
-/// Bytes that a protocol has read already and not used travel along
-/// ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts it on the loop of the thread
-/// that calls it.
+/// `detach` removes a stream from its loop, on that loop's thread. It takes the stream by value, so
+/// no operation can be in flight: a pending read or write borrows the stream. Drop such a future
+/// first; a *cancel-safe* one has moved no byte. [Reunite](super::OwnedReadHalf::reunite) halves
+/// first. After `detach` no task is woken for the stream there. Bytes that a protocol has read and
+/// not used travel along ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts the
+/// stream on the loop of the calling thread.
 ///
-/// Its socket options and its [`Priority`] stay as they are, and what arrives meanwhile waits in
-/// the kernel.
+/// Its socket options and its [`Priority`] do not change. Bytes that arrive meanwhile wait in the
+/// kernel.
 ///
 /// ```
 /// use wakeful::LoopGroup;
@@ -98,8 +96,8 @@ pub struct DetachedStream {
 pub struct Attached {
     /// The connection.
     pub stream: Stream,
-    /// What [`DetachedStream::with_unread`] was given: it comes before anything that the stream
-    /// reads.
+    /// The bytes that were given to [`DetachedStream::with_unread`]. They come before all bytes
+    /// that the stream reads.
     pub unread: Vec<u8>,
 }
 
@@ -123,8 +121,8 @@ impl DetachedStream {
         Self { fd: io.into_fd(), kind, priority, unread: Vec::new() }
     }
 
-    /// Gives it bytes that were read from the connection and not used: whoever attaches it has to
-    /// see them first. Called again, it adds behind those that are there.
+    /// Adds bytes that were read from the connection and not used. The code that attaches the
+    /// stream has to process them first. A further call appends to them.
     pub fn with_unread(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         let mut bytes = bytes.into();
         if self.unread.is_empty() {
@@ -144,7 +142,7 @@ impl DetachedStream {
     /// The other end's address.
     ///
     /// # Errors
-    /// The kernel's; `NotConnected` once the connection is gone.
+    /// Kernel errors; `NotConnected` once the connection is gone.
     pub fn peer_addr(&self) -> io::Result<PeerAddr> {
         match self.kind {
             Kind::Tcp => tcp::peer_addr(&self.fd).map(PeerAddr::Tcp),
@@ -152,12 +150,12 @@ impl DetachedStream {
         }
     }
 
-    /// Puts the connection on this thread's loop. The first operation is tried at once, so what has
-    /// come meanwhile is read without waiting for an event.
+    /// Puts the connection on this thread's loop. The first operation is tried at once, so bytes
+    /// that have arrived meanwhile are read without waiting for an event.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error gives the
-    /// connection back.
+    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error returns the
+    /// connection.
     pub fn attach(self) -> Result<Attached, AttachError<Self>> {
         let Self { fd, kind, priority, unread } = self;
         let on_loop = match kind {
@@ -246,7 +244,7 @@ impl DetachedListener {
     /// Puts the listener on this thread's loop.
     ///
     /// # Errors
-    /// As for [`DetachedStream::attach`].
+    /// The same as for [`DetachedStream::attach`].
     pub fn attach(self) -> Result<Listener, AttachError<Self>> {
         let Self { fd, kind, memberships, is_lent, priority } = self;
         let attached = match &memberships {
@@ -274,8 +272,8 @@ impl DetachedListener {
 macro_rules! detach {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Takes the stream off its loop, to [attach](DetachedStream::attach) it to another
-            /// one. From now on nobody is woken for it here.
+            /// Removes the stream from its loop, to [attach](DetachedStream::attach) it to another
+            /// one. From now on no task is woken for it here.
             pub fn detach(self) -> DetachedStream {
                 DetachedStream::take(self.into())
             }
@@ -287,8 +285,8 @@ detach!(TcpStream, UnixStream, Stream);
 macro_rules! detach_listener {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Takes the listener off its loop, to [attach](DetachedListener::attach) it to another
-            /// one.
+            /// Removes the listener from its loop, to [attach](DetachedListener::attach) it to
+            /// another one.
             pub fn detach(self) -> DetachedListener {
                 DetachedListener::take(self.into())
             }
@@ -297,8 +295,8 @@ macro_rules! detach_listener {
 }
 detach_listener!(TcpListener, UnixListener, Listener);
 
-/// This thread's loop did not take it. The error has it still: drop it to close it, or try again,
-/// here or elsewhere.
+/// This thread's loop did not take the socket. The error still holds it: drop the error to close
+/// the socket, or try again, here or elsewhere.
 #[derive(Debug, thiserror::Error)]
 #[error("not attached: {error}")]
 pub struct AttachError<T> {

@@ -21,12 +21,13 @@ type OnLoop<S> = fn(&Registered<Arc<OwnedFd>>, OwnedFd) -> io::Result<S>;
 /// It is made by the `incoming` of a listener, and borrows it. Several may be used at once, beside
 /// `accept`: each connection goes to one of them.
 ///
-/// The stream never ends, nor does an error end it. What
-/// [`is_shortage`](crate::accept::is_shortage) says to be one may pass: the next item would be the
-/// same error at once, so wait a little before.
+/// The stream never ends; an error does not end it either. An error for which
+/// [`is_shortage`](crate::accept::is_shortage) is true may pass. The next item would be the same
+/// error at once, so wait a little before you ask for it.
 ///
 /// # Cancel safety
-/// No connection is taken but those that it yields. Dropped, it leaves the rest to the listener.
+/// It takes only the connections that it yields. When it is dropped, the other connections stay
+/// with the listener.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.

@@ -21,14 +21,13 @@ use super::resolve::no_addresses;
 /// # }
 /// ```
 pub trait ToListenAddrs {
-    /// Returns the addresses, of which a server listens on the first one that it can listen on.
-    /// There is at least one.
+    /// Returns the addresses, at least one. A server listens on the first address that works.
     ///
-    /// A name is looked up by the system (`/etc/hosts`, DNS), which may block this thread for
-    /// seconds; what is an address asks nobody.
+    /// The system looks a name up (`/etc/hosts`, DNS), which may block this thread for seconds. A
+    /// numeric address needs no lookup.
     ///
     /// # Errors
-    /// The text is no address; the lookup's, with the name.
+    /// The text is not an address; the lookup failed (the message has the name).
     fn to_listen_addrs(&self) -> io::Result<Vec<ListenAddr>>;
 }
 

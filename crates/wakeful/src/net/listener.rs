@@ -27,10 +27,10 @@ pub enum Listener {
 impl Listener {
     /// Takes the next connection.
     ///
-    /// *Cancel-safe*: a call that has not returned has taken no connection.
+    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
-    /// As for [`TcpListener::accept`].
+    /// The same as for [`TcpListener::accept`].
     pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
         match self {
             Self::Tcp(listener) => {
@@ -41,13 +41,12 @@ impl Listener {
         }
     }
 
-    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
-    /// number of those that `accept`: only the one that asked last is woken.
+    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, the connection stays in the backlog, and
-    /// the caller should wait before it tries again (see
-    /// [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
+    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
     ///
     /// # Cancel safety
     /// A poll that was pending has taken no connection.
@@ -64,7 +63,7 @@ impl Listener {
         })
     }
 
-    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    /// Returns a stream of the connections that it accepts. See [`Incoming`].
     pub fn incoming(&self) -> Incoming<'_, Stream> {
         match self {
             Self::Tcp(listener) => Incoming::new(listener.socket(), |listener, fd| {

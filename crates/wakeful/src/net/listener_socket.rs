@@ -47,13 +47,13 @@ macro_rules! listener_methods {
                 &self.socket
             }
 
-            /// Sets the priority: what comes to a high listener is seen in the next turn, before
-            /// anything else, and the connections that it accepts from now on are high too. See
-            /// [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+            /// Sets the priority: connections to a high-priority listener are handled in the next
+            /// turn, before all other events. Connections that it accepts from now on have high
+            /// priority, too. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
             ///
             /// # Errors
-            /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority); and for a
-            /// listener that several loops share.
+            /// The same as for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority);
+            /// and for a listener that several loops share.
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.socket.set_priority(priority)
             }

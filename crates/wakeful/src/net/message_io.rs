@@ -1,4 +1,4 @@
-//! What Unix sockets that keep the ends of messages have in common: datagrams and packets.
+//! What Unix sockets that preserve message boundaries have in common: datagrams and packets.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -73,12 +73,12 @@ macro_rules! message_methods {
             #[doc = concat!("Sends a ", $message, " to the peer. Several tasks may wait at once.")]
             ///
             /// # Errors
-            /// The kernel's: `EMSGSIZE` for one that is longer than the socket's buffer
+            /// Kernel errors: `EMSGSIZE` for one that is longer than the socket's buffer
             /// (`SO_SNDBUF`), `ECONNREFUSED` or `EPIPE` if the peer is gone (no SIGPIPE),
             /// `ENOTCONN` without one; the loop has ended.
             ///
             /// # Cancel safety
-            /// A call that has not returned has sent nothing.
+            /// A call that was dropped before it returned has sent nothing.
             pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io.shared(Direction::Write, |fd| message_io::send(fd, buf)).await
             }
@@ -87,10 +87,10 @@ macro_rules! message_methods {
             /// tasks may wait at once.
             ///
             /// # Errors
-            /// The kernel's; the loop has ended.
+            /// Kernel errors; the loop has ended.
             ///
             /// # Cancel safety
-            /// A call that has not returned has taken nothing.
+            /// A call that was dropped before it returned has taken nothing.
             pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::empty();
                 self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
@@ -100,7 +100,7 @@ macro_rules! message_methods {
             /// at once.
             ///
             /// # Errors
-            /// The kernel's; the loop has ended.
+            /// Kernel errors; the loop has ended.
             ///
             /// # Cancel safety
             /// It takes nothing.
@@ -109,46 +109,48 @@ macro_rules! message_methods {
                 self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
             }
 
-            /// As [`send`](Self::send), and does not wait.
+            /// Like [`send`](Self::send), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. As for [`send`](Self::send).
+            /// `WouldBlock`: there is no room now. The same as for [`send`](Self::send).
             pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io.attempt(Direction::Write, |fd| message_io::send(fd, buf))
             }
 
-            /// As [`recv`](Self::recv), and does not wait.
+            /// Like [`recv`](Self::recv), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. The kernel's.
+            /// `WouldBlock`: there is nothing now. Kernel errors.
             pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::empty();
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
             }
 
-            /// As [`peek`](Self::peek), and does not wait.
+            /// Like [`peek`](Self::peek), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. The kernel's.
+            /// `WouldBlock`: there is nothing now. Kernel errors.
             pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::PEEK;
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
             }
 
-            /// As [`send`](Self::send), for a future written by hand. One task at a time, beside
-            /// any number of those that `send`: only the one that asked last is woken.
+            /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a
+            /// time may poll: only the last caller is woken. Any number of tasks may await `send`
+            /// meanwhile.
             ///
             /// # Errors
-            /// As for [`send`](Self::send).
+            /// The same as for [`send`](Self::send).
             pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
                 self.io.poll_alone(Direction::Write, cx, |fd| message_io::send(fd, buf))
             }
 
-            /// As [`recv`](Self::recv), for a future written by hand. One task at a time, beside
-            /// any number of those that `recv`: only the one that asked last is woken.
+            /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a
+            /// time may poll: only the last caller is woken. Any number of tasks may await `recv`
+            /// meanwhile.
             ///
             /// # Errors
-            /// As for [`recv`](Self::recv).
+            /// The same as for [`recv`](Self::recv).
             pub fn poll_recv(
                 &self,
                 cx: &mut Context<'_>,
@@ -162,16 +164,17 @@ macro_rules! message_methods {
             /// Ends receiving, sending, or both, as `shutdown` of the standard library's sockets.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
                 SockRef::from(self).shutdown(side)
             }
 
-            /// Sets the priority: what is ready on a high socket is seen in the next turn, before
-            /// anything else. See [`UnixStream::set_priority`](super::UnixStream::set_priority).
+            /// Sets the priority: events of a high-priority socket are handled in the next turn,
+            /// before all others. See
+            /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
             ///
             /// # Errors
-            /// As for [`UnixStream::set_priority`](super::UnixStream::set_priority).
+            /// The same as for [`UnixStream::set_priority`](super::UnixStream::set_priority).
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.io.socket().set_priority(priority)
             }
@@ -179,7 +182,7 @@ macro_rules! message_methods {
             /// Returns this end's address; it is unnamed unless it was bound.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 unix_addr(SockRef::from(self).local_addr())
             }
@@ -187,7 +190,7 @@ macro_rules! message_methods {
             /// Returns the other end's address; it is unnamed unless that end was bound.
             ///
             /// # Errors
-            /// `NotConnected`: there is no other end. The kernel's.
+            /// `NotConnected`: there is no other end. Kernel errors.
             pub fn peer_addr(&self) -> io::Result<SocketAddr> {
                 unix_addr(SockRef::from(self).peer_addr())
             }

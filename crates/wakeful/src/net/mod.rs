@@ -1,8 +1,8 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
 //! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a
-//! handle sent. Made elsewhere it is an error. (A [`TcpSocket`], which is not connected yet,
-//! belongs to none.) Two threads that share one do not compile:
+//! handle sent. Making one elsewhere is an error. (A [`TcpSocket`], which is not connected yet,
+//! belongs to no loop.) Code that shares a socket between two threads does not compile:
 //!
 //! ```compile_fail,E0277
 //! # async fn shared(stream: wakeful::net::TcpStream) {
@@ -10,8 +10,9 @@
 //! # }
 //! ```
 //!
-//! Nor does a table of sessions that threads share, one of which closes what another one found in
-//! it (`wakeful lab shared-socket` has the crash that comes of that):
+//! A table of sessions that threads share does not compile either. With such a table one thread may
+//! close a session that another one has just looked up (`wakeful lab shared-socket` shows the
+//! resulting crash):
 //!
 //! ```compile_fail,E0277
 //! # use std::sync::{Arc, Mutex};
@@ -27,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! A connection moves to another loop as a [`DetachedStream`], which any thread may hold and which
-//! can do no I/O:
+//! A connection moves to another loop as a [`DetachedStream`]. Any thread may hold one, and it can
+//! do no I/O:
 //!
 //! ```
 //! use wakeful::net::TcpStream;
@@ -42,12 +43,13 @@
 //! }
 //! ```
 //!
-//! Reads and writes are tried at once, and wait only if the kernel would block. A read that fills
-//! its buffer only in part, or a write that is taken only in part, is known to have reached the end
-//! of what is ready: no second system call finds that out.
+//! Reads and writes are tried at once, and wait only if the kernel would block. If a read fills
+//! only a part of its buffer, or the kernel takes only a part of a write, the loop knows that
+//! nothing more is ready, and makes no second system call to find out.
 //!
-//! *Cancel-safety*: every operation that has not returned has moved no byte, except `read_exact`,
-//! `write_all` and the like of the ecosystem's extension traits, which consist of several.
+//! *Cancel-safety*: an operation that was dropped before it returned has moved no byte. The
+//! exceptions are `read_exact`, `write_all` and similar methods of the ecosystem's extension
+//! traits, which consist of several operations.
 
 mod accept;
 pub(crate) mod accepted;
@@ -136,7 +138,7 @@ fn register_shared(
     Registered::shared(&driver()?, listener, memberships)
 }
 
-/// As [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
+/// Like [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
 fn attach<T: AsFd>(io: T, priority: Priority) -> Result<Registered<T>, (T, io::Error)> {
     let driver = match driver() {
         Ok(driver) => driver,

@@ -1,8 +1,8 @@
 //! Descriptors that go with the bytes of a Unix socket (`SCM_RIGHTS`).
 //!
-//! A receiver that has not enough free descriptors would lose the rest of them: the kernel closes
-//! those that it cannot open. So what comes is looked at first and taken only if all of it could be
-//! opened.
+//! A receiver without enough free descriptors would lose the rest of them: the kernel closes those
+//! that it cannot open. So the receiver peeks at the message first, and takes it only if it can
+//! open all of the descriptors.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -8,8 +8,8 @@ use super::unix_datagram::UnixDatagram;
 use super::unix_seqpacket::UnixSeqpacket;
 
 /// The user, the group and the process at the other end of a Unix socket, as the kernel knew them
-/// when the connection was made: of who connected, of who called `listen`, or of who made the pair
-/// (`SO_PEERCRED`, unix(7)).
+/// when the connection was made (`SO_PEERCRED`, unix(7)): those of the process that connected, that
+/// called `listen`, or that made the pair.
 ///
 /// ```
 /// use wakeful::net::UnixStream;
@@ -44,8 +44,8 @@ impl UCred {
         self.gid
     }
 
-    /// Returns the process. `None`: it is in a pid namespace that this process cannot see into. A
-    /// pid may belong to another process by now.
+    /// Returns the id of the process. `None`: the process is in a pid namespace that this process
+    /// cannot see. By now the pid may belong to another process.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.pid
@@ -69,10 +69,10 @@ fn peer_cred(socket: impl AsFd) -> io::Result<UCred> {
 macro_rules! peer_cred_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Returns who is at the other end. See [`UCred`].
+            /// Returns the credentials of the other end. See [`UCred`].
             ///
             /// # Errors
-            /// `NotConnected`: it is neither a connection nor one of a pair. The kernel's.
+            /// `NotConnected`: the socket is neither a connection nor one of a pair. Kernel errors.
             pub fn peer_cred(&self) -> io::Result<UCred> {
                 peer_cred(self)
             }

@@ -1,4 +1,4 @@
-//! What sockets offer to those who wait for readiness first and then make one attempt.
+//! Methods of sockets for code that first waits for readiness and then makes one attempt.
 
 /// For types whose `socket()` is a `&Registered<_>`: both directions.
 macro_rules! ready_methods {
@@ -7,9 +7,9 @@ macro_rules! ready_methods {
         crate::net::ready_methods::writable_methods!($type);
 
         impl $type {
-            /// Waits until something of `interest` is ready, as an event of the kernel has said.
-            /// It may be over by the time of the attempt, which then says `WouldBlock`. Several
-            /// tasks may wait at once.
+            /// Waits until a kernel event reports that something of `interest` is ready. The
+            /// readiness may have passed by the time of the attempt: then the attempt returns
+            /// `WouldBlock`. Several tasks may wait at once.
             ///
             /// *Cancel-safe*.
             ///
@@ -19,11 +19,11 @@ macro_rules! ready_methods {
                 Ok(Wait::new(self.socket(), interest).await?.ready)
             }
 
-            /// Makes a system call of your own on this socket, once, if the socket may be ready
-            /// for it; otherwise it is not made. `WouldBlock` from `operation` marks the socket as
-            /// not ready for every interest that you named. `operation` must use this socket, and
-            /// say `WouldBlock` for no other reason: the next wait would not end. (A `recv` of
-            /// urgent data says `EINVAL` when there is none.)
+            /// Makes a system call of your own on this socket, once, if the socket may be ready for
+            /// it; otherwise it does not call `operation`. If `operation` returns `WouldBlock`, the
+            /// socket is marked as not ready for every interest that you named. `operation` must
+            /// use this socket, and return `WouldBlock` for no other reason: the next wait would
+            /// not end. (A `recv` of urgent data returns `EINVAL` if there is none.)
             ///
             /// ```
             /// use rustix::net::RecvFlags;
@@ -37,7 +37,7 @@ macro_rules! ready_methods {
             /// ```
             ///
             /// # Errors
-            /// The operation's; `WouldBlock`: the socket is not ready.
+            /// Errors of `operation`; `WouldBlock`: the socket is not ready.
             pub fn try_io<R>(
                 &self,
                 interest: Interest,
@@ -47,7 +47,7 @@ macro_rules! ready_methods {
             }
 
             /// Makes a system call of your own on this socket as soon as the socket is ready for
-            /// it, as [`try_io`](Self::try_io) says.
+            /// it. The rules of [`try_io`](Self::try_io) apply.
             ///
             /// *Cancel-safe*, if `operation` is one system call.
             ///
@@ -77,8 +77,8 @@ macro_rules! readable_methods {
     ($($type:ty),*) => { $(
         impl $type {
             /// Waits until a read would return at once: with data, with the end, or with an error.
-            /// It may be over by then: the `try_` methods say `WouldBlock`. Several tasks may wait
-            /// at once.
+            /// The readiness may have passed by the time of the attempt: then the `try_` methods
+            /// return `WouldBlock`. Several tasks may wait at once.
             ///
             /// *Cancel-safe*.
             ///
@@ -88,8 +88,9 @@ macro_rules! readable_methods {
                 Wait::new(self.socket(), Interest::READABLE).await.map(drop)
             }
 
-            /// As [`readable`](Self::readable), for a future written by hand. One task at a time,
-            /// on a stream also the one that reads: only the one that asked last is woken.
+            /// Polls like [`readable`](Self::readable), for futures written by hand. Only one task
+            /// at a time may poll: only the last caller is woken. On a stream, a task that reads
+            /// counts as one that polls.
             ///
             /// # Errors
             /// The loop has ended.
@@ -118,8 +119,9 @@ macro_rules! writable_methods {
                 Wait::new(self.socket(), Interest::WRITABLE).await.map(drop)
             }
 
-            /// As [`writable`](Self::writable), for a future written by hand. One task at a time,
-            /// on a stream also the one that writes: only the one that asked last is woken.
+            /// Polls like [`writable`](Self::writable), for futures written by hand. Only one task
+            /// at a time may poll: only the last caller is woken. On a stream, a task that writes
+            /// counts as one that polls.
             ///
             /// # Errors
             /// The loop has ended.
@@ -137,20 +139,20 @@ macro_rules! writable_methods {
 macro_rules! try_read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads what is there into `buf`, and does not wait. 0: the peer has ended its side
+            /// Reads available bytes into `buf`, and does not wait. 0: the peer has ended its side
             /// (or `buf` is empty).
             ///
             /// # Errors
-            /// `WouldBlock`: nothing is there. The kernel's.
+            /// `WouldBlock`: nothing is there. Kernel errors.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.io().try_read(buf)
             }
 
-            /// As [`try_read`](Self::try_read), into several slices with one system call. The
+            /// Like [`try_read`](Self::try_read), into several slices with one system call. The
             /// first 1,024 of them count.
             ///
             /// # Errors
-            /// As for [`try_read`](Self::try_read).
+            /// The same as for [`try_read`](Self::try_read).
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.io().try_read_vectored(bufs)
             }
@@ -165,16 +167,16 @@ macro_rules! try_write_methods {
             /// Writes as much of `buf` as the socket's buffer takes, and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: it takes nothing now. The kernel's (no SIGPIPE).
+            /// `WouldBlock`: it takes nothing now. Kernel errors (no SIGPIPE).
             pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io().try_write(buf)
             }
 
-            /// As [`try_write`](Self::try_write), from several slices with one system call. The
+            /// Like [`try_write`](Self::try_write), from several slices with one system call. The
             /// first 1,024 of them count.
             ///
             /// # Errors
-            /// As for [`try_write`](Self::try_write).
+            /// The same as for [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.io().try_write_vectored(slices)
             }

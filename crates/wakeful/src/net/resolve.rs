@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use crate::task::spawn_blocking;
 
-/// The addresses of `name`: by `getaddrinfo` on the blocking pool, so by `/etc/hosts`, DNS and
-/// whatever else the system is set up to ask. What is an address already asks nobody.
+/// Returns the addresses of `name`. It calls `getaddrinfo` on the blocking pool, so it uses
+/// `/etc/hosts`, DNS and the other sources of the system's configuration. A numeric address needs
+/// no lookup.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -18,11 +19,11 @@ use crate::task::spawn_blocking;
 /// # }
 /// ```
 ///
-/// *Cancel-safe*: given up, the lookup goes on in its thread, for nobody.
+/// *Cancel-safe*: if cancelled, a lookup that has started finishes in the background.
 ///
 /// # Errors
-/// The lookup's; a name without a port; no thread can be started for the lookup (the message names
-/// the limits).
+/// The lookup failed; the name has no port; no thread can be started for the lookup (the message
+/// names the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
     match name.into_name() {
         Name::Addr(addr) => Ok(vec![addr]),

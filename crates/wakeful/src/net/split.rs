@@ -1,4 +1,4 @@
-//! Streams in two halves, without a lock: both stay on the loop's thread.
+//! Streams that are split into two halves, without a lock: both halves stay on the loop's thread.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -65,7 +65,7 @@ impl OwnedReadHalf {
     /// Puts the two halves of one stream together again.
     ///
     /// # Errors
-    /// They are halves of two streams: the error gives them back.
+    /// They are halves of different streams: the error returns them.
     pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<Stream, ReuniteError> {
         match write.stream.take() {
             Some(other) if Rc::ptr_eq(&self.0, &other) => {
@@ -88,7 +88,7 @@ impl OwnedWriteHalf {
     /// Tells the peer that no more comes.
     ///
     /// # Errors
-    /// The kernel's. A connection that is already gone is none.
+    /// Kernel errors. If the connection is already gone, that is not an error.
     pub fn shutdown(&self) -> io::Result<()> {
         self.io().shutdown(Shutdown::Write)
     }

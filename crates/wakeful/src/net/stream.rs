@@ -27,29 +27,30 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Has the kernel reported that nothing can be written any more: a reset, a peer that did not
-    /// answer, a Unix socket's peer that has closed? An end of stream alone is none. It costs no
-    /// system call. For servers that neither read nor write for a while.
+    /// Returns whether the kernel has reported that nothing can be written any more: a reset, a
+    /// peer that did not answer, or a Unix socket's peer that has closed. An end of stream alone
+    /// does not count. It makes no system call. It is for servers that neither read nor write for a
+    /// while.
     #[doc(hidden)]
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.io().is_broken()
     }
 
-    /// The next read asks the kernel, also where nothing was reported since the last one. What came
-    /// during this turn of the loop is seen by no other read. For clients that are about to send
-    /// what must not be lost.
+    /// Makes the next read ask the kernel, even if no event was reported since the last read. Other
+    /// reads do not see bytes that came during this turn of the loop. It is for clients that are
+    /// about to send data that must not be lost.
     #[doc(hidden)]
     pub fn ask_anew(&self) {
         self.io().ask_anew();
     }
 
-    /// How many bytes were written and have not come to the other end. A close with something
-    /// unread would reset the connection, and the kernel forget them. One system call. For servers
-    /// that end a connection.
+    /// Returns how many written bytes have not yet reached the other end. If the connection is
+    /// closed with unread bytes, the kernel resets it and discards those written bytes. It makes
+    /// one system call. It is for servers that end a connection.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     #[doc(hidden)]
     pub fn unsent(&self) -> io::Result<usize> {
         unsent(self.as_fd())

@@ -51,8 +51,8 @@ impl TcpListener {
     /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the
     /// system's greatest backlog (`net.core.somaxconn`).
     ///
-    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its
-    /// thread, for nobody.
+    /// *Cancel-safe*: if cancelled, no socket leaks; a lookup that has started finishes in the
+    /// background.
     ///
     /// # Errors
     /// The address is in use, not one of this host, or needs a privilege; the lookup failed; no
@@ -68,10 +68,11 @@ impl TcpListener {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    /// Puts a listener from elsewhere on this loop. What waits in its backlog is accepted at once.
+    /// Puts a listener from elsewhere on this loop. Connections that wait in its backlog are
+    /// accepted at once.
     ///
-    /// It becomes non-blocking, and so do its duplicates, in other processes too: that is a
-    /// property of the open file. For a socket that others keep and may change there is
+    /// It becomes non-blocking, and so do its duplicates, even in other processes, because this is
+    /// a property of the open file. For a socket that others keep and may change, use
     /// [`SharedListener::from_socket`](crate::accept::SharedListener::from_socket).
     ///
     /// # Errors
@@ -81,11 +82,11 @@ impl TcpListener {
         Self::from_fd(listener.into())
     }
 
-    /// Takes the listener off its loop. It stays non-blocking, and nobody waits for it here any
-    /// more; what is in its backlog is still there.
+    /// Removes the listener from its loop. It stays non-blocking, and no task waits for it here any
+    /// more. The connections in its backlog stay there.
     ///
-    /// One of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others listen
-    /// on.
+    /// A listener of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others
+    /// continue to listen.
     ///
     /// # Errors
     /// No descriptors left for the duplicate.
@@ -93,27 +94,25 @@ impl TcpListener {
         self.into_fd().map(Into::into)
     }
 
-    /// Takes the next connection. Several tasks may wait at once. A connection that its peer gave
-    /// up before (`ECONNABORTED`) is skipped.
+    /// Takes the next connection. Several tasks may wait at once. A connection that its peer has
+    /// already aborted (`ECONNABORTED`) is skipped.
     ///
-    /// *Cancel-safe*: a call that has not returned has taken no connection.
+    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, the connection stays in the backlog, and
-    /// the caller should wait before it tries again (see
-    /// [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
+    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (fd, peer) = accept::next(&self.socket).await?;
         self.accepted(fd, peer)
     }
 
-    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
-    /// number of those that `accept`: only the one that asked last is woken.
+    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, the connection stays in the backlog, and
-    /// the caller should wait before it tries again (see
-    /// [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
+    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
     ///
     /// # Cancel safety
     /// A poll that was pending has taken no connection.
@@ -122,7 +121,7 @@ impl TcpListener {
         Poll::Ready(self.accepted(fd, peer))
     }
 
-    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    /// Returns a stream of the connections that it accepts. See [`Incoming`].
     ///
     /// ```
     /// use futures_lite::StreamExt;
@@ -150,10 +149,11 @@ impl TcpListener {
         Ok((stream, peer))
     }
 
-    /// The address that it listens on, with the port that the kernel chose if 0 was asked for.
+    /// Returns the address on which it listens. If the port was 0, the address has the port that
+    /// the kernel chose.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         local_addr(&**self.socket.io())
     }
@@ -212,10 +212,10 @@ fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
 /// A TCP connection. It belongs to its loop; see [the module](super).
 ///
 /// Dropping it closes the connection, and never waits (but see [`set_linger`](Self::set_linger)).
-/// What was written is still delivered, unless something that has arrived was not read: then the
-/// kernel resets the connection, the peer's next read or write is an error (`ConnectionReset`), and
-/// it may lose what it has not read yet. So a protocol's last reader
-/// [shuts down](Self::shutdown) its side and reads to the end before it closes.
+/// Written bytes are still delivered, unless received bytes are unread. In that case the kernel
+/// resets the connection: the peer's next read or write fails (`ConnectionReset`), and the peer may
+/// lose bytes that it has not read yet. So the side that closes last should [shut
+/// down](Self::shutdown) its side, and read to the end before it closes.
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
@@ -230,11 +230,11 @@ stream_methods!(TcpStream);
 impl TcpStream {
     /// Connects to the first of the addresses that answers, trying one after the other.
     ///
-    /// *Cancel-safe*: dropped, it closes the attempt.
+    /// *Cancel-safe*: dropping the future ends the attempt.
     ///
     /// # Errors
-    /// The last address's; the lookup failed; no loop runs here; no descriptors, or no local ports,
-    /// left. There is no time limit but the kernel's (about two minutes): use
+    /// The error of the last address; the lookup failed; no loop runs here; no descriptors, or no
+    /// local ports, left. The only time limit is the kernel's (about two minutes): use
     /// [`timeout`](crate::time::timeout).
     pub async fn connect(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
@@ -275,8 +275,8 @@ impl TcpStream {
         self.io.options()
     }
 
-    /// Waits for a connection that was begun elsewhere, by a `connect` that said `EINPROGRESS`, and
-    /// puts it on this loop.
+    /// Waits for a connection that was begun elsewhere, by a `connect` that returned `EINPROGRESS`,
+    /// and puts it on this loop.
     ///
     /// ```
     /// use wakeful::net::{TcpListener, TcpStream};
@@ -299,8 +299,8 @@ impl TcpStream {
     /// Dropped, it closes the attempt.
     ///
     /// # Errors
-    /// The connection's: nobody listens there, or nobody answered; no loop runs here; no
-    /// descriptors left. `NotConnected`: the socket was never asked to connect, or somebody has
+    /// The connection failed: nobody listens there, or nobody answered; no loop runs here; no
+    /// descriptors left. `NotConnected`: the socket was never asked to connect, or other code has
     /// taken the connection's error (`SO_ERROR`).
     pub async fn connect_in_progress(stream: std::net::TcpStream) -> io::Result<Self> {
         let stream = Self::from_std(stream)?;
@@ -309,14 +309,14 @@ impl TcpStream {
     }
 
     /// Puts a connected stream from elsewhere on this loop. Its first read or write is tried at
-    /// once, so what has arrived already is read without an event.
+    /// once, so bytes that have already arrived are read without an event.
     ///
-    /// It becomes non-blocking, and so do its duplicates, in other processes too: that is a
-    /// property of the open file.
+    /// It becomes non-blocking, and so do its duplicates, even in other processes, because this is
+    /// a property of the open file.
     ///
-    /// One whose connection is still in progress may be given, too: reads and writes wait for it,
-    /// and say why it failed. [`connect_in_progress`](Self::connect_in_progress) waits for it
-    /// alone.
+    /// The connection may still be in progress: then reads and writes wait for it, and return its
+    /// error if it fails. [`connect_in_progress`](Self::connect_in_progress) only waits for the
+    /// connection.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -325,8 +325,8 @@ impl TcpStream {
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Plain)? })
     }
 
-    /// Takes the stream off its loop. It stays non-blocking, and nobody is woken for it here any
-    /// more; what has arrived and was not read is still there.
+    /// Removes the stream from its loop. It stays non-blocking, and no task is woken for it here
+    /// any more. Unread bytes stay in the socket.
     #[must_use]
     pub fn into_std(self) -> std::net::TcpStream {
         self.io.into_fd().into()
@@ -335,7 +335,7 @@ impl TcpStream {
     /// This end's address.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         local_addr(self.io.fd())
     }
@@ -343,7 +343,7 @@ impl TcpStream {
     /// The other end's address.
     ///
     /// # Errors
-    /// The kernel's; `NotConnected` once the connection is gone.
+    /// Kernel errors; `NotConnected` once the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         peer_addr(self.io.fd())
     }

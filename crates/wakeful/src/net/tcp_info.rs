@@ -4,11 +4,11 @@ use std::time::Duration;
 use super::tcp::TcpStream;
 use crate::sys::socket_options;
 
-/// What the kernel knows of a TCP connection (`TCP_INFO`, tcp(7)), at the moment of
+/// What the kernel knows about a TCP connection (`TCP_INFO`, tcp(7)), at the moment of
 /// [`TcpStream::tcp_info`].
 ///
-/// What an older kernel does not know is 0. Segments are counted as the kernel counts them: one may
-/// be as large as [`send_mss`](Self::send_mss).
+/// A field that an older kernel does not know is 0. Segments are counted as the kernel counts them:
+/// a segment may be as large as [`send_mss`](Self::send_mss).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
@@ -157,7 +157,7 @@ impl TcpStream {
     /// ```
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn tcp_info(&self) -> io::Result<TcpInfo> {
         socket_options::tcp_info(self).map(|info| TcpInfo::of(&info))
     }

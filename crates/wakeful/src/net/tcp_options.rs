@@ -16,7 +16,7 @@ macro_rules! tcp_options {
             /// them (Nagle). Servers that answer with one write per response want it on.
             ///
             /// # Errors
-            /// The kernel's, as for all options.
+            /// Kernel errors, as for all options.
             pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
                 self.options().set_tcp_nodelay(nodelay)
             }
@@ -24,17 +24,17 @@ macro_rules! tcp_options {
             /// Returns what [`set_nodelay`](Self::set_nodelay) sets.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn nodelay(&self) -> io::Result<bool> {
                 self.options().tcp_nodelay()
             }
 
-            /// Sets `TCP_QUICKACK`: true acknowledges at once what has arrived, false lets the
-            /// acknowledgement travel with the next bytes. The kernel changes it back as it sees
-            /// fit (tcp(7)): it is a wish for now, to be repeated after reads.
+            /// Sets `TCP_QUICKACK`: true acknowledges received bytes at once, false lets the
+            /// acknowledgement travel with the next bytes. The kernel may change it back at any
+            /// time (tcp(7)), so repeat it after reads.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
                 self.options().set_tcp_quickack(quickack)
             }
@@ -42,17 +42,17 @@ macro_rules! tcp_options {
             /// Returns whether the kernel acknowledges at once now.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn quickack(&self) -> io::Result<bool> {
                 self.options().tcp_quickack()
             }
 
-            /// Sets `SO_LINGER`: with `Some`, closing discards what is unsent after that time
-            /// (whole seconds, rounded down: less than one resets the connection at once). A loop's
-            /// thread waits in close for as long, if it is not zero.
+            /// Sets `SO_LINGER`: with `Some`, closing discards unsent bytes after that time (whole
+            /// seconds, rounded down: less than one second resets the connection at once). If the
+            /// time is not zero, closing blocks the loop's thread for up to that time.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
                 self.options().set_linger(linger)
             }
@@ -60,17 +60,17 @@ macro_rules! tcp_options {
             /// Returns what [`set_linger`](Self::set_linger) sets.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn linger(&self) -> io::Result<Option<Duration>> {
                 self.options().linger()
             }
 
-            /// Has the kernel probe a silent peer after `idle`, then every `interval`, and give it
+            /// Makes the kernel probe a silent peer after `idle`, then every `interval`, and give
             /// up after `retries` probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds;
-            /// `TCP_KEEPCNT`). It is how a half-open connection is found.
+            /// `TCP_KEEPCNT`). This detects half-open connections.
             ///
             /// # Errors
-            /// The kernel's: a number out of its range.
+            /// Kernel errors: a number out of its range.
             pub fn set_keepalive(
                 &self,
                 idle: Duration,
@@ -83,7 +83,7 @@ macro_rules! tcp_options {
             /// Stops probing.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn unset_keepalive(&self) -> io::Result<()> {
                 self.options().set_keepalive(false)
             }
@@ -91,7 +91,7 @@ macro_rules! tcp_options {
             /// Returns whether a silent peer is probed.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn keepalive(&self) -> io::Result<bool> {
                 self.options().keepalive()
             }
@@ -100,35 +100,35 @@ macro_rules! tcp_options {
             /// (`net.core.wmem_max`).
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
                 self.options().set_send_buffer_size(bytes)
             }
 
-            /// Returns what the kernel made of
-            /// [`set_send_buffer_size`](Self::set_send_buffer_size), in bytes.
+            /// Returns the actual size after [`set_send_buffer_size`](Self::set_send_buffer_size),
+            /// in bytes.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn send_buffer_size(&self) -> io::Result<usize> {
                 self.options().send_buffer_size()
             }
 
             /// Sets `SO_RCVBUF`, in bytes. The kernel doubles it and applies its limits
-            /// (`net.core.rmem_max`). A window of more than 64 KiB has to be asked for before the
-            /// socket connects or listens: see [`TcpSocket`](crate::net::TcpSocket).
+            /// (`net.core.rmem_max`). A window of more than 64 KiB has to be set before the socket
+            /// connects or listens: see [`TcpSocket`](crate::net::TcpSocket).
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
                 self.options().set_recv_buffer_size(bytes)
             }
 
-            /// Returns what the kernel made of
-            /// [`set_recv_buffer_size`](Self::set_recv_buffer_size), in bytes.
+            /// Returns the actual size after [`set_recv_buffer_size`](Self::set_recv_buffer_size),
+            /// in bytes.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn recv_buffer_size(&self) -> io::Result<usize> {
                 self.options().recv_buffer_size()
             }
@@ -137,7 +137,7 @@ macro_rules! tcp_options {
             /// DSCP and two that TCP keeps for itself (ECN).
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
                 self.options().set_tos_v4(tos)
             }
@@ -145,7 +145,7 @@ macro_rules! tcp_options {
             /// Returns what [`set_tos_v4`](Self::set_tos_v4) sets.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn tos_v4(&self) -> io::Result<u32> {
                 self.options().tos_v4()
             }
@@ -153,7 +153,7 @@ macro_rules! tcp_options {
             /// Sets `IPV6_TCLASS`, as [`set_tos_v4`](Self::set_tos_v4) for IPv6.
             ///
             /// # Errors
-            /// The kernel's; it is a socket of IPv4.
+            /// Kernel errors; it is a socket of IPv4.
             pub fn set_tclass_v6(&self, class: u32) -> io::Result<()> {
                 self.options().set_tclass_v6(class)
             }
@@ -161,7 +161,7 @@ macro_rules! tcp_options {
             /// Returns what [`set_tclass_v6`](Self::set_tclass_v6) sets.
             ///
             /// # Errors
-            /// The kernel's; it is a socket of IPv4.
+            /// Kernel errors; it is a socket of IPv4.
             pub fn tclass_v6(&self) -> io::Result<u32> {
                 self.options().tclass_v6()
             }
@@ -170,17 +170,17 @@ macro_rules! tcp_options {
             /// is.
             ///
             /// # Errors
-            /// The kernel's.
+            /// Kernel errors.
             pub fn device(&self) -> io::Result<Option<Vec<u8>>> {
                 self.options().device()
             }
 
-            /// Takes the error that waits on the socket (`SO_ERROR`), if there is one: that of a
-            /// connection that could not be made, or that has ended. The next read or write does
-            /// not say it again.
+            /// Takes the pending error of the socket (`SO_ERROR`), if there is one: a connection
+            /// that failed, or that has ended. The next read or write does not return this error
+            /// again.
             ///
             /// # Errors
-            /// The kernel's: it cannot be asked.
+            /// Kernel errors: it cannot be asked.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.options().take_error()
             }

@@ -10,13 +10,13 @@ use super::tcp::{self, TcpListener, TcpStream};
 use crate::sys::limits::explain_call;
 use crate::sys::socket_options;
 
-/// A TCP socket that neither listens nor is connected: for what has to be set before.
+/// A TCP socket that neither listens nor is connected yet: for options that have to be set before.
 ///
 /// [`TcpStream::connect`] and [`TcpListener::bind`] need none of it. The socket is on no loop until
-/// [`connect`](Self::connect) or [`listen`](Self::listen) puts it on the one of their thread.
-/// Nothing is set from the start but that it does not block and that child processes do not inherit
-/// it. What is set here stays with the connection, and a listener hands most of it on to the
-/// connections that it accepts.
+/// [`connect`](Self::connect) or [`listen`](Self::listen) puts it on the loop of the calling
+/// thread. At first it is non-blocking, and child processes do not inherit it; no other option is
+/// set. Options that are set here stay with the connection. Connections that a listener accepts
+/// inherit most of its options.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ impl TcpSocket {
     /// [`set_only_v6`](Self::set_only_v6) or `net.ipv6.bindv6only` says otherwise.
     ///
     /// # Errors
-    /// The machine has no IPv6 (`EAFNOSUPPORT`); as for [`new_v4`](Self::new_v4).
+    /// The machine has no IPv6 (`EAFNOSUPPORT`); the same as for [`new_v4`](Self::new_v4).
     pub fn new_v6() -> io::Result<Self> {
         Self::new(AddressFamily::INET6)
     }
@@ -75,31 +75,30 @@ impl TcpSocket {
         Ok(Self { fd: super::addr::socket(family, SocketType::STREAM)? })
     }
 
-    /// Takes a socket from elsewhere that is not connected yet, as one that another crate has made
-    /// and set up. It becomes non-blocking, and so do its duplicates: that is a property of the
-    /// open file.
+    /// Takes a socket from elsewhere that is not connected yet, such as one that another crate has
+    /// made and set up. It becomes non-blocking, and so do its duplicates, because this is a
+    /// property of the open file.
     ///
-    /// One whose connection is under way already goes to
-    /// [`TcpStream::connect_in_progress`] instead.
+    /// If its connection is already in progress, use [`TcpStream::connect_in_progress`] instead.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn from_std(socket: std::net::TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { fd: socket.into() })
     }
 
-    /// Gives the socket up, for another crate. It stays non-blocking.
+    /// Returns the socket, for use by another crate. It stays non-blocking.
     #[must_use]
     pub fn into_std(self) -> std::net::TcpStream {
         self.fd.into()
     }
 
-    /// Sets `SO_REUSEADDR`: connections of a former listener that are not quite over yet
-    /// (`TIME_WAIT`) do not keep this one from the address. [`TcpListener::bind`] always sets it.
+    /// Sets `SO_REUSEADDR`: the address can be bound although connections of a former listener are
+    /// still in `TIME_WAIT`. [`TcpListener::bind`] always sets it.
     ///
     /// # Errors
-    /// The kernel's, as for all options.
+    /// Kernel errors, as for all options.
     pub fn set_reuseaddr(&self, reuse: bool) -> io::Result<()> {
         self.options().set_reuse_address(reuse)
     }
@@ -107,7 +106,7 @@ impl TcpSocket {
     /// Returns what [`set_reuseaddr`](Self::set_reuseaddr) sets.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn reuseaddr(&self) -> io::Result<bool> {
         self.options().reuse_address()
     }
@@ -118,7 +117,7 @@ impl TcpSocket {
     /// does.)
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_reuseport(&self, reuse: bool) -> io::Result<()> {
         self.options().set_reuse_port(reuse)
     }
@@ -126,18 +125,18 @@ impl TcpSocket {
     /// Returns what [`set_reuseport`](Self::set_reuseport) sets.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn reuseport(&self) -> io::Result<bool> {
         self.options().reuse_port()
     }
 
-    /// Sets `IPV6_V6ONLY`: true keeps IPv4 away from a socket that is bound to `[::]`, so that
-    /// another one may have the port for IPv4; false lets it in, with peers as
-    /// `[::ffff:192.0.2.1]` (see [`Ipv6Addr::to_canonical`](std::net::Ipv6Addr::to_canonical)). To
-    /// be said before [`bind`](Self::bind).
+    /// Sets `IPV6_V6ONLY` of a socket that is bound to `[::]`. With true it takes no IPv4, so
+    /// another socket may have the port for IPv4. With false it takes IPv4, too, and peers appear
+    /// as `[::ffff:192.0.2.1]` (see [`Ipv6Addr::to_canonical`](std::net::Ipv6Addr::to_canonical)).
+    /// Call it before [`bind`](Self::bind).
     ///
     /// # Errors
-    /// The kernel's: the socket is bound, or is one of IPv4.
+    /// Kernel errors: the socket is bound, or is an IPv4 socket.
     pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
         self.options().set_only_v6(only_v6)
     }
@@ -145,7 +144,7 @@ impl TcpSocket {
     /// Returns what [`set_only_v6`](Self::set_only_v6) sets.
     ///
     /// # Errors
-    /// The kernel's: the socket is one of IPv4.
+    /// Kernel errors: the socket is one of IPv4.
     pub fn only_v6(&self) -> io::Result<bool> {
         self.options().only_v6()
     }
@@ -154,21 +153,20 @@ impl TcpSocket {
     /// socket sends and receives by that interface alone.
     ///
     /// # Errors
-    /// There is no such interface; another one was said before and this process has not
-    /// `CAP_NET_RAW`.
+    /// There is no such interface; another one was set before and this process lacks `CAP_NET_RAW`.
     pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
         self.options().bind_device(interface)
     }
 
-    /// Sets `TCP_FASTOPEN_CONNECT`: to a server that gave this machine a cookie before,
-    /// [`connect`](Self::connect) returns at once and the first write travels with the request to
-    /// connect, one round trip earlier (RFC 7413). That write, or a read after it, is then what
-    /// says that nobody listens. As long as nothing is written nothing is sent: it is not for
-    /// protocols in which the server speaks first. The kernel may send that first write twice: it
-    /// is for requests that may be repeated.
+    /// Sets `TCP_FASTOPEN_CONNECT`. If the server gave this machine a cookie before,
+    /// [`connect`](Self::connect) returns at once, and the first write travels with the SYN, one
+    /// round trip earlier (RFC 7413). If nobody listens, that write, or a read after it, returns
+    /// the error. Nothing is sent before the first write, so do not use it for protocols in which
+    /// the server speaks first. The kernel may send the first write twice, so use it only for
+    /// requests that may be repeated.
     ///
     /// # Errors
-    /// The kernel's: `net.ipv4.tcp_fastopen` forbids it (`EOPNOTSUPP`).
+    /// Kernel errors: `net.ipv4.tcp_fastopen` forbids it (`EOPNOTSUPP`).
     pub fn set_fastopen_connect(&self, fastopen: bool) -> io::Result<()> {
         socket_options::set(&self.fd, libc::TCP_FASTOPEN_CONNECT, fastopen.into())
     }
@@ -176,32 +174,32 @@ impl TcpSocket {
     /// Returns what [`set_fastopen_connect`](Self::set_fastopen_connect) sets.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn fastopen_connect(&self) -> io::Result<bool> {
         Ok(socket_options::get(&self.fd, libc::TCP_FASTOPEN_CONNECT)? != 0)
     }
 
-    /// Sets `TCP_FASTOPEN`: a listener takes bytes that come with the request to connect, of
-    /// this many connections at once that are not established otherwise yet. 0, the default,
-    /// takes none. The kernel ignores it unless `net.ipv4.tcp_fastopen` allows it to servers (2).
-    /// The kernel may deliver such bytes twice, as a second connection.
+    /// Sets `TCP_FASTOPEN`: the listener takes bytes that come with the SYN, for at most this many
+    /// connections at a time whose handshake is not complete. 0, the default, takes none. The
+    /// kernel ignores it unless `net.ipv4.tcp_fastopen` allows it to servers (2). The kernel may
+    /// deliver such bytes twice, as a second connection.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_fastopen_backlog(&self, connections: u32) -> io::Result<()> {
         socket_options::set(&self.fd, libc::TCP_FASTOPEN, to_int(connections))
     }
 
-    /// Returns what the kernel made of [`set_fastopen_backlog`](Self::set_fastopen_backlog).
+    /// Returns the actual value after [`set_fastopen_backlog`](Self::set_fastopen_backlog).
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn fastopen_backlog(&self) -> io::Result<u32> {
         let connections = socket_options::get(&self.fd, libc::TCP_FASTOPEN)?;
         Ok(u32::try_from(connections).unwrap_or(0))
     }
 
-    /// Gives the socket its address. Port 0 lets the kernel choose one.
+    /// Binds the socket to an address. Port 0 lets the kernel choose a port.
     ///
     /// # Errors
     /// The address is in use (`AddrInUse`), not one of this machine (`AddrNotAvailable`), of
@@ -213,14 +211,14 @@ impl TcpSocket {
     /// Returns the socket's address, which is unspecified before [`bind`](Self::bind).
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         tcp::local_addr(&self.fd)
     }
 
     /// Connects to `addr`, on this thread's loop.
     ///
-    /// There is no time limit but the kernel's (about two minutes): use
+    /// The only time limit is the kernel's (about two minutes): use
     /// [`timeout`](crate::time::timeout).
     ///
     /// # Cancel safety
@@ -233,9 +231,9 @@ impl TcpSocket {
         TcpStream::connect_by(self.fd, addr).await
     }
 
-    /// Listens, on this thread's loop. `backlog` connections may be established and wait to be
-    /// accepted (the kernel takes one more, and lowers it to `net.core.somaxconn`); further ones
-    /// are kept waiting.
+    /// Listens, on this thread's loop. At most `backlog` established connections wait to be
+    /// accepted (the kernel lowers the number to `net.core.somaxconn`, and takes one more); further
+    /// clients have to wait.
     ///
     /// A socket that was not bound gets a port that the kernel chooses, on all addresses.
     ///

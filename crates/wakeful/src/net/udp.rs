@@ -28,12 +28,13 @@ use crate::task::{consume_budget, coop};
 
 /// A UDP socket of this loop. Several tasks may wait on it at once, each way.
 ///
-/// All operations are *cancel-safe*: one that has not returned has sent or taken no datagram.
-/// Options that have no method here are set through [`AsFd`], for example with the `socket2` crate.
+/// All operations are *cancel-safe*: a call that was dropped before it returned has sent or taken
+/// no datagram. Options that have no method here are set through [`AsFd`], for example with the
+/// `socket2` crate.
 ///
-/// Unconnected, a socket takes datagrams from everybody, and each that is sent names its receiver.
-/// [`connect`](Self::connect) fixes one peer. Then an answer of the network that a datagram reached
-/// nobody (`ECONNREFUSED`) is the error of the next operation, whichever that is.
+/// An unconnected socket takes datagrams from any sender, and each send names the receiver.
+/// [`connect`](Self::connect) fixes one peer. Then, if the network reports that nobody received a
+/// datagram, the next operation, of whatever kind, returns `ECONNREFUSED`.
 ///
 /// QUIC and other protocols that move many datagrams at once, with ECN marks and the address that
 /// each was sent to, use a `BatchUdpSocket` (feature `quinn-udp`).
@@ -65,11 +66,11 @@ ready_methods!(UdpSocket);
 impl UdpSocket {
     /// Binds a socket to the first of the addresses that can be bound.
     ///
-    /// *Cancel-safe*: given up, it leaves no socket behind; a lookup of a name goes on in its
-    /// thread, for nobody.
+    /// *Cancel-safe*: if cancelled, no socket leaks; a lookup that has started finishes in the
+    /// background.
     ///
     /// # Errors
-    /// As for [`TcpListener::bind`](super::TcpListener::bind).
+    /// The same as for [`TcpListener::bind`](super::TcpListener::bind).
     pub async fn bind(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -94,7 +95,7 @@ impl UdpSocket {
         Ok(Self { socket: super::register(socket.into())? })
     }
 
-    /// Takes the socket off the loop. It stays in non-blocking mode.
+    /// Removes the socket from the loop. It stays in non-blocking mode.
     #[must_use]
     pub fn into_std(self) -> std::net::UdpSocket {
         self.socket.into_inner().into()
@@ -104,7 +105,7 @@ impl UdpSocket {
     /// goes there, and only its datagrams are received.
     ///
     /// # Errors
-    /// The kernel's; the lookup failed.
+    /// Kernel errors; the lookup failed.
     pub async fn connect(&self, addr: impl Resolve) -> io::Result<()> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -119,18 +120,18 @@ impl UdpSocket {
     /// Sends a datagram to the connected peer.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
     /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
     }
 
-    /// Sends a datagram to `addr`, of a name to the first of its addresses. An address costs
-    /// nothing; a name is looked up each time.
+    /// Sends a datagram to `addr`, or to the first address of a name. A numeric address needs no
+    /// lookup; a name is looked up each time.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); the lookup failed.
+    /// The same as for [`send`](Self::send); the lookup failed.
     pub async fn send_to(&self, buf: &[u8], addr: impl Resolve) -> io::Result<usize> {
         let addr = resolve_one(addr).await?;
         let flags = SendFlags::NOSIGNAL;
@@ -140,25 +141,25 @@ impl UdpSocket {
         .await
     }
 
-    /// Receives a datagram from the connected peer. What does not fit `buf` is lost.
+    /// Receives a datagram from the connected peer. Bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.receive(buf, RecvFlags::empty()).await.map(|(length, _)| length)
     }
 
-    /// Receives a datagram, and says who sent it. What does not fit `buf` is lost.
+    /// Receives a datagram, and returns its sender. Bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive(buf, RecvFlags::empty()).await?;
         Ok((length, from?))
     }
 
-    /// Receives a datagram from the connected peer, and appends it to `buf`, within the room that
-    /// `buf` has: `buf.reserve(…)` comes before. What does not fit is lost. Nothing is zeroed.
+    /// Receives a datagram from the connected peer, and appends it to `buf`, within its spare
+    /// capacity: call `buf.reserve(…)` first. Bytes that do not fit are lost. Nothing is zeroed.
     ///
     /// ```
     /// use wakeful::net::UdpSocket;
@@ -170,16 +171,16 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. The kernel's; the loop
+    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. Kernel errors; the loop
     /// has ended.
     pub async fn recv_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         self.receive_into(buf).await.map(|(length, _)| length)
     }
 
-    /// As [`recv_buf`](Self::recv_buf), and says who sent it.
+    /// Like [`recv_buf`](Self::recv_buf), and returns its sender.
     ///
     /// # Errors
-    /// As for [`recv_buf`](Self::recv_buf).
+    /// The same as for [`recv_buf`](Self::recv_buf).
     pub async fn recv_buf_from(&self, buf: &mut Vec<u8>) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive_into(buf).await?;
         Ok((length, from?))
@@ -188,7 +189,7 @@ impl UdpSocket {
     /// Receives a datagram without taking it.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.receive(buf, RecvFlags::PEEK).await?;
         Ok((length, from?))
@@ -197,15 +198,15 @@ impl UdpSocket {
     /// Receives a datagram from the connected peer without taking it.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.receive(buf, RecvFlags::PEEK).await.map(|(length, _)| length)
     }
 
-    /// Waits for a datagram, and says who sent it. The datagram stays.
+    /// Waits for a datagram, and returns its sender. The datagram stays.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
         self.receive(&mut [], RecvFlags::PEEK).await?.1
     }
@@ -225,11 +226,11 @@ impl UdpSocket {
         &self.socket
     }
 
-    /// Sets the priority: what is ready on a high socket is seen in the next turn, before anything
-    /// else. See [`TcpStream::set_priority`](super::TcpStream::set_priority).
+    /// Sets the priority: events of a high-priority socket are handled in the next turn, before all
+    /// others. See [`TcpStream::set_priority`](super::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As for [`TcpStream::set_priority`](super::TcpStream::set_priority).
+    /// The same as for [`TcpStream::set_priority`](super::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }
@@ -237,7 +238,7 @@ impl UdpSocket {
     /// Returns this end's address.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let addr = SockRef::from(self.socket.io()).local_addr()?;
         addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))
@@ -246,7 +247,7 @@ impl UdpSocket {
     /// Returns the connected peer's address.
     ///
     /// # Errors
-    /// `ENOTCONN`: there is none. The kernel's.
+    /// `ENOTCONN`: there is none. Kernel errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let addr = SockRef::from(self.socket.io()).peer_addr()?;
         addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))

@@ -72,7 +72,7 @@ impl UnixListener {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// The address is in use, or unnamed; as for `bind`.
+    /// The address is in use, or unnamed; the same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::from_fd(listen(&kernel_addr(addr)?)?)
     }
@@ -101,26 +101,26 @@ impl UnixListener {
     ///
     /// A path of 108 bytes, which [`SocketAddr`] cannot hold, counts as unnamed.
     ///
-    /// *Cancel-safe*: a call that has not returned has taken no connection.
+    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
-    /// As for [`TcpListener::accept`](super::TcpListener::accept).
+    /// The same as for [`TcpListener::accept`](super::TcpListener::accept).
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (fd, peer) = accept::next(&self.socket).await?;
         self.accepted(fd, peer)
     }
 
-    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
-    /// number of those that `accept`: only the one that asked last is woken.
+    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// As for [`accept`](Self::accept).
+    /// The same as for [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         let (fd, peer) = ready!(accept::poll_next_alone(&self.socket, cx))?;
         Poll::Ready(self.accepted(fd, peer))
     }
 
-    /// Returns the connections that it takes, one after the other, as a stream. See [`Incoming`].
+    /// Returns a stream of the connections that it accepts. See [`Incoming`].
     pub fn incoming(&self) -> Incoming<'_, UnixStream> {
         Incoming::new(&self.socket, on_loop)
     }
@@ -137,7 +137,7 @@ impl UnixListener {
     /// Returns the address that it listens on: a path or an abstract name.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(SockRef::from(&**self.socket.io()).local_addr())
     }
@@ -209,22 +209,22 @@ write_methods!(UnixStream);
 stream_methods!(UnixStream);
 
 impl UnixStream {
-    /// Connects to the socket file `path`. While the listener's backlog is full it tries again,
-    /// after 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    /// Connects to the socket file `path`. While the listener's backlog is full it retries, after
+    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
     ///
-    /// *Cancel-safe*: dropped, it closes the attempt.
+    /// *Cancel-safe*: dropping the future ends the attempt.
     ///
     /// # Errors
-    /// The kernel's; the path is too long for an address (`ENAMETOOLONG`); no loop runs here; no
+    /// Kernel errors; the path is too long for an address (`ENAMETOOLONG`); no loop runs here; no
     /// descriptors left.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
     }
 
-    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// The address is unnamed; as for `connect`.
+    /// The address is unnamed; the same as for `connect`.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::connect_to(kernel_addr(addr)?).await
     }
@@ -271,7 +271,7 @@ impl UnixStream {
     /// Returns this end's address; clients usually have none.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(self.io.options().local_addr())
     }
@@ -279,7 +279,7 @@ impl UnixStream {
     /// Returns the peer's address; clients usually have none.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(self.io.options().peer_addr())
     }

@@ -28,13 +28,14 @@ use crate::sys::unix_message::{self, Leave};
 use crate::task::{consume_budget, coop};
 use crate::time::{sleep, timeout};
 
-/// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost on the way
-/// (what does not fit `buf`, and what a receiver has not taken when it closes, is): a sender waits
-/// until the receiver's queue has room. Several tasks may wait on it at once, each way.
+/// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost on the way: a
+/// sender waits until the receiver's queue has room. (Bytes that do not fit into `buf` are lost,
+/// and so are datagrams that a receiver has not taken when it closes.) Several tasks may wait on it
+/// at once, in each direction.
 ///
-/// It is bound to a path or to an abstract name, or has none ([`unbound`](Self::unbound),
-/// [`pair`](Self::pair)): then nobody can answer by the address. The file of a path stays when the
-/// socket closes: remove it.
+/// It is bound to a path or to an abstract name, or has no address ([`unbound`](Self::unbound),
+/// [`pair`](Self::pair)): then a receiver cannot answer to its address. The file of a path stays
+/// when the socket closes: remove it.
 ///
 /// Descriptors that a peer attaches to a datagram are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) or [`recv_from_with_fds`](Self::recv_from_with_fds)
@@ -86,7 +87,7 @@ impl UnixDatagram {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for `bind`.
+    /// `InvalidInput`: the address is unnamed. The same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::bound(&kernel_addr(addr)?)
     }
@@ -108,8 +109,8 @@ impl UnixDatagram {
         Self::on_loop(socket()?)
     }
 
-    /// Makes two sockets that are connected to each other. Neither hears of the other's close
-    /// before it sends.
+    /// Makes two sockets that are connected to each other. Each learns of the other's close only
+    /// when it sends.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -137,64 +138,66 @@ impl UnixDatagram {
         Self::on_loop(socket.into())
     }
 
-    /// Takes the socket off its loop. It stays non-blocking.
+    /// Removes the socket from its loop. It stays non-blocking.
     #[must_use]
     pub fn into_std(self) -> std::os::unix::net::UnixDatagram {
         self.io.into_fd().into()
     }
 
-    /// Fixes the peer, which [`send`](Self::send) sends to; only its datagrams are received.
+    /// Fixes the peer to which [`send`](Self::send) sends. Only datagrams of this peer are
+    /// received.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there; the
-    /// path is too long for an address (`ENAMETOOLONG`).
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there;
+    /// the path is too long for an address (`ENAMETOOLONG`).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         Ok(rustix::net::connect(self, &SocketAddrUnix::new(path.as_ref())?)?)
     }
 
-    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for `connect`.
+    /// `InvalidInput`: the address is unnamed. The same as for `connect`.
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
         Ok(rustix::net::connect(self, &kernel_addr(addr)?)?)
     }
 
-    /// Sends a datagram to the socket at `path`. While that one's queue is full it tries again,
-    /// after 50 µs at first and 10 ms at most: the kernel gives no event for room in the queue of a
-    /// socket that this one is not connected to.
+    /// Sends a datagram to the socket at `path`. While the receiver's queue is full it retries,
+    /// after 50 µs at first and 10 ms at most: the kernel has no event for room in the queue of a
+    /// socket to which this one is not connected.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there; the
-    /// path is too long for an address (`ENAMETOOLONG`); the loop has ended; as for
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there;
+    /// the path is too long for an address (`ENAMETOOLONG`); the loop has ended; the same as for
     /// [`send`](Self::send).
     ///
     /// # Cancel safety
-    /// A call that has not returned has sent nothing.
+    /// A call that was dropped before it returned has sent nothing.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let addr = SocketAddrUnix::new(path.as_ref())?;
         self.send_addressed(buf, &[], &addr).await
     }
 
-    /// As [`send_to`](Self::send_to), to a path or to an abstract name.
+    /// Like [`send_to`](Self::send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for [`send_to`](Self::send_to).
+    /// `InvalidInput`: the address is unnamed. The same as for [`send_to`](Self::send_to).
     ///
     /// # Cancel safety
-    /// As for [`send_to`](Self::send_to).
+    /// The same as for [`send_to`](Self::send_to).
     pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.send_addressed(buf, &[], &kernel_addr(addr)?).await
     }
 
-    /// As [`send_to_addr`](Self::send_to_addr), with descriptors, as
+    /// Like [`send_to_addr`](Self::send_to_addr), with descriptors, as
     /// [`send_with_fds`](Self::send_with_fds).
     ///
     /// # Errors
-    /// As for [`send_to_addr`](Self::send_to_addr) and [`send_with_fds`](Self::send_with_fds).
+    /// The same as for [`send_to_addr`](Self::send_to_addr) and
+    /// [`send_with_fds`](Self::send_with_fds).
     ///
     /// # Cancel safety
-    /// As for [`send_to`](Self::send_to).
+    /// The same as for [`send_to`](Self::send_to).
     pub async fn send_to_with_fds(
         &self,
         buf: &[u8],
@@ -205,22 +208,22 @@ impl UnixDatagram {
         self.send_addressed(buf, fds, &kernel_addr(addr)?).await
     }
 
-    /// As [`send_to`](Self::send_to), and does not wait. To try again when the socket is
-    /// [`writable`](Self::writable) is right if it is this socket's buffer that is full; that the
-    /// other one's queue is full no event ends.
+    /// Like [`send_to`](Self::send_to), and does not wait. If this socket's buffer is full, try
+    /// again when the socket is [`writable`](Self::writable). If the other socket's queue is full,
+    /// there is no event when it has room.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now, in this socket's buffer or in the
-    /// other one's queue. As for [`send_to`](Self::send_to).
+    /// `WouldBlock`: there is no room now, in this socket's buffer or in the other one's queue. The
+    /// same as for [`send_to`](Self::send_to).
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let addr = SocketAddrUnix::new(path.as_ref())?;
         self.try_send_addressed(buf, &[], &addr).map_err(explain)
     }
 
-    /// As [`try_send_to`](Self::try_send_to), to a path or to an abstract name.
+    /// Like [`try_send_to`](Self::try_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for [`try_send_to`](Self::try_send_to).
+    /// `InvalidInput`: the address is unnamed. The same as for [`try_send_to`](Self::try_send_to).
     pub fn try_send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.try_send_addressed(buf, &[], &kernel_addr(addr)?).map_err(explain)
     }
@@ -269,23 +272,23 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a datagram, and says who sent it: an address that is unnamed if that socket was not
-    /// bound (or to a path of 108 bytes, which [`SocketAddr`] cannot hold). What does not fit `buf`
-    /// is lost. Several tasks may wait at once.
+    /// Receives a datagram, and returns its sender: an address that is unnamed if that socket was
+    /// not bound (or to a path of 108 bytes, which [`SocketAddr`] cannot hold). What does not fit
+    /// `buf` is lost. Several tasks may wait at once.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// A call that has not returned has taken nothing.
+    /// A call that was dropped before it returned has taken nothing.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), without taking the datagram.
+    /// Like [`recv_from`](Self::recv_from), without taking the datagram.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
     /// It takes nothing.
@@ -293,14 +296,14 @@ impl UnixDatagram {
         self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Message)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
+    /// Like [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
     /// [`recv_with_fds`](Self::recv_with_fds).
     ///
     /// # Errors
-    /// As for [`recv_from`](Self::recv_from) and [`recv_with_fds`](Self::recv_with_fds).
+    /// The same as for [`recv_from`](Self::recv_from) and [`recv_with_fds`](Self::recv_with_fds).
     ///
     /// # Cancel safety
-    /// As for [`recv_with_fds`](Self::recv_with_fds).
+    /// The same as for [`recv_with_fds`](Self::recv_with_fds).
     pub async fn recv_from_with_fds(
         &self,
         buf: &mut [u8],
@@ -314,27 +317,28 @@ impl UnixDatagram {
             .await
     }
 
-    /// As [`recv_from`](Self::recv_from), and does not wait.
+    /// Like [`recv_from`](Self::recv_from), and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. The kernel's.
+    /// `WouldBlock`: there is nothing now. Kernel errors.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing))
     }
 
-    /// As [`peek_from`](Self::peek_from), and does not wait.
+    /// Like [`peek_from`](Self::peek_from), and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. The kernel's.
+    /// `WouldBlock`: there is nothing now. Kernel errors.
     pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Message))
     }
 
-    /// As [`recv_from`](Self::recv_from), for a future written by hand. One task at a time, beside
-    /// any number of those that `recv_from`: only the one that asked last is woken.
+    /// Polls like [`recv_from`](Self::recv_from), for futures written by hand. Only one task at a
+    /// time may poll: only the last caller is woken. Any number of tasks may await `recv_from`
+    /// meanwhile.
     ///
     /// # Errors
-    /// As for [`recv_from`](Self::recv_from).
+    /// The same as for [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,

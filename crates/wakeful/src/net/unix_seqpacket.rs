@@ -24,11 +24,11 @@ use crate::sys::unix_message::unnamed;
 use crate::task::{consume_budget, coop};
 
 /// A connection of packets over a Unix socket (`SOCK_SEQPACKET`): each `send` is one `recv` of the
-/// other end, in order, and the end is seen, as on a stream. It belongs to its loop. Several tasks
-/// may wait on it at once, each way.
+/// other end, in order, and the receiver sees the end of the connection, as on a stream. It belongs
+/// to its loop. Several tasks may wait on it at once, in each direction.
 ///
-/// A `recv` of 0 is the end, or a packet without a byte: the kernel makes no difference. What does
-/// not fit the buffer of a `recv` is lost.
+/// A `recv` of 0 means the end, or an empty packet: the kernel does not distinguish them. Bytes
+/// that do not fit into the buffer of a `recv` are lost.
 ///
 /// Descriptors that a peer attaches to a packet are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) receives it.
@@ -63,12 +63,12 @@ message_methods!(UnixSeqpacket, "packet");
 ready_methods!(UnixSeqpacket);
 
 impl UnixSeqpacket {
-    /// Connects to the socket file `path`. While the listener's backlog is full it tries again,
-    /// after 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    /// Connects to the socket file `path`. While the listener's backlog is full it retries, after
+    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
     ///
     /// # Errors
-    /// The kernel's: `EPROTOTYPE` for a socket of another kind; the path is too long for an address
-    /// (`ENAMETOOLONG`); no loop runs here; no descriptors left.
+    /// Kernel errors: `EPROTOTYPE` for a socket of another kind; the path is too long for an
+    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
     ///
     /// # Cancel safety
     /// Dropped, it closes the attempt.
@@ -76,13 +76,13 @@ impl UnixSeqpacket {
         Self::connect_to(&SocketAddrUnix::new(path.as_ref())?).await
     }
 
-    /// As [`connect`](Self::connect), to a path or to an abstract name.
+    /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for `connect`.
+    /// `InvalidInput`: the address is unnamed. The same as for `connect`.
     ///
     /// # Cancel safety
-    /// As for [`connect`](Self::connect).
+    /// The same as for [`connect`](Self::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::connect_to(&kernel_addr(addr)?).await
     }
@@ -113,7 +113,7 @@ impl UnixSeqpacket {
         Self::on_loop(of_packets(fd)?)
     }
 
-    /// Takes the connection off its loop. It stays non-blocking.
+    /// Removes the connection from its loop. It stays non-blocking.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.io.into_fd()
@@ -161,7 +161,7 @@ impl UnixSeqpacketListener {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for `bind`.
+    /// `InvalidInput`: the address is unnamed. The same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::listen(&kernel_addr(addr)?)
     }
@@ -198,19 +198,19 @@ impl UnixSeqpacketListener {
     /// bound its socket. Several tasks may wait at once.
     ///
     /// # Errors
-    /// As for [`TcpListener::accept`](super::TcpListener::accept).
+    /// The same as for [`TcpListener::accept`](super::TcpListener::accept).
     ///
     /// # Cancel safety
-    /// A call that has not returned has taken no connection.
+    /// A call that was dropped before it returned has taken no connection.
     pub async fn accept(&self) -> io::Result<(UnixSeqpacket, SocketAddr)> {
         self.accepted(self.io.shared(Direction::Read, accept).await)
     }
 
-    /// As [`accept`](Self::accept), for a future written by hand. One task at a time, beside any
-    /// number of those that `accept`: only the one that asked last is woken.
+    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// As for [`accept`](Self::accept).
+    /// The same as for [`accept`](Self::accept).
     pub fn poll_accept(
         &self,
         cx: &mut Context<'_>,
@@ -227,12 +227,12 @@ impl UnixSeqpacketListener {
         Ok((packets, peer))
     }
 
-    /// Sets the priority: what comes to a high listener is seen in the next turn, before anything
-    /// else, and the connections that it accepts from now on are high too. See
-    /// [`UnixStream::set_priority`](super::UnixStream::set_priority).
+    /// Sets the priority: connections to a high-priority listener are handled in the next turn,
+    /// before all other events. Connections that it accepts from now on have high priority, too.
+    /// See [`UnixStream::set_priority`](super::UnixStream::set_priority).
     ///
     /// # Errors
-    /// As for [`UnixStream::set_priority`](super::UnixStream::set_priority).
+    /// The same as for [`UnixStream::set_priority`](super::UnixStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.io.socket().set_priority(priority)
     }
@@ -240,7 +240,7 @@ impl UnixSeqpacketListener {
     /// Returns the address that it listens on: a path or an abstract name.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix_addr(SockRef::from(self).local_addr())
     }

@@ -66,7 +66,7 @@ pub(super) fn listen(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<Owne
 
 /// A connection to `addr`. While the listener's backlog is full, it tries again.
 ///
-/// *Cancel-safe*: dropped, it closes the attempt.
+/// *Cancel-safe*: dropping the future ends the attempt.
 pub(super) async fn connect(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
     let fd = super::addr::socket(AddressFamily::UNIX, kind)?;
     let mut pause = Pause::new();

@@ -75,22 +75,23 @@ impl Passes for UnixSeqpacket {
 macro_rules! sending_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Sends `buf` and, with its first byte, descriptors: the receiver gets duplicates of
-            /// them (`SCM_RIGHTS`, unix(7)). At most 253 go with one call. A stream may take a part
-            /// of `buf`, and has taken all descriptors then: write the rest without them.
+            /// Sends `buf` and, with its first byte, descriptors. The receiver gets duplicates of
+            /// them (`SCM_RIGHTS`, unix(7)). One call takes at most 253 of them. A stream may take
+            /// only a part of `buf`, but then it has taken all descriptors: write the rest without
+            /// them.
             ///
             /// Several tasks may wait at once.
             ///
             /// # Errors
             /// `InvalidInput`: more descriptors than that, or, on a stream, no byte; or this is a
-            /// half of a TCP stream. The kernel's: `EMSGSIZE` for a message that is too long,
+            /// half of a TCP stream. Kernel errors: `EMSGSIZE` for a message that is too long,
             /// `ETOOMANYREFS` if more descriptors of this user are on their way than
             /// `RLIMIT_NOFILE`. Then nothing was sent.
             ///
             /// # Cancel safety
-            /// A call that has not returned has sent nothing. The descriptors are the caller's
-            /// before and after; of what was sent and nobody receives, the kernel closes the
-            /// duplicates with the receiver's socket.
+            /// A call that was dropped before it returned has sent nothing. The caller keeps its
+            /// descriptors. If nobody receives the message, the kernel closes the duplicates
+            /// together with the receiver's socket.
             ///
             /// # Examples
             /// ```
@@ -127,10 +128,10 @@ macro_rules! sending_methods {
                 super::shared(socket, Direction::Write, |fd| send(fd, buf, fds, None)).await
             }
 
-            /// As [`send_with_fds`](Self::send_with_fds), and does not wait.
+            /// Like [`send_with_fds`](Self::send_with_fds), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. As for
+            /// `WouldBlock`: there is no room now. The same as for
             /// [`send_with_fds`](Self::send_with_fds).
             pub fn try_send_with_fds(
                 &self,
@@ -147,23 +148,25 @@ macro_rules! sending_methods {
 macro_rules! receiving_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Receives into `buf`, and adds to `fds` the descriptors that came with it, 253 at
-            /// most. They close with an exec. From a stream a call receives the bytes of one
-            /// message with descriptors at most, 0 at the end; of a message, what does not fit
-            /// `buf` is lost, but no descriptor.
+            /// Receives into `buf`, and adds to `fds` the descriptors that came with the bytes, 253
+            /// at most. They are closed by an exec. From a stream, one call receives the bytes of
+            /// at most one message with descriptors, and 0 at the end. From a message socket, bytes
+            /// that do not fit into `buf` are lost, but no descriptors.
             ///
-            /// Other ways to receive close what comes with the bytes. This one makes two system
-            /// calls, one to look and one to take, so the socket has to have this reader alone: not
-            /// a duplicate in another process, too. Several tasks of the loop may wait at once.
+            /// Other ways to receive close the descriptors that come with the bytes. This one makes
+            /// two system calls, one to look and one to take. So this must be the only reader of
+            /// the socket: there must be no reader in another process. Several tasks of the loop
+            /// may wait at once.
             ///
             /// # Errors
-            /// `InvalidInput`: this is a half of a TCP stream. The kernel's: `EMFILE` or `ENFILE`
+            /// `InvalidInput`: this is a half of a TCP stream. Kernel errors: `EMFILE` or `ENFILE`
             /// if this process cannot open all of the descriptors (`EACCES`: a security module
             /// refuses it). Then none is open here, and the message is still in the socket: close
             /// some and call again, or receive it without descriptors.
             ///
             /// # Cancel safety
-            /// A call that has not returned has taken nothing, and `fds` is as it was.
+            /// A call that was dropped before it returned has taken nothing, and `fds` is as it
+            /// was.
             pub async fn recv_with_fds(
                 &self,
                 buf: &mut [u8],
@@ -178,10 +181,10 @@ macro_rules! receiving_methods {
                 .await
             }
 
-            /// As [`recv_with_fds`](Self::recv_with_fds), and does not wait.
+            /// Like [`recv_with_fds`](Self::recv_with_fds), and does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. As for
+            /// `WouldBlock`: there is nothing now. The same as for
             /// [`recv_with_fds`](Self::recv_with_fds).
             pub fn try_recv_with_fds(
                 &self,

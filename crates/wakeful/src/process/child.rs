@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::running::Running;
 use super::{ChildStderr, ChildStdin, ChildStdout};
 
-/// A child process. See the [module](super) for what becomes of it when this is dropped.
+/// A child process. The [module](super) says what happens to it when this value is dropped.
 ///
 /// ```
 /// use std::process::Stdio;
@@ -36,7 +36,8 @@ use super::{ChildStderr, ChildStdin, ChildStdout};
 /// *Forks*: a forked child of this process neither kills nor reaps it.
 #[derive(Debug)]
 pub struct Child {
-    /// Its standard input, if that is a pipe. Dropped, the child sees the end.
+    /// Its standard input, if that is a pipe. When it is dropped, the child sees the end of its
+    /// input.
     pub stdin: Option<ChildStdin>,
     /// Its standard output, if that is a pipe.
     pub stdout: Option<ChildStdout>,
@@ -55,21 +56,23 @@ impl Child {
         self.running.kill_on_drop = kill;
     }
 
-    /// Returns its number, or `None` once its status is known: the number may be another process's
-    /// by then.
+    /// Returns its process id, or `None` once its status is known: the id may then belong to
+    /// another process.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.running.id()
     }
 
-    /// Waits until the child has ended, and returns its status. Asked again, it returns the same.
+    /// Waits until the child has ended, and returns its status. A further call returns the same
+    /// status.
     ///
-    /// Closes `stdin` first: a child that reads to the end would wait for that, and this for the
-    /// child. Not so `stdout` and `stderr`: a child that writes more than a pipe holds (64 KiB)
-    /// waits until somebody reads. Read them, or call [`wait_with_output`](Self::wait_with_output).
+    /// It closes `stdin` first. Otherwise a child that reads to the end of its input would wait for
+    /// this call, and this call for the child. It does not close or read `stdout` and `stderr`: a
+    /// child that writes more than a pipe holds (64 KiB) waits until somebody reads. Read them, or
+    /// call [`wait_with_output`](Self::wait_with_output).
     ///
-    /// *Cancel-safe*: the child goes on, and may be waited for again. Its `stdin` is closed from
-    /// the first poll on.
+    /// *Cancel-safe*: the child continues, and may be waited for again. The first poll closes its
+    /// `stdin`.
     ///
     /// # Errors
     /// The status is lost, because SIGCHLD is ignored or other code has waited for the child; the
@@ -79,8 +82,8 @@ impl Child {
         poll_fn(|cx| self.running.poll_wait(cx)).await
     }
 
-    /// Returns the status if the child has ended, and does not wait. Works also when the loop has
-    /// ended.
+    /// Returns the status if the child has ended, and does not wait. It works even after the loop
+    /// has ended.
     ///
     /// # Errors
     /// The status is lost.
@@ -107,27 +110,27 @@ impl Child {
     /// *Cancel-safe*: the first poll sends the signal, and closes `stdin`.
     ///
     /// # Errors
-    /// As for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
+    /// The same as for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         self.wait().await.map(drop)
     }
 
-    /// Kills the child (SIGKILL), and does not wait for its end. A child that has ended is no
-    /// error.
+    /// Kills the child (SIGKILL), and does not wait for its end. If the child has ended, that is
+    /// not an error.
     ///
     /// # Errors
-    /// The kernel's: the child runs as another user.
+    /// Kernel errors: the child runs as another user.
     pub fn start_kill(&mut self) -> io::Result<()> {
         self.running.signal(Signal::KILL)
     }
 
-    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). A child that has ended is no
-    /// error.
+    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). If the child has ended, that is
+    /// not an error.
     ///
     /// # Errors
-    /// `InvalidInput`: the number is no signal, or a real-time one. The kernel's: the child runs as
-    /// another user.
+    /// `InvalidInput`: the number is not a signal, or is a real-time signal. Kernel errors: the
+    /// child runs as another user.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
             let text = format!("signal {signal} is none that can be sent");
@@ -137,15 +140,15 @@ impl Child {
     }
 
     /// Closes `stdin`, reads `stdout` and `stderr` to their ends if they are pipes, and waits for
-    /// the child. What is read has no limit.
+    /// the child. The size of the output is not limited.
     ///
-    /// A grandchild that has inherited the pipes keeps this waiting until it has closed them.
+    /// If a grandchild has inherited the pipes, this call waits until it has closed them.
     ///
-    /// *Not cancel-safe*: what was read by then is gone. The child goes on, unless it is to be
-    /// [killed](super::Command::kill_on_drop).
+    /// *Not cancel-safe*: bytes that were read by then are lost. The child continues, unless
+    /// [`kill_on_drop`](super::Command::kill_on_drop) is set.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait); a pipe cannot be read.
+    /// The same as for [`wait`](Self::wait); a pipe cannot be read.
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
         let mut stdout = pin!(to_end(out.as_mut()));

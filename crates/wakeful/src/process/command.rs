@@ -9,10 +9,11 @@ use super::running::Running;
 use super::{ChildStdin, ChildStdout};
 use crate::sys::fork_check::Process;
 
-/// A child process to be started: [`std::process::Command`], with what waits as futures.
+/// A child process to be started: like [`std::process::Command`], with futures for everything that
+/// waits.
 ///
-/// What it has no method for is set by [`as_std_mut`](Self::as_std_mut), or made from a command of
-/// the standard library (`From`). See the [module](super) for an example.
+/// For settings without a method here, use [`as_std_mut`](Self::as_std_mut), or make it from a
+/// command of the standard library (`From`). See the [module](super) for an example.
 ///
 /// *Threads*: `Send` and `Sync`.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Creates a command that starts `program`, which is looked for in `PATH`.
+    /// Creates a command that starts `program`, which is searched in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         StdCommand::new(program).into()
     }
@@ -116,15 +117,15 @@ impl Command {
         self
     }
 
-    /// Puts the child into a process group. 0: one of its own.
+    /// Puts the child into a process group. 0: a new group of its own.
     pub fn process_group(&mut self, group: i32) -> &mut Self {
         self.command.process_group(group);
         self
     }
 
-    /// Kills the child (SIGKILL) when its [`Child`] is dropped before its status is known: by a
-    /// time-out around it, an aborted task, the end of its loop. It is reaped all the same. The
-    /// default is not to.
+    /// Sets whether the child is killed (SIGKILL) when its [`Child`] is dropped before its status
+    /// is known: by a timeout around it, an aborted task, or the end of its loop. It is reaped in
+    /// any case. The default is not to kill it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,16 +162,15 @@ impl Command {
 
     /// Starts the child. Its pipes and its end belong to this thread's loop.
     ///
-    /// The call returns when the child has begun to run its program, and takes as long as that
-    /// (`vfork` and `execve`, about a millisecond). With `uid`, `gid` or `pre_exec` it is a plain
-    /// fork(2), which takes longer the more memory this process has mapped; so it is where a
-    /// program without a slash in its name is looked for in a `PATH` that was changed here. The
-    /// call is made on this thread, because a child may ask to die with the thread that has started
-    /// it (`PR_SET_PDEATHSIG`).
+    /// The call returns when the child has begun to run its program, and blocks until then (`vfork`
+    /// and `execve`, about a millisecond). With `uid`, `gid` or `pre_exec` it uses a plain fork(2),
+    /// which takes longer the more memory this process has mapped. It does the same if `PATH` was
+    /// changed here and the program's name has no slash. The call is made on this thread, because a
+    /// child may ask to die with the thread that has started it (`PR_SET_PDEATHSIG`).
     ///
     /// # Errors
-    /// The standard library's (no such program, no permission, a limit of processes); no loop runs
-    /// here; the loop cannot watch the pipes. Then no child is left running.
+    /// Errors of the standard library (no such program, no permission, a limit of processes); no
+    /// loop runs here; the loop cannot watch the pipes. After an error no child is left running.
     pub fn spawn(&mut self) -> io::Result<Child> {
         // Before there is a child.
         crate::readiness::driver()?;
@@ -190,11 +190,11 @@ impl Command {
 
     /// Starts the child, closes its pipes if it has any, and waits for its end.
     ///
-    /// *Cancelled*, it leaves the child running, unless it is to be
-    /// [killed](Self::kill_on_drop); it is reaped either way.
+    /// *If cancelled*, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
+    /// set; it is reaped in any case.
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn) and [`Child::wait`].
+    /// The same as for [`spawn`](Self::spawn) and [`Child::wait`].
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
         let mut child = self.spawn()?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
@@ -202,14 +202,14 @@ impl Command {
     }
 
     /// Starts the child, and returns its status and what it has written. Its standard input is
-    /// empty, unless another one was chosen; an output that was chosen is not read, unless that is
+    /// empty, unless another one was chosen. An output stream that was chosen is read only if it is
     /// a pipe.
     ///
-    /// *Cancelled*, it leaves the child running, unless it is to be
-    /// [killed](Self::kill_on_drop); it is reaped either way.
+    /// *If cancelled*, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
+    /// set; it is reaped in any case.
     ///
     /// # Errors
-    /// As for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
+    /// The same as for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
     pub async fn output(&mut self) -> io::Result<Output> {
         let [stdin, stdout, stderr] = self.chosen;
         if !stdin {

@@ -24,20 +24,20 @@
 //! ```
 //!
 //! # How the end of a child is seen
-//! By a descriptor of the process (`pidfd_open(2)`, Linux 5.3), which the loop watches like a
-//! socket. There is no handler of SIGCHLD, and one of the program's own does no harm. Where the
-//! call is refused (a seccomp filter, an older kernel) or no descriptor is left, a thread of the
-//! [blocking pool](crate::task::spawn_blocking) waits, one for each child that is waited for.
+//! The loop watches a descriptor of the process (`pidfd_open(2)`, Linux 5.3) like a socket. There
+//! is no handler for SIGCHLD, and a handler of your program does no harm. If the call is refused (a
+//! seccomp filter, an older kernel), or no descriptor is left, a thread of the [blocking
+//! pool](crate::task::spawn_blocking) waits, one for each child that is awaited.
 //!
 //! # Zombies
-//! A child that has ended stays a zombie until somebody asks for its status: [`Child::wait`],
-//! [`Child::try_wait`]. A [`Child`] that is dropped before that is waited for by a thread of its
-//! own, for as long as the child lives, so none stays a zombie. So it is with the children of a
-//! loop that ends: they go on, unless they are to be [killed](Command::kill_on_drop).
+//! A child that has ended stays a zombie until its status is read: [`Child::wait`],
+//! [`Child::try_wait`]. If a [`Child`] is dropped before that, a separate thread waits for the
+//! child as long as it lives, so it does not stay a zombie. The same is true of the children of a
+//! loop that ends: they continue, unless [`kill_on_drop`](Command::kill_on_drop) is set.
 //!
-//! Where SIGCHLD is ignored (`SIG_IGN` or `SA_NOCLDWAIT`), or other code of the process waits for
-//! any child (`waitpid(-1)`), the status is lost. Then a wait ends with an error that says so, as
-//! soon as the child has ended.
+//! If SIGCHLD is ignored (`SIG_IGN` or `SA_NOCLDWAIT`), or other code of the process waits for any
+//! child (`waitpid(-1)`), the status is lost. A wait then returns an error that says so, as soon as
+//! the child has ended.
 
 mod child;
 mod command;

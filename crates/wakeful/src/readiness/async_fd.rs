@@ -15,9 +15,9 @@ use crate::task::coop;
 
 /// A descriptor of any kind whose readiness wakes tasks of this loop.
 ///
-/// It owns what owns the descriptor, or borrows it: a `File`, an `OwnedFd`, a C library's socket
-/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, each way. Drop it
-/// before a C library closes the number that it has lent.
+/// It holds the owner of the descriptor, or a borrow: a `File`, an `OwnedFd`, a C library's socket
+/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, in each direction. If a
+/// C library owns the descriptor, drop this before the library closes it.
 ///
 /// ```
 /// use rustix::fs::inotify;
@@ -45,7 +45,7 @@ use crate::task::coop;
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 ///
-/// *Forks*: a forked child keeps the descriptor, as the loop cannot know whose it is.
+/// *Forks*: a forked child keeps the descriptor open, because the loop cannot know who owns it.
 pub struct AsyncFd<T: AsFd> {
     socket: Registered<T>,
 }
@@ -53,25 +53,25 @@ pub struct AsyncFd<T: AsFd> {
 impl<T: AsFd> AsyncFd<T> {
     /// Watches the descriptor of `io` on this thread's loop.
     ///
-    /// The descriptor's mode stays as it is. `O_NONBLOCK` belongs to the open file, which other
-    /// processes may share (the terminal of standard input, an inherited socket), so it is for you
-    /// to set ([`nonblocking`](Self::nonblocking) does). On a descriptor without it, a read or
-    /// write that is not ready blocks the loop.
+    /// This does not change the descriptor's mode. `O_NONBLOCK` belongs to the open file, which
+    /// other processes may share (the terminal of standard input, an inherited socket), so you have
+    /// to decide about it; [`nonblocking`](Self::nonblocking) sets it. Without it, a read or write
+    /// that is not ready blocks the loop.
     ///
     /// # Errors
     /// No loop runs here; a regular file or a directory, which the kernel cannot watch; this loop
-    /// watches the descriptor already, with the same priority (watch a duplicate of it, or share
-    /// the `AsyncFd`); it is not open; no memory or no watches left. `io` is dropped.
+    /// already watches the descriptor, with the same priority (watch a duplicate of it, or share
+    /// the `AsyncFd`); the descriptor is not open; no memory or no watches left. `io` is dropped.
     pub fn new(io: T) -> io::Result<Self> {
         let watched = Registered::watched(&super::driver()?, io);
         watched.map(|socket| Self { socket }).map_err(explain)
     }
 
-    /// As [`new`](Self::new), and sets `O_NONBLOCK`, also for everybody else who shares the open
-    /// file, and for as long as it is open.
+    /// Like [`new`](Self::new), and sets `O_NONBLOCK`. This affects all holders of the open file,
+    /// as long as it is open.
     ///
     /// # Errors
-    /// As for `new`; the kernel's. On an error the mode is unchanged.
+    /// The same as for `new`; kernel errors. On an error the mode is unchanged.
     pub fn nonblocking(io: T) -> io::Result<Self> {
         let watched = Self::new(io)?;
         let flags = rustix::fs::fcntl_getfl(&watched)?;
@@ -83,8 +83,8 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Returns the descriptor's owner.
     ///
-    /// There is no `&mut` of it: the descriptor that is watched must stay the same. Take it out by
-    /// [`into_inner`](Self::into_inner) instead.
+    /// There is no `&mut` access, because the watched descriptor must not change. Use
+    /// [`into_inner`](Self::into_inner) to take the value out.
     #[must_use]
     pub fn get_ref(&self) -> &T {
         self.socket.io()
@@ -127,9 +127,9 @@ impl<T: AsFd> AsyncFd<T> {
         Ok(ReadyGuard::new(&self.socket, seen))
     }
 
-    /// Does `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
-    /// as long as `operation` says `WouldBlock`. With several interests that says that none of them
-    /// is ready.
+    /// Calls `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
+    /// as long as `operation` returns `WouldBlock`. With several interests `WouldBlock` means that
+    /// none of them is ready.
     ///
     /// *Cancel-safe*, if `operation` is one system call.
     ///
@@ -147,8 +147,8 @@ impl<T: AsFd> AsyncFd<T> {
         }
     }
 
-    /// As [`readable`](Self::readable), for a future written by hand. One task at a time: only the
-    /// one that asked last is woken.
+    /// Polls like [`readable`](Self::readable), for futures written by hand. Only one task at a
+    /// time may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.
@@ -156,8 +156,8 @@ impl<T: AsFd> AsyncFd<T> {
         self.poll_interest(Interest::READABLE, cx)
     }
 
-    /// As [`writable`](Self::writable), for a future written by hand. One task at a time: only the
-    /// one that asked last is woken.
+    /// Polls like [`writable`](Self::writable), for futures written by hand. Only one task at a
+    /// time may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.
@@ -176,11 +176,11 @@ impl<T: AsFd> AsyncFd<T> {
         Poll::Ready(Ok(ReadyGuard::new(&self.socket, seen)))
     }
 
-    /// Sets the priority: what is ready on a high descriptor is seen in the next turn, before
-    /// anything else. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// Sets the priority: events of a high-priority descriptor are handled in the next turn, before
+    /// all others. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// The same as for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }

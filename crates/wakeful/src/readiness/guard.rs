@@ -6,12 +6,13 @@ use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::seen::Seen;
 
-/// A descriptor that was ready: what to do with it, and how to say that it is over.
+/// A descriptor that was ready, with methods to use it and to clear its readiness.
 ///
-/// Dropped, the descriptor is still taken for ready, and the next wait returns at once.
+/// If the guard is dropped, the descriptor still counts as ready, and the next wait returns at
+/// once.
 ///
-/// It may be held for as long as one likes, across an `await` too: an event that comes meanwhile
-/// is not lost by [`clear_ready`](Self::clear_ready).
+/// You may hold it for any time, even across an `await`: [`clear_ready`](Self::clear_ready) does
+/// not lose an event that comes meanwhile.
 ///
 /// ```
 /// # use std::io::Write;
@@ -44,7 +45,7 @@ pub struct ReadyGuard<'a, T: AsFd> {
     seen: Seen,
 }
 
-/// The operation said `WouldBlock`: the descriptor is not ready any more.
+/// The operation returned `WouldBlock`: the descriptor is not ready any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotReady;
 
@@ -53,7 +54,7 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         Self { socket, seen }
     }
 
-    /// Returns what was ready, of what was waited for.
+    /// Returns which of the awaited interests were ready.
     #[must_use]
     pub fn ready(&self) -> Ready {
         self.seen.ready
@@ -65,11 +66,11 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         self.socket.io()
     }
 
-    /// Makes one attempt. If it says `WouldBlock`, all that this guard saw is over: of a guard that
-    /// saw a readable *and* writable descriptor, both. Where that may not be so, say which by
+    /// Makes one attempt. If it returns `WouldBlock`, all readiness that this guard saw is cleared:
+    /// if the descriptor was readable *and* writable, both are. To clear only one of them, use
     /// [`clear_ready_matching`](Self::clear_ready_matching).
     ///
-    /// `operation` must use this descriptor, and say `WouldBlock` for no other reason: the next
+    /// `operation` must use this descriptor, and return `WouldBlock` for no other reason: the next
     /// wait would never end.
     ///
     /// ```
@@ -94,7 +95,8 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`NotReady`]: the operation said `WouldBlock`. Any other result of it is within the `Ok`.
+    /// [`NotReady`]: the operation returned `WouldBlock`. Any other result of it is inside the
+    /// `Ok`.
     pub fn try_io<R>(
         &mut self,
         operation: impl FnOnce(&T) -> io::Result<R>,
@@ -111,17 +113,17 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         }
     }
 
-    /// Says that what this guard saw is over: the next wait ends by an event that has come since,
-    /// or will come.
+    /// Clears the readiness that this guard saw. The next wait ends with an event that has come
+    /// since, or will come.
     ///
-    /// To be said where the descriptor has shown that it is not ready, by `EAGAIN` or otherwise. A
-    /// descriptor that *is* ready gives no new event, and the next wait would not end. One that is
-    /// closed stays ready.
+    /// Call it only if the descriptor has shown that it is not ready, by `EAGAIN` or otherwise. If
+    /// the descriptor *is* ready, there is no new event, and the next wait would not end. A closed
+    /// descriptor stays ready.
     pub fn clear_ready(&mut self) {
         self.clear_ready_matching(self.seen.interest());
     }
 
-    /// As [`clear_ready`](Self::clear_ready), of what this guard saw of `interest` only.
+    /// Like [`clear_ready`](Self::clear_ready), but only for `interest`.
     pub fn clear_ready_matching(&mut self, interest: Interest) {
         self.socket.clear(&self.seen, interest);
     }

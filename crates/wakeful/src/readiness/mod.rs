@@ -1,14 +1,14 @@
-//! Readiness of any descriptor: for those who make the system calls themselves.
+//! Readiness of any descriptor, for code that makes its own system calls.
 //!
-//! The sockets of [`net`](crate::net) read and write; nothing here is needed for them. [`AsyncFd`]
-//! is for everything else that an epoll can watch: inotify, timerfd and signalfd, tun and tap,
-//! serial ports, netlink, vsock, raw and packet sockets, the socket of a C library, another
-//! library's epoll.
+//! The sockets of [`net`](crate::net) have their own read and write methods, and do not need this
+//! module. [`AsyncFd`] is for everything else that an epoll can watch: inotify, timerfd and
+//! signalfd, tun and tap, serial ports, netlink, vsock, raw and packet sockets, the socket of a C
+//! library, another library's epoll.
 //!
-//! Readiness is what an event of the kernel has said, and it stays until an attempt finds that it
-//! is over: the descriptor is watched edge-triggered, so the kernel says it once. So who is told
-//! that a descriptor is readable reads until `EAGAIN`, by [`ReadyGuard::try_io`] or
-//! [`AsyncFd::async_io`], or says that it is over by [`ReadyGuard::clear_ready`].
+//! Readiness comes from an event of the kernel, and stays until an attempt finds that it has
+//! passed. The descriptor is watched edge-triggered, so the kernel reports it once. So after a
+//! descriptor was reported readable, read until `EAGAIN`, by [`ReadyGuard::try_io`] or
+//! [`AsyncFd::async_io`], or clear the readiness by [`ReadyGuard::clear_ready`].
 
 mod async_fd;
 mod guard;

@@ -25,21 +25,21 @@ use crate::task::coop;
 
 /// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
 ///
-/// A process inherits the set of blocked signals from whoever started it, and a blocked signal
-/// never arrives. A program that is to end by TERM whatever its supervisor has blocked calls this
-/// first in `main`, before it starts a thread.
+/// A process inherits the set of blocked signals from its parent, and a blocked signal never
+/// arrives. If a program must end by TERM even though its supervisor has blocked that signal, call
+/// this first in `main`, before you start a thread.
 ///
 /// # Errors
-/// A number that is no signal; the others are unblocked.
+/// A number is not a signal; the others are unblocked.
 pub fn unblock(signals: &[i32]) -> io::Result<()> {
     signals::unblock(signals)
 }
 
 /// A stream of some signals' arrivals.
 ///
-/// From its making on, these signals no longer do what they did by default; when it is dropped,
-/// that does not come back. A forked child inherits that, and is told of its signals by streams of
-/// its own only: its parent's hear nothing of them.
+/// Once it is created, these signals lose their default effect; dropping it does not restore that.
+/// A forked child inherits this. Its signals arrive only in streams of its own, not in those of its
+/// parent.
 ///
 /// ```no_run
 /// use wakeful::signal::{SIGTERM, Signals};
@@ -87,8 +87,8 @@ impl Signals {
         Ok(this)
     }
 
-    /// Waits for the next of the signals and returns its number. Arrivals of one signal that nobody
-    /// took in time may count as one.
+    /// Waits for the next of the signals and returns its number. Several arrivals of one signal may
+    /// count as one, if they were not received in time.
     ///
     /// *Cancel-safe*.
     ///
@@ -134,7 +134,7 @@ impl Drop for Signals {
 /// *Cancel-safe*. From its first poll on, Ctrl-C no longer ends the program.
 ///
 /// # Errors
-/// As for [`Signals::new`].
+/// The same as for [`Signals::new`].
 pub async fn ctrl_c() -> io::Result<()> {
     Signals::new(&[SIGINT])?.recv().await.map(|_| ())
 }

@@ -19,18 +19,18 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and
 /// calls `drain` with what `start` returned.
 ///
-/// A second signal does not wait for `drain`: the result is `None`, and the program should exit.
-/// (Within a tenth of a second it is taken for the same one: `timeout(1)` and terminals signal a
-/// process and its group.) Blocks the calling thread, on a small loop of its own. `start` is called
-/// on that thread, in front of the loop's first turn: it may block, and what it spawns runs as soon
-/// as it returns.
+/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (A
+/// second signal within a tenth of a second counts as the same one, because `timeout(1)` and
+/// terminals signal a process and its group.) Blocks the calling thread, on a small loop of its
+/// own. `start` is called on that thread, before the loop's first turn: it may block, and tasks
+/// that it spawns run as soon as it returns.
 ///
-/// `drain` runs on a thread of its own. If none can be started because the process is at its limit
-/// of threads, `drain` runs on the calling thread, when the small loop has stopped. Then a second
-/// signal ends the process as that signal does by default.
+/// `drain` runs on a separate thread. If no thread can be started because the process is at its
+/// limit of threads, `drain` runs on the calling thread, after the small loop has stopped. Then a
+/// second signal has its default effect, and ends the process.
 ///
 /// # Errors
-/// What `start` returned; the signals cannot be caught; a loop already runs on this thread.
+/// The error of `start`; the signals cannot be caught; a loop already runs on this thread.
 ///
 /// # Panics
 /// When `start` or `drain` does.
@@ -45,9 +45,10 @@ where
     run_until_terminated_or_failed(start, |_| pending(), drain)
 }
 
-/// As [`run_until_terminated`], and also ends when the server has failed: when the future that
-/// `failure` returns completes, as that of [`Serving::failure`](crate::accept::Serving::failure)
-/// does. The server drains as after a signal, and then the result is the failure's error.
+/// Like [`run_until_terminated`], and also ends when the server has failed: when the future that
+/// `failure` returns completes, for example that of
+/// [`Serving::failure`](crate::accept::Serving::failure). The server then drains as after a signal,
+/// and the result is the failure's error.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -70,7 +71,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As for [`run_until_terminated`]; the server has failed.
+/// The same as for [`run_until_terminated`]; the server has failed.
 ///
 /// # Panics
 /// When one of the closures does.

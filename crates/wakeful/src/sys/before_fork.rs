@@ -83,7 +83,7 @@ pub(super) fn fork_count() -> ForkCount {
     ForkCount(FORKS.load(Ordering::Relaxed))
 }
 
-/// As [`fork_count`], without the lock. `None` while a thread forks.
+/// Like [`fork_count`], without the lock. `None` while a thread forks.
 pub(super) fn count_unless_forking() -> Option<ForkCount> {
     let count = FORKS.load(Ordering::SeqCst);
     count.is_multiple_of(2).then_some(ForkCount(count))

@@ -47,8 +47,8 @@ fn because(errno: Errno, why: Cow<'static, str>) -> io::Error {
     io::Error::new(cause.kind(), Explained { why, cause })
 }
 
-/// As [`explain`], for an error of the system call `call`: a runtime cannot do without it, and who
-/// refuses it need not know for what it is.
+/// Like [`explain`], for an error of the system call `call`: a runtime cannot do without it, and
+/// who refuses it need not know for what it is.
 pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
     move |errno| match errno {
         Errno::PERM | Errno::NOSYS => {
@@ -59,7 +59,7 @@ pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
     }
 }
 
-/// As [`explain`], for connect(2) to an internet address.
+/// Like [`explain`], for connect(2) to an internet address.
 pub(crate) fn explain_connect(errno: Errno) -> io::Error {
     match errno {
         Errno::ADDRNOTAVAIL => because(
@@ -72,7 +72,7 @@ pub(crate) fn explain_connect(errno: Errno) -> io::Error {
     }
 }
 
-/// As [`explain_call`], for bind(2) to an internet address.
+/// Like [`explain_call`], for bind(2) to an internet address.
 pub(crate) fn explain_bind(errno: Errno) -> io::Error {
     match errno {
         Errno::ADDRNOTAVAIL => {
@@ -82,7 +82,7 @@ pub(crate) fn explain_bind(errno: Errno) -> io::Error {
     }
 }
 
-/// As [`explain`], for an error that may come from the standard library.
+/// Like [`explain`], for an error that may come from the standard library.
 pub(crate) fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => explain(Errno::from_raw_os_error(code)),
@@ -90,7 +90,7 @@ pub(crate) fn explain_error(error: io::Error) -> io::Error {
     }
 }
 
-/// As [`explain_call`], for an error that may come from the standard library.
+/// Like [`explain_call`], for an error that may come from the standard library.
 pub(crate) fn explain_call_error(call: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| match error.raw_os_error() {
         Some(code) => explain_call(call)(Errno::from_raw_os_error(code)),

@@ -38,7 +38,7 @@ impl Patience {
     /// Waits for a message for as long as it lasts, and looks once if nothing is left.
     ///
     /// # Errors
-    /// As for [`Receiver::recv_timeout`].
+    /// The same as for [`Receiver::recv_timeout`].
     pub(crate) fn wait_for<T>(&mut self, receiver: &Receiver<T>) -> Result<T, RecvTimeoutError> {
         loop {
             let slice = self.slice();

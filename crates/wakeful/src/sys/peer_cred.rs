@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// none.)
 ///
 /// # Errors
-/// The kernel's.
+/// Kernel errors.
 pub(crate) fn peer_cred(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut cred = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

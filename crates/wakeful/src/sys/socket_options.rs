@@ -9,7 +9,7 @@ use libc::{c_int, socklen_t};
 /// Sets an option of TCP that is an `int`.
 ///
 /// # Errors
-/// The kernel's.
+/// Kernel errors.
 pub(crate) fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the kernel reads an int, which is there.
     let refused = unsafe {
@@ -27,7 +27,7 @@ pub(crate) fn set(socket: impl AsFd, option: c_int, value: c_int) -> io::Result<
 /// Returns an option of TCP that is an `int`.
 ///
 /// # Errors
-/// The kernel's.
+/// Kernel errors.
 pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
     let value = read::<c_int>(socket, option)?;
     // SAFETY: every pattern of bytes is an int.
@@ -38,7 +38,7 @@ pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
 /// know is 0.
 ///
 /// # Errors
-/// The kernel's: the socket is none of TCP.
+/// Kernel errors: the socket is none of TCP.
 pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let info = read::<libc::tcp_info>(socket, libc::TCP_INFO)?;
     // SAFETY: every pattern of bytes is one of these integers.

@@ -54,7 +54,7 @@ struct Control(mem::MaybeUninit<[u8; CONTROL]>);
 /// `descriptors`, and close with an exec; without that, the kernel closes them.
 ///
 /// # Errors
-/// The kernel's. Then nothing was added.
+/// Kernel errors. Then nothing was added.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],

@@ -1,4 +1,4 @@
-//! How a task is ended by those who do not await it.
+//! Aborting a task without awaiting it.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -10,9 +10,9 @@ use super::waker::abort;
 /// Ends a task, without the right to its output.
 ///
 /// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle) and
-/// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. The
-/// task's future and output are dropped as they would be without it; the memory of the task is
-/// freed with the last of its handles and wakers.
+/// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. It
+/// does not delay the drop of the task's future and output; but the task's memory is freed only
+/// with the last of its handles and wakers.
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -54,14 +54,14 @@ impl AbortHandle {
         unsafe { self.header.as_ref() }
     }
 
-    /// Asks the task's loop to drop the future without polling it again. Nothing happens if the
+    /// Asks the task's loop to drop the future without polling it again. It has no effect if the
     /// task has finished. See [`JoinHandle::abort`](super::JoinHandle::abort).
     pub fn abort(&self) {
         // SAFETY: the handle holds a reference, to a task that `raw::allocate` made.
         unsafe { abort(self.header) };
     }
 
-    /// Returns whether the task has finished, by its output, a panic or an abort.
+    /// Returns whether the task has finished: with an output, a panic or an abort.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.header().state.is_complete()

@@ -1,8 +1,8 @@
-//! Work that blocks: on threads of its own, never on a loop.
+//! Work that blocks: it runs on separate threads, never on a loop.
 //!
-//! [`pool`] has the threads and their queue, [`job`] one piece of work. The pool is our own,
-//! because that of the crate `blocking` tries for ever when it cannot start a thread (its issue
-//! 79), and those of others panic then, or belong to a runtime.
+//! [`pool`] has the threads and their queue, [`job`] one piece of work. This crate has its own pool
+//! for a reason: the pool of the crate `blocking` retries for ever when it cannot start a thread
+//! (its issue 79), and other pools panic then, or belong to a runtime.
 
 #[cfg(feature = "test-util")]
 mod in_flight;
@@ -33,23 +33,23 @@ pub(crate) use self::pool::keep_a_thread;
 ///
 /// Threads are started as needed, up to 500 in the process (the environment variable
 /// `BLOCKING_MAX_THREADS` sets another limit, from 1 to 10,000). They end after half a second
-/// without work, but for one, which is started with the first loop that runs. Further work waits in
-/// a queue that has no limit: bound what you hand over. May be called on any thread.
+/// without work, except for one, which is started with the first loop that runs. Further work waits
+/// in a queue without a limit: limit the work that you hand over. May be called on any thread.
 ///
-/// Where the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work
-/// waits for the threads that there are. If there is none at all, the work is dropped, and the
-/// handle gives an error that [is cancelled](JoinError::is_cancelled) and names these limits.
+/// If the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work waits
+/// for the existing threads. If there is no thread at all, the work is dropped, and the handle
+/// returns an error that [is cancelled](JoinError::is_cancelled) and names these limits.
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
-/// A clock that a test has paused (`wakeful::time::pause`) does not jump until the work that was
-/// begun on its loop is over.
+/// If a test has paused the clock (`wakeful::time::pause`), the clock does not jump until the work
+/// that was begun on its loop is over.
 ///
-/// The threads block the signals of the process, so that a program may read those by sigwait(3).
+/// The threads block the signals of the process, so that a program may read them with sigwait(3).
 ///
-/// No loop runs on these threads. What awaits there runs a loop of its own, by
-/// [`block_on`](crate::block_on), which ends with it: its tasks and sockets are not those of the
-/// loop that spawned the work. What needs that one asks it by a [`LoopHandle`](crate::LoopHandle):
+/// No loop runs on these threads. To await there, use [`block_on`](crate::block_on): it runs a
+/// separate loop, with its own tasks and sockets, until the future is done. To reach the loop that
+/// spawned the work, use a [`LoopHandle`](crate::LoopHandle):
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,13 +133,13 @@ where
     }
 }
 
-/// The handle of [`spawn_blocking`]. Dropping it lets the work go on.
+/// The handle of [`spawn_blocking`]. If it is dropped, the work continues.
 ///
 /// *Threads*: `Send` if the result is; it may be awaited on any thread. In a forked child, the
-/// handle of work that its parent began gives an error that [is
+/// handle of work that its parent began returns an error that [is
 /// cancelled](JoinError::is_cancelled).
 ///
-/// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
+/// *Cancel-safety*: you may stop awaiting `&mut handle`, and await it again later.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
     state: State<T>,
@@ -161,13 +161,13 @@ impl<T> UnwindSafe for BlockingHandle<T> {}
 impl<T> RefUnwindSafe for BlockingHandle<T> {}
 
 impl<T> BlockingHandle<T> {
-    /// Takes the work off its queue if no thread has begun it; its closure is dropped here. What
-    /// has begun cannot be stopped, and its result is dropped. Either way, the handle gives an
-    /// error that [is cancelled](JoinError::is_cancelled), at once. Work that has finished keeps
-    /// its output, or its panic, for the handle, as a task does
+    /// If no thread has begun the work, removes it from its queue and drops its closure here. Work
+    /// that has begun cannot be stopped, but its result is dropped. In both cases, the handle
+    /// returns at once an error that [is cancelled](JoinError::is_cancelled). Finished work keeps
+    /// its output or panic for the handle, like a task
     /// ([`JoinHandle::abort`](super::JoinHandle::abort)).
     ///
-    /// *Threads*: may be called on any thread, also while another one does.
+    /// *Threads*: may be called on any thread, even while another thread calls it.
     ///
     /// ```
     /// use wakeful::task::spawn_blocking;
@@ -191,8 +191,8 @@ impl<T> BlockingHandle<T> {
         job.abort();
     }
 
-    /// Returns whether the work is over: by its output or a panic, aborted, or refused because no
-    /// thread could be started.
+    /// Returns whether the work is over: finished, panicked, aborted, or refused because no thread
+    /// could be started.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match &self.state {

@@ -8,12 +8,12 @@ use futures_core::Stream;
 
 use super::coop;
 
-/// Makes `future` one operation of the task's budget: when the budget is spent, it is pending
-/// once, and the loop's other tasks, sockets and timers have their turn.
+/// Makes `future` one operation of the task's budget. When the budget is spent, the future is
+/// pending once, so that the loop's other tasks, sockets and timers can run.
 ///
-/// Sockets, timers and handles of wakeful do so by themselves. The futures of other libraries know
-/// nothing of the budget. A task that awaits a channel which is never empty, or a lock which is
-/// always free, never returns to its loop, and everything else there waits. Wrap each such await:
+/// wakeful's sockets, timers and handles do this themselves. The futures of other libraries do not
+/// know the budget. If a task awaits a channel that is never empty, or a lock that is always free,
+/// it never returns to its loop, and all other work of the loop waits. Wrap each such await:
 ///
 /// ```
 /// use wakeful::task::budgeted;
@@ -37,14 +37,14 @@ use super::coop;
 /// });
 /// ```
 ///
-/// The budget is asked in front of each poll, so wrap the operations *within* the loop. Around a
-/// whole `async` block with such a loop in it, it would change nothing. For a [`Stream`] there is
+/// The budget is checked before each poll, so wrap the operations *inside* the loop. Wrapping a
+/// whole `async` block that contains such a loop has no effect. For a [`Stream`] there is
 /// [`budgeted_stream`]; for work without an await, [`consume_budget`](super::consume_budget).
 ///
 /// With Tokio as a guest, Tokio's channels spend Tokio's own budget: there they need no wrapper.
 ///
 /// # Cancel safety
-/// That of `future`. While the budget is spent it is not polled.
+/// The same as for `future`. While the budget is spent, `future` is not polled.
 pub fn budgeted<F: IntoFuture>(future: F) -> Budgeted<F::IntoFuture> {
     Budgeted { future: future.into_future() }
 }
@@ -106,7 +106,7 @@ impl<S> BudgetedStream<S> {
         &self.stream
     }
 
-    /// Returns the stream itself. What is polled through this spends no budget.
+    /// Returns the stream itself. Polls through this reference spend no budget.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }

@@ -80,9 +80,9 @@ pub(crate) fn is_spent() -> bool {
 
 /// Returns whether the running task may complete another operation before it has to let others run.
 ///
-/// A future that is written by hand, and that can stop in the middle of its work, asks before each
-/// piece. When the answer is `false`, it wakes itself and is pending. `true` where no budget
-/// applies.
+/// Call it before each piece of work in a hand-written future that can stop in the middle of its
+/// work. If it returns `false`, the future should wake itself and return pending. It returns `true`
+/// if no budget applies.
 ///
 /// ```
 /// use wakeful::task::{consume_budget, has_budget_remaining};
@@ -136,12 +136,12 @@ pub(crate) fn made_progress() {
 
 /// Counts as one operation of this task's budget, and yields if it is spent.
 ///
-/// Call it in a loop that does much between its awaits, or that awaits only what is never pending:
-/// it costs a few instructions, and keeps the event loop's other tasks from waiting. For an await
-/// of another library's future or stream, such as a channel, there are
-/// [`budgeted`](super::budgeted) and [`budgeted_stream`](super::budgeted_stream).
+/// Call it in a loop that does much work between its awaits, or whose awaits are never pending. It
+/// costs a few instructions, and lets the event loop's other tasks run. For an await of another
+/// library's future or stream, such as a channel, there are [`budgeted`](super::budgeted) and
+/// [`budgeted_stream`](super::budgeted_stream).
 ///
-/// *Cancel-safe*: it has no effect but the count.
+/// *Cancel-safe*: it only counts.
 pub async fn consume_budget() {
     poll_fn(|cx| {
         let proceed = poll_proceed(cx);

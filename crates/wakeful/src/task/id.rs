@@ -9,15 +9,15 @@ use std::ptr::NonNull;
 
 use super::header::Header;
 
-/// Tells a task from every other one of the process.
+/// Identifies a task within the process.
 ///
 /// No other task has this id while the task runs, or while a [`JoinHandle`](super::JoinHandle), an
 /// [`AbortHandle`](super::AbortHandle), a [`JoinSet`](super::JoinSet) or a
-/// [`Waker`](std::task::Waker) refers to it. After that a new task may have the same id. Ids are
-/// not in the order of the spawns.
+/// [`Waker`](std::task::Waker) refers to it. After that a new task may get the same id. Ids do not
+/// reflect the order of spawns.
 ///
-/// It is shown as a hexadecimal number, and made of the task's address: keep it in the log, and do
-/// not show it to clients.
+/// It is displayed as a hexadecimal number. It is derived from the task's address: use it in logs,
+/// but do not show it to clients.
 ///
 /// ```
 /// use wakeful::task;

@@ -18,12 +18,12 @@ use crate::sys::panics;
 
 /// A task's handle: await it for the task's output.
 ///
-/// Dropping the handle detaches the task, which goes on; [`abort`](Self::abort) ends it. If the
-/// task is complete, dropping the handle drops its output too. A panic in that drop ends there.
+/// Dropping the handle detaches the task, which continues; [`abort`](Self::abort) ends it. If the
+/// task is complete, dropping the handle also drops its output. A panic in that drop is contained.
 ///
 /// *Threads*: a handle whose output is `Send` may be moved to, and awaited on, any thread, in any
-/// runtime. The future itself never leaves its loop.
-/// *Cancel-safety*: awaiting `&mut handle` may be given up and taken up again.
+/// runtime. The future itself never leaves its loop. *Cancel-safety*: you may stop awaiting `&mut
+/// handle`, and await it again later.
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -32,7 +32,7 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// In a `select!`, by reference, so that the task can be told to end:
+/// In a `select!`, await it by reference, so that the task can still be asked to end:
 ///
 /// ```
 /// use std::time::Duration;
@@ -77,25 +77,25 @@ impl<T> JoinHandle<T> {
     }
 
     /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then
-    /// gives an error that [is cancelled](JoinError::is_cancelled), unless the task finished first.
-    /// If the future panics while it is dropped, the error [is that panic](JoinError::is_panic).
-    /// From any thread.
+    /// returns an error that [is cancelled](JoinError::is_cancelled), unless the task finished
+    /// first. If the future panics while it is dropped, the error [is that
+    /// panic](JoinError::is_panic). May be called on any thread.
     pub fn abort(&self) {
         // SAFETY: the handle holds a reference, to a task that `raw::allocate` made.
         unsafe { abort(self.header) };
     }
 
-    /// Returns whether the task has finished, by its output, a panic or an abort.
+    /// Returns whether the task has finished: with an output, a panic or an abort.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.header().state.is_complete()
     }
 
-    /// Lets the task go on without a handle. What it returns is dropped on its loop.
+    /// Lets the task continue without a handle. Its output is dropped on its loop.
     pub fn detach(self) {}
 
-    /// Returns a handle that can abort the task, and no more. It may be cloned, and kept where this
-    /// one is awaited.
+    /// Returns a handle that can only abort the task. It may be cloned, and kept while this handle
+    /// is awaited.
     #[must_use]
     pub fn abort_handle(&self) -> AbortHandle {
         // SAFETY: this handle holds a reference, to a task that `raw::allocate` made.

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::sys::panics;
 
-/// Why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no
+/// Says why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no
 /// thread could be started for its [blocking work](crate::task::spawn_blocking)).
 ///
 /// *Threads*: `Send` and `Sync`.

@@ -20,11 +20,11 @@ use super::join::JoinHandle;
 use super::join_error::JoinError;
 use crate::sys::panics;
 
-/// Tasks that belong together: awaited as they finish, and aborted when the set is dropped.
+/// A set of tasks: you await them as they finish, and dropping the set aborts them.
 ///
-/// All of them have outputs of one type. A server has one for its connections, a request for what
-/// it asks several backends. For tasks whose end counts and not their output, or that spawn further
-/// ones, there is [`Scope`](super::Scope).
+/// All outputs have one type. Examples: the connections of a server, or the calls of one request to
+/// several backends. If you need only the end of the tasks and not their outputs, or if the tasks
+/// spawn further ones, use a [`Scope`](super::Scope).
 ///
 /// ```
 /// use wakeful::task::JoinSet;
@@ -42,12 +42,11 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// A task that nobody joins stays in the set with its output, also when it has finished: a set that
-/// only grows is a leak. Call [`join_next`](Self::join_next) in a `select!` beside what spawns, or
-/// [`try_join_next`](Self::try_join_next) in front of each spawn (`examples/join_set.rs`).
+/// A finished task stays in the set with its output until it is joined, so a set that only grows is
+/// a leak. Call [`join_next`](Self::join_next) in a `select!` together with the code that spawns,
+/// or call [`try_join_next`](Self::try_join_next) before each spawn (`examples/join_set.rs`).
 ///
-/// A task of a set has 48 bytes more than one without, in an allocation of its own, and 24 in the
-/// set's list.
+/// A task of a set needs 48 additional bytes in a separate allocation, and 24 in the set's list.
 ///
 /// # Threads
 /// `Send` and `Sync` if the outputs are `Send`. The set may be awaited and dropped on any thread;
@@ -91,8 +90,8 @@ impl<T> JoinSet<T> {
         Self { tasks: Slab::new(), finished: Arc::default(), taken: Chain::default() }
     }
 
-    /// Returns how many tasks are in the set: those that run, and those that have finished and that
-    /// nobody has joined.
+    /// Returns how many tasks are in the set: running ones, and finished ones that have not been
+    /// joined.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -104,8 +103,8 @@ impl<T> JoinSet<T> {
         self.tasks.is_empty()
     }
 
-    /// Adds a task that was spawned otherwise: with a [`Priority`](crate::Priority), or on another
-    /// loop.
+    /// Adds a task that was spawned in another way: with a [`Priority`](crate::Priority), or on
+    /// another loop.
     ///
     /// ```
     /// use wakeful::task::JoinSet;
@@ -184,30 +183,30 @@ impl<T> JoinSet<T> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// As [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
+    /// Like [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     ///
     /// # Cancel safety
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub async fn join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
         poll_fn(|cx| self.poll_join_next_with_id(cx)).await
     }
 
-    /// As [`join_next`](Self::join_next), for futures that are written by hand. The task that
-    /// polled last is woken when a task of the set has finished.
+    /// Polls like [`join_next`](Self::join_next), for futures written by hand. When a task of the
+    /// set has finished, the task that polled last is woken.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.poll_join_next_with_id(cx).map(|next| next.map(|(_, outcome)| outcome))
     }
 
-    /// As [`poll_join_next`](Self::poll_join_next), with the task's [`Id`].
+    /// Like [`poll_join_next`](Self::poll_join_next), with the task's [`Id`].
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn poll_join_next_with_id(
         &mut self,
         cx: &mut Context<'_>,
@@ -227,19 +226,19 @@ impl<T> JoinSet<T> {
         Poll::Ready(next)
     }
 
-    /// Removes a task that has finished, and returns its output. `None`: none has, or the set is
+    /// Removes a finished task, and returns its output. `None`: no task has finished, or the set is
     /// empty.
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         self.try_join_next_with_id().map(|(_, outcome)| outcome)
     }
 
-    /// As [`try_join_next`](Self::try_join_next), with the task's [`Id`].
+    /// Like [`try_join_next`](Self::try_join_next), with the task's [`Id`].
     ///
     /// # Errors
-    /// As for [`join_next`](Self::join_next).
+    /// The same as for [`join_next`](Self::join_next).
     pub fn try_join_next_with_id(&mut self) -> Option<(Id, Result<T, JoinError>)> {
         self.take_next()
     }
@@ -255,11 +254,11 @@ impl<T> JoinSet<T> {
     /// Waits for all tasks, and returns their outputs in the order in which they finished.
     ///
     /// # Panics
-    /// When a task panicked, with its panic; when one was aborted, or its loop has ended. The other
-    /// tasks are aborted then.
+    /// If a task panicked (with its panic), if it was aborted, or if its loop has ended. The other
+    /// tasks are then aborted.
     ///
     /// # Cancel safety
-    /// Dropping it aborts the tasks, and loses the outputs.
+    /// Dropping the future aborts the tasks, and loses the outputs.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut outputs = Vec::with_capacity(self.len());
         while let Some(outcome) = self.join_next().await {
@@ -272,8 +271,8 @@ impl<T> JoinSet<T> {
         outputs
     }
 
-    /// Aborts all tasks. They stay in the set until they are joined: most of them by an error that
-    /// [is cancelled](JoinError::is_cancelled), those that had finished by their output.
+    /// Aborts all tasks. They stay in the set until they are joined: most with an error that [is
+    /// cancelled](JoinError::is_cancelled), those that had finished with their output.
     pub fn abort_all(&mut self) {
         for (_, entry) in &self.tasks {
             match entry {
@@ -287,8 +286,8 @@ impl<T> JoinSet<T> {
     /// and panics are dropped.
     ///
     /// # Cancel safety
-    /// Dropped after its first poll, it has aborted the tasks all the same; those that it has not
-    /// waited for are in the set. Dropped before, it does nothing.
+    /// If the future is dropped after its first poll, the tasks are aborted all the same, and those
+    /// that have not ended are still in the set. If it is dropped before that, it does nothing.
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while let Some(outcome) = self.join_next().await {
@@ -296,7 +295,7 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Removes all tasks from the set, and lets them go on without a handle.
+    /// Removes all tasks from the set, and lets them continue without a handle.
     pub fn detach_all(&mut self) {
         let tasks = mem::take(&mut self.tasks);
         // Some may finish meanwhile: what they say must not reach a task with the same place.

@@ -301,8 +301,8 @@ unsafe fn abandon(header: NonNull<Header>, local: &Local) {
 /// The node comes back when the loop has ended.
 ///
 /// # Safety
-/// As for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push), and the node is the first
-/// field of a [`Queued`].
+/// The same as for [`ReadyQueue::push`](crate::ready_queue::ReadyQueue::push), and the node is the
+/// first field of a [`Queued`].
 #[inline]
 pub(super) unsafe fn schedule(
     queue: &Arc<Queue>,
@@ -321,7 +321,7 @@ pub(super) unsafe fn schedule(
 }
 
 /// # Safety
-/// As for [`schedule`].
+/// The same as for [`schedule`].
 #[inline(never)]
 unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<Node>> {
     #[cfg(feature = "tokio")]
@@ -386,14 +386,14 @@ impl Drop for InHost<'_> {
     }
 }
 
-/// As [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
+/// Like [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
 /// thread behind what the same thread has sent from outside a turn, which is still in the queue.
 ///
 /// # Errors
-/// As for [`schedule`].
+/// The same as for [`schedule`].
 ///
 /// # Safety
-/// As for [`schedule`].
+/// The same as for [`schedule`].
 pub(super) unsafe fn schedule_in_order(
     queue: &Arc<Queue>,
     node: NonNull<Node>,

@@ -1,10 +1,11 @@
-//! Tasks: a future with a place to run, and what belongs to them.
+//! Tasks: futures that run on a loop, and their handles, sets, scopes and budgets.
 //!
 //! The rule that this room keeps: **a future is polled and dropped only on its loop's thread**,
-//! also after the loop's end, whoever holds wakers. The loop knows its tasks (`local`) and drops
-//! their futures in place at its end; what wakers and handles hold then is an empty shell (`raw`).
-//! `async-task` does not give that: its last waker may drop the future wherever it is. So the task
-//! is our own, and its header starts with the ready queue's node: waking allocates nothing.
+//! even after the loop's end, and even if other threads hold wakers. The loop knows its tasks
+//! (`local`) and drops their futures in place at its end; wakers and handles then hold only an
+//! empty shell (`raw`). `async-task` does not guarantee that: its last waker may drop the future on
+//! any thread. So wakeful has its own task type. Its header starts with the ready queue's node, so
+//! waking allocates nothing.
 //!
 //! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
 

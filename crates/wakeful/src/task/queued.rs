@@ -48,7 +48,7 @@ impl Queued {
     /// When it was pushed, if that is known. 0: it is not.
     ///
     /// # Safety
-    /// As for [`Queued::spawned_at`].
+    /// The same as for [`Queued::spawned_at`].
     #[inline]
     pub(super) unsafe fn take_stamp(node: NonNull<Node>) -> u64 {
         // SAFETY: the caller's promise.

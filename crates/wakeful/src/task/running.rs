@@ -6,7 +6,7 @@ use super::local;
 /// Returns the id of the task that runs on this thread.
 ///
 /// # Panics
-/// When no task of a loop runs here. See [`try_id`].
+/// If no task of a loop runs on this thread. See [`try_id`].
 #[must_use]
 #[track_caller]
 pub fn id() -> Id {
@@ -20,11 +20,11 @@ pub fn id() -> Id {
     id
 }
 
-/// Returns the id of the task that runs on this thread, if one does: in its polls, and while its
-/// future is dropped.
+/// Returns the id of the task that runs on this thread, if one does. A task runs in its polls, and
+/// while its future is dropped.
 ///
 /// The future of [`block_on`](crate::block_on), callbacks, closures that were sent to a loop, and
-/// blocking work are no tasks.
+/// blocking work are not tasks.
 ///
 /// ```
 /// wakeful::block_on(async {

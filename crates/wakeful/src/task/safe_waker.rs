@@ -15,8 +15,8 @@ use super::{held_back, local, waker};
 use crate::priority::Priority;
 use crate::sys::panics;
 
-/// Stands in for another library's waker: contains its panics, and calls it outside of whatever
-/// wakes the stand-in. A task's own waker runs nobody's code and is left as it is.
+/// Stands in for another library's waker: it contains its panics, and calls it outside of the code
+/// that wakes the stand-in. A task's own waker runs no user code and is left unchanged.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct SafeWaker {

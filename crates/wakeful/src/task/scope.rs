@@ -22,31 +22,31 @@ use super::abort_handle::AbortHandle;
 use super::coop;
 use crate::sys::panics;
 
-/// Tasks that end together: a future that is ready when all of them have ended, and that cancels
-/// them when it is dropped.
+/// A group of tasks, as a future that is ready when all of them have ended. Dropping it cancels
+/// them.
 ///
-/// A [`JoinSet`](super::JoinSet) is for outputs: whoever owns it spawns, and takes each output out.
-/// A scope is for the end: tasks of any types, which may spawn further ones by a [`Spawner`], and
-/// no output to be taken out. Each task has a [`JoinHandle`](super::JoinHandle) of its own, which
-/// may be [detached](super::JoinHandle::detach).
+/// A [`JoinSet`](super::JoinSet) is for outputs: its owner spawns the tasks, and takes each output
+/// out. A scope is for waiting until all tasks have ended. Its tasks may have any types, and may
+/// spawn further ones by a [`Spawner`]. The scope collects no outputs: each task has its own
+/// [`JoinHandle`](super::JoinHandle), which may be [detached](super::JoinHandle::detach).
 ///
 /// * The tasks are tasks of the loop, each with its own budget, id and place in the queue. They run
 ///   whether the scope is awaited or not.
-/// * A panic in one of them ends that one alone, and goes to its handle.
-/// * A scope whose await is given up (a timeout, the other branch of a `select!`) is dropped if it
-///   was moved there, and its tasks are cancelled: their futures are dropped in the loop's next
-///   turn without being polled again. Await `&mut scope` to keep it. [`shutdown`](Self::shutdown)
-///   waits until they are dropped.
-/// * A future that is spawned in a scope is `'static`, as every task's, and may not borrow from the
-///   one that owns the scope: share by [`Rc`].
+/// * A panic in a task ends only that task, and goes to its handle.
+/// * If the await of a scope is cancelled (by a timeout, or another branch of a `select!`), a scope
+///   that was moved there is dropped, and its tasks are cancelled: their futures are dropped in the
+///   loop's next turn without being polled again. Await `&mut scope` to keep it.
+///   [`shutdown`](Self::shutdown) waits until they are dropped.
+/// * A future that is spawned in a scope is `'static`, like that of every task. It may not borrow
+///   from the future that owns the scope: share values by [`Rc`].
 ///
-/// A task of a scope has 16 bytes more than one without, and 16 in the scope's list. That list
-/// keeps the length that it had with the most tasks.
+/// A task of a scope needs 16 additional bytes, and 16 in the scope's list. That list does not
+/// shrink.
 ///
 /// # Cancel safety
-/// Awaiting `&mut scope` may be given up and taken up again. An empty scope is ready at once, each
-/// time: in a loop around a `select!`, guard its branch by [`is_empty`](Self::is_empty), or the
-/// loop spins.
+/// You may stop awaiting `&mut scope`, and await it again later. An empty scope is ready at once,
+/// each time: in a loop around a `select!`, guard its branch by [`is_empty`](Self::is_empty), or
+/// the loop spins.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: a scope, its spawners and its tasks belong to the loop of its thread.
@@ -94,9 +94,9 @@ pub struct Scope {
     spawner: Spawner,
 }
 
-/// Spawns tasks in a [`Scope`], from anywhere on the scope's thread: from its own tasks, too.
+/// Spawns tasks in a [`Scope`], from anywhere on the scope's thread, including its own tasks.
 ///
-/// It keeps no task alive: when the scope is gone, what it spawns is cancelled.
+/// It keeps no task alive: when the scope is gone, new tasks are cancelled.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`, as the scope.
@@ -159,7 +159,8 @@ impl Scope {
         Self { spawner: Spawner { members: Rc::default() } }
     }
 
-    /// Returns what spawns in this scope. Its clones may go where the scope does not.
+    /// Returns a spawner for this scope. Its clones may be used where the scope itself is not
+    /// available.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
         &self.spawner
@@ -177,17 +178,18 @@ impl Scope {
         self.members().is_empty()
     }
 
-    /// Cancels the tasks that there are. What they spawn in the scope as they are dropped runs.
+    /// Cancels the present tasks. Tasks that these spawn in the scope while they are dropped still
+    /// run.
     pub fn abort_all(&self) {
         self.members().abort_all();
     }
 
-    /// Cancels all tasks, and waits until their futures are dropped. From its first poll on the
-    /// scope takes no more tasks: what is spawned in it is cancelled before its first poll.
+    /// Cancels all tasks, and waits until their futures are dropped. After the first poll of this
+    /// future the scope takes no more tasks: a new task is cancelled before its first poll.
     ///
     /// # Cancel safety
-    /// Dropped after its first poll, it has cancelled the tasks all the same, and the scope stays
-    /// closed. Dropped before, it does nothing.
+    /// If the future is dropped after its first poll, the tasks are cancelled all the same, and the
+    /// scope stays closed. If it is dropped before that, it does nothing.
     ///
     /// # Examples
     /// ```

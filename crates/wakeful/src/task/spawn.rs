@@ -21,7 +21,7 @@ impl Local {
         self.spawn_at(Location::caller(), priority, future)
     }
 
-    /// As [`spawn`](Self::spawn), for a task that metrics and logs name by `spawned_at`.
+    /// Like [`spawn`](Self::spawn), for a task that metrics and logs name by `spawned_at`.
     pub(crate) fn spawn_at<F: Future + 'static>(
         &self,
         spawned_at: &'static Location<'static>,

@@ -18,8 +18,7 @@ use std::ptr;
 use std::task::{Context, Poll, ready};
 use std::thread;
 
-/// Declares task-local values: each is known within the futures and calls that are run in its
-/// scope.
+/// Declares task-local values. Each is visible to the futures and calls that run in its scope.
 ///
 /// ```
 /// wakeful::task_local! {
@@ -82,8 +81,8 @@ impl<T> fmt::Debug for TaskLocalSlot<T> {
 
 /// A task-local value, as [`task_local!`](crate::task_local) declares it.
 ///
-/// Scopes of one key may be nested. The inner value is the one that is seen, and the outer one is
-/// seen again after it, also when the inner scope panics.
+/// Scopes of one key may be nested. Inside the inner scope the inner value is visible; after it the
+/// outer value is visible again, even if the inner scope panics.
 ///
 /// # Threads
 /// The value need not be `Sync`. A scope whose value and future are `Send` is `Send`, and may be
@@ -121,7 +120,7 @@ impl<T: 'static> LocalKey<T> {
     /// ```
     ///
     /// # Cancel safety
-    /// That of `future`. The value is dropped after it.
+    /// The same as for `future`. The value is dropped after the future.
     pub fn scope<F: Future>(&'static self, value: T, future: F) -> TaskLocalFuture<T, F> {
         TaskLocalFuture { key: self, value, future: Some(future) }
     }
@@ -153,7 +152,7 @@ impl<T: 'static> LocalKey<T> {
     /// `f` may enter further scopes, of this key too.
     ///
     /// # Panics
-    /// When no scope of this key runs here. See [`try_with`](Self::try_with).
+    /// If no scope of this key runs here. See [`try_with`](Self::try_with).
     #[track_caller]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         // No closure here: it would be the caller.
@@ -174,7 +173,7 @@ impl<T: 'static> LocalKey<T> {
     /// Returns a copy of the value.
     ///
     /// # Panics
-    /// As for [`with`](Self::with).
+    /// The same as for [`with`](Self::with).
     #[must_use]
     #[track_caller]
     pub fn get(&'static self) -> T

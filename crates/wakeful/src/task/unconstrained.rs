@@ -6,23 +6,23 @@ use std::task::{Context, Poll};
 
 use super::coop;
 
-/// Has `future` complete as many operations in one poll as are ready: they spend none of the task's
-/// [budget](crate::EventLoopBuilder::cooperative_budget), and none of them is put off.
+/// Lets `future` complete all ready operations in one poll. They spend none of the task's
+/// [budget](crate::EventLoopBuilder::cooperative_budget), and none of them is postponed.
 ///
-/// For work that must not be interrupted once it has begun, and that ends soon: a batch of known
-/// length that is written in one go, say.
+/// Use it for short work that must not be interrupted once it has begun, such as a batch of known
+/// length that is written at once.
 ///
 /// # Fairness
-/// A loop bounds its turns by the number of polls and by their time, and looks at the clock between
-/// polls. Within a poll, the budget is the only bound. So while `future` finds everything ready
-/// (its socket always has data, its channel is never empty), nothing else of the loop runs: no
-/// other task, no timer, no timeout around it, no new connection. Such a poll is the loop's
-/// [`longest_poll`](crate::LoopMetrics::longest_poll), and its turn is reported as a slow one.
-/// Never wrap what a client can keep ready.
+/// A loop bounds its turns by the number of polls and by their time, and reads the clock between
+/// polls. Within a poll, the budget is the only bound. So while everything that `future` awaits is
+/// ready (its socket always has data, its channel is never empty), no other work of the loop runs:
+/// no other task, no timer, no timeout around it, no new connection. Such a poll becomes the loop's
+/// [`longest_poll`](crate::LoopMetrics::longest_poll), and its turn is reported as slow. Never wrap
+/// a future that a client can keep ready.
 ///
-/// What the same task polls outside of `future` has the budget that was left before. With Tokio as
-/// a guest, Tokio's own types spend Tokio's own budget: there, `tokio::task::unconstrained` is what
-/// lifts it.
+/// Operations of the same task outside of `future` have the budget that was left before. With Tokio
+/// as a guest, Tokio's own types spend Tokio's own budget: for these, use
+/// `tokio::task::unconstrained`.
 ///
 /// # Cancel safety
 /// That of `future`.

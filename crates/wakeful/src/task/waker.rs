@@ -23,7 +23,7 @@ pub(super) unsafe fn wake(header: NonNull<Header>) {
 /// Asks for the task's end.
 ///
 /// # Safety
-/// As for [`wake`].
+/// The same as for [`wake`].
 pub(super) unsafe fn abort(header: NonNull<Header>) {
     // SAFETY: the caller's reference keeps the task alive.
     unsafe {
@@ -34,7 +34,7 @@ pub(super) unsafe fn abort(header: NonNull<Header>) {
 }
 
 /// # Safety
-/// As for [`wake`], and the state just went from idle to SCHEDULED.
+/// The same as for [`wake`], and the state just went from idle to SCHEDULED.
 unsafe fn queue(header: NonNull<Header>) {
     // A refusal means that the loop has ended: the task is a shell, or will be in a moment.
     // SAFETY: the caller's SCHEDULED means that the node is in no queue; the loop's reference keeps

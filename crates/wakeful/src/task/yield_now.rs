@@ -2,8 +2,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Lets every other task that is ready run first, and the loop look at its sockets and timers if
-/// their turn has come.
+/// Lets every other ready task run first, and lets the loop check its sockets and timers when due.
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -16,7 +15,7 @@ pub fn yield_now() -> YieldNow {
 
 /// The future of [`yield_now`].
 ///
-/// *Cancel-safe*: dropped, it leaves nothing behind.
+/// *Cancel-safe*: dropping it has no effect.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow {

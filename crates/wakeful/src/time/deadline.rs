@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 
 use super::{Sleep, deadline_after, now, sleep_until};
 
-/// A time limit on something that arrives: it strikes only after the loop has read what arrived
+/// A time limit on something that arrives. It expires only after the loop has read what arrived
 /// before it.
 ///
-/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When it runs
-/// again the clock has passed the limit, but the bytes that arrived in time are still in the
-/// kernel. A [`Sleep`] that is polled then is over. A `Deadline` waits until the loop has asked the
-/// kernel after the limit, and then for one more turn. So all tasks that wait for those bytes have
-/// run once, and a task that gets them through another one has been told. Poll what may arrive
-/// before the deadline; [`timeout`](super::timeout) does that.
+/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When the
+/// process continues, the clock has passed the limit, but bytes that arrived in time are still in
+/// the kernel. A [`Sleep`] that is polled then has expired. A `Deadline` waits until the loop has
+/// asked the kernel after the limit, and then for one more turn. So all tasks that wait for those
+/// bytes have run once, and a task that gets the bytes through another task has been woken. Poll
+/// the future that may complete before you poll the deadline; [`timeout`](super::timeout) does
+/// that.
 ///
-/// It strikes a turn or two after a [`Sleep`] of the same instant would be over. Where more is
-/// ready than the loop fetches at once, it waits until all that was ready at the limit is fetched.
+/// It expires a turn or two after a [`Sleep`] of the same instant. If more events are ready than
+/// the loop fetches at once, it waits until all events that were ready at the limit are fetched.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ impl Deadline {
         Self { instant, sleep: sleep_until(instant), is_last_call: false }
     }
 
-    /// Strikes `duration` after this call. A duration that no [`Instant`] can hold never ends.
+    /// Expires `duration` after this call. If no [`Instant`] can hold the result, it never expires.
     pub fn after(duration: Duration) -> Self {
         Self::at(deadline_after(now(), duration))
     }
@@ -60,7 +61,7 @@ impl Deadline {
         self.instant
     }
 
-    /// Returns whether a loop will wake somebody for it. See [`Sleep::is_set`].
+    /// Returns whether a loop will wake a task for it. See [`Sleep::is_set`].
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.sleep.is_set()

@@ -35,15 +35,15 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval { sleep: sleep_until(start), period, missed: MissedTickBehavior::default() }
 }
 
-/// What an [`Interval`] does about ticks that nobody was there to take.
+/// What an [`Interval`] does about missed ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedTickBehavior {
-    /// Deliver them one after the other without waiting, until the schedule is caught up with.
+    /// Deliver all of them without waiting, one after the other, until the schedule is caught up.
     #[default]
     Burst,
-    /// Deliver one, and count the period from then on.
+    /// Deliver one tick; the next one is a period after it.
     Delay,
-    /// Deliver one, and go on at the next moment of the old schedule.
+    /// Deliver one tick, and continue with the next moment of the old schedule.
     Skip,
 }
 
@@ -75,24 +75,24 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// Starts anew: the next tick is one period from now. A task that waits in
-    /// [`poll_tick`](Self::poll_tick) is woken then, as [`Sleep::reset`] says.
+    /// Restarts the interval: the next tick is one period from now. A task that waits in
+    /// [`poll_tick`](Self::poll_tick) is woken then, as described at [`Sleep::reset`].
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
 
-    /// Starts anew: the next tick is now. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is now. See [`reset`](Self::reset).
     pub fn reset_immediately(&mut self) {
         self.reset_at(now());
     }
 
-    /// Starts anew: the next tick is `after` from now. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is `after` from now. See [`reset`](Self::reset).
     pub fn reset_after(&mut self, after: Duration) {
         self.reset_at(deadline_after(now(), after));
     }
 
-    /// Starts anew: the next tick is at `deadline`, and the others follow it. A deadline that has
-    /// passed is a tick that was missed. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is at `deadline`, and the others follow it. If the
+    /// deadline has passed, it counts as a missed tick. See [`reset`](Self::reset).
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }

@@ -1,16 +1,16 @@
 //! Timers for futures: [`sleep`], [`interval`], [`timeout`].
 //!
 //! Deadlines are monotonic ([`std::time::Instant`]: the wall clock's jumps do not matter) and have
-//! nanosecond resolution. A timer is never early. It is late by what the kernel's timer and the
-//! thread's wake take (on the project's machine about 17 µs for the timer), or by the rest of the
-//! turn that is running. Where the kernel has no `epoll_pwait2` (before Linux 5.11), a parked
-//! loop's timers round up to the next millisecond.
+//! nanosecond resolution. A timer is never early. It is late by the delay of the kernel's timer and
+//! of the thread's wake (on the project's machine about 17 µs for the timer), or by the rest of the
+//! running turn. Before Linux 5.11 the kernel has no `epoll_pwait2`, and a parked loop's timers
+//! round up to the next millisecond.
 //!
-//! A test may pause the clock of its loop, and then takes no time for what waits: see `pause` and
-//! the feature `test-util`.
+//! A test may pause the clock of its loop; then waiting takes no time: see `pause` and the feature
+//! `test-util`.
 //!
-//! The futures are `Send` and `Sync`, so that they fit where a framework asks for that, although
-//! the timer itself belongs to the loop that polls it.
+//! The futures are `Send` and `Sync`, for frameworks that require this, although the timer itself
+//! belongs to the loop that polls it.
 
 mod deadline;
 mod interval;
@@ -31,11 +31,12 @@ use std::time::{Duration, Instant};
 
 use crate::event_loop::current;
 
-/// The time on the clock of this loop's timers. It is [`Instant::now`], and costs as much, unless a
-/// test has paused that clock (`wakeful::time::pause`, with the feature `test-util`).
+/// Returns the time on the clock of this loop's timers. It is the same as [`Instant::now`], at the
+/// same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
+/// `test-util`).
 ///
-/// For code that computes deadlines, or looks how much time has passed, and that is to be tested
-/// with a paused clock. Where no loop runs it is [`Instant::now`].
+/// Use it in code that computes deadlines, or measures elapsed time, and that is tested with a
+/// paused clock. Where no loop runs, it is [`Instant::now`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,13 +57,14 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The time as this loop's turn has read it, which costs next to nothing: at most a millisecond
-/// old, never in the future of [`now`], and never behind the deadline of a [`Sleep`] that has woken
-/// somebody in this turn. Where no loop runs it is [`Instant::now`].
+/// Returns the time that this loop's turn has read, at almost no cost. It is at most a millisecond
+/// old, never later than [`now`], and never earlier than the deadline of a [`Sleep`] that has woken
+/// a task in this turn. Where no loop runs, it is [`Instant::now`].
 ///
-/// For what needs a time for each event, such as idle timeouts of connections: a turn that handles
-/// a hundred reads the clock once for them, or once a millisecond if it takes longer: a task that
-/// blocks its loop is not taken for the idleness of others.
+/// Use it for work that needs a time for each event, such as idle timeouts of connections: a turn
+/// that handles a hundred events reads the clock once for them. If the turn takes longer, it reads
+/// the clock once a millisecond, so that a task that blocks its loop does not make other
+/// connections look idle.
 ///
 /// ```
 /// use std::time::Instant;
@@ -78,12 +80,12 @@ pub fn turn_time() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.turn_time())
 }
 
-/// The moment until which this loop has seen what arrived: everything that was readable then has
-/// been given to its tasks. It may be earlier than that moment, never later. Where no loop runs it
-/// is [`Instant::now`].
+/// Returns the moment up to which this loop has seen arrivals: everything that was readable at that
+/// moment has been given to its tasks. The result may be too early, but never too late. Where no
+/// loop runs, it is [`Instant::now`].
 ///
-/// For code that compares deadlines itself instead of awaiting a [`Deadline`]: one that is later
-/// than this must not strike yet.
+/// Use it in code that compares deadlines itself instead of awaiting a [`Deadline`]: a deadline
+/// that is later than this moment must not expire yet.
 #[must_use]
 pub fn seen_until() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.seen_until())

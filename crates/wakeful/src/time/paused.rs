@@ -5,35 +5,35 @@ use std::time::Duration;
 use super::{now, sleep_until};
 use crate::event_loop::{Inner, current, explain_missing};
 
-/// Stops the clock of this loop's timers, for tests: [`now`] says the same until something moves
-/// it.
+/// Stops the clock of this loop's timers, for tests: [`now`] returns the same time until something
+/// moves the clock.
 ///
 /// # What moves it
-/// Where the loop would sleep, because nothing is ready, the clock jumps to the moment of the next
-/// timer instead. So code that waits for an hour is done at once, and everything runs in the order
-/// in which it would have run. [`advance`] moves the clock by hand.
+/// When the loop would sleep, because nothing is ready, the clock jumps to the next timer instead.
+/// So code that waits for an hour is done at once, and everything runs in the same order as without
+/// the pause. [`advance`] moves the clock explicitly.
 ///
-/// What is ready goes before a jump: tasks that are woken, callbacks, what other threads have sent,
-/// and sockets that the kernel says are ready. While blocking work that was begun on this loop is
-/// in flight ([`spawn_blocking`](crate::task::spawn_blocking), the resolving of names), the clock
-/// does not jump, and the loop sleeps until that is over. What is only awaited does not hold the
-/// clock: a socket that nobody has written to, a message that another thread has not sent yet. So a
-/// time limit on what comes from outside of this loop strikes at once.
+/// Ready work runs before a jump: woken tasks, callbacks, messages of other threads, and sockets
+/// that the kernel reports ready. While blocking work that was begun on this loop is in flight
+/// ([`spawn_blocking`](crate::task::spawn_blocking), name lookups), the clock does not jump, and
+/// the loop sleeps until that work is over. Anything else that is merely awaited does not stop the
+/// clock: a socket that nobody has written to, or a message that another thread has not sent yet.
+/// So a time limit on an answer from outside of this loop expires at once.
 ///
 /// # What it stops
-/// The clock of one loop: all that is made of [`wakeful::time`](crate::time) there, also in the
-/// servers and clients that run on it. [`std::time::Instant::now`] goes on, and so does what
-/// measures the machine: metrics, idle policies, the budget of turns, the wait of
-/// [`EventLoop::turn`](crate::EventLoop::turn), the limits of threads that wait for a loop.
+/// The clock of one loop, and so all code that uses [`wakeful::time`](crate::time) there, including
+/// servers and clients that run on it. [`std::time::Instant::now`] continues, and so does
+/// everything that measures the machine: metrics, idle policies, the budget of turns, the wait of
+/// [`EventLoop::turn`](crate::EventLoop::turn), the time limits of threads that wait for a loop.
 ///
-/// Where Tokio is the loop's guest, there is one clock for both: this is `tokio::time::pause`, and
-/// Tokio's timers and the loop's are due in one order. Tokio's clock jumps by whole milliseconds.
+/// If Tokio is the loop's guest, both have one clock: this function is then `tokio::time::pause`,
+/// and the timers of Tokio and of the loop fire in one order. Tokio's clock jumps by whole
+/// milliseconds.
 ///
-/// A loop that is driven by hand would sleep where
-/// [`turn`](crate::EventLoop::turn) may wait, and where
-/// [`prepare_to_park`](crate::EventLoop::prepare_to_park) finds nothing ready. There the clock
-/// jumps, however long the turn may wait, and `prepare_to_park` says `false`: take a turn. A turn
-/// that may not wait never moves the clock.
+/// A loop that is driven by hand would sleep in a [`turn`](crate::EventLoop::turn) that may wait,
+/// and where [`prepare_to_park`](crate::EventLoop::prepare_to_park) finds nothing ready. There the
+/// clock jumps, for any limit of the turn's wait, and `prepare_to_park` returns `false`: take a
+/// turn. A turn that may not wait never moves the clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +54,7 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// ```
 ///
 /// # Panics
-/// When the clock is paused already; when no loop runs on this thread.
+/// If the clock is already paused; if no loop runs on this thread.
 #[track_caller]
 pub fn pause() {
     // No closure here, nor below: it would be the caller.
@@ -63,8 +63,8 @@ pub fn pause() {
     }
 }
 
-/// Lets the clock of this loop's timers go on from where it stands. It stays ahead of the machine's
-/// clock, or behind it, by what it was moved and was paused for.
+/// Lets the clock of this loop's timers continue from its present time. It stays ahead of the
+/// machine's clock, or behind it, by the time of the moves and of the pause.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub fn pause() {
 /// ```
 ///
 /// # Panics
-/// When the clock is not paused; when no loop runs on this thread.
+/// If the clock is not paused; if no loop runs on this thread.
 #[track_caller]
 pub fn resume() {
     if let Err(refusal) = this_loop().resume_clock() {
@@ -92,10 +92,10 @@ pub fn resume() {
 
 /// Moves the paused clock of this loop's timers by `duration`, in one jump.
 ///
-/// All timers that are due then expire, the earliest first, and who waits for them runs before this
-/// is done, as far as the budget of a turn goes. They all find the clock at its new moment: an
-/// [`interval`](super::interval) has missed ticks. For timers that should each find their own
-/// moment, [`sleep`](super::sleep) instead.
+/// All timers that are then due expire, the earliest first. The tasks that wait for them run before
+/// this call completes, within the budget of a turn. All of them see the clock at its new time, so
+/// an [`interval`](super::interval) has missed ticks. If each timer should see its own time, use
+/// [`sleep`](super::sleep) instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -112,7 +112,7 @@ pub fn resume() {
 /// ```
 ///
 /// # Cancel safety
-/// The clock moves in the first poll. Dropping the future behind that does not move it back.
+/// The clock moves in the first poll. Dropping the future after that does not move it back.
 ///
 /// # Panics
 /// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is

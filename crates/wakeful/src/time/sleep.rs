@@ -13,8 +13,8 @@ use crate::timers::TimerKey;
 /// How soon a deadline that has passed looks again whether the loop has fetched all that was ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Waits until `duration` has passed since this call. Any duration is allowed: what does not fit a
-/// deadline is never reached.
+/// Waits until `duration` has passed since this call. Any duration is allowed: one that does not
+/// fit into a deadline never ends.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -29,16 +29,16 @@ pub fn sleep(duration: Duration) -> Sleep {
     sleep_until(super::deadline_after(now(), duration))
 }
 
-/// Waits until `deadline`. One that has passed is ready at once.
+/// Waits until `deadline`. If it has passed, the future is ready at once.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, timer: None, was_put_off: false }
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// It may be made anywhere; polled, it belongs to the loop of that thread, until it is polled on
-/// another one. Dropping it removes its timer. If its loop ends, the waiting task is woken; its
-/// next poll sets the timer in the loop of that thread.
+/// It may be created anywhere. Once polled, it belongs to the loop of that thread, until it is
+/// polled on another thread. Dropping it removes its timer. If its loop ends, the waiting task is
+/// woken; its next poll sets the timer in the loop of that thread.
 ///
 /// *Cancel-safe*: polling it again, or dropping it, is always allowed.
 ///
@@ -111,8 +111,8 @@ impl Sleep {
         now() >= self.deadline
     }
 
-    /// Has a poll that was pending set a timer in a loop? `true` until the sleep is ready, also
-    /// after the timer has fired. [`reset`](Self::reset) says what it changes.
+    /// Returns whether a pending poll has set a timer in a loop. It is `true` until the sleep is
+    /// ready, even after the timer has fired. [`reset`](Self::reset) documents its effect on this.
     ///
     /// The timer wakes the waker of the last poll that was pending before the deadline.
     #[must_use]
@@ -120,7 +120,7 @@ impl Sleep {
         self.timer.is_some()
     }
 
-    /// Moves the deadline, also of a sleep that has ended.
+    /// Moves the deadline, even of a sleep that has ended.
     ///
     /// A task that waits for this sleep keeps waiting, without another poll: the task that polled
     /// it last is woken at the new deadline, and not at the old one. A deadline that has passed

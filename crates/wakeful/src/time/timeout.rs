@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Deadline;
 use crate::task::coop;
 
-/// Gives `future` up when it takes longer than `duration`.
+/// Cancels `future` if it takes longer than `duration`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,9 +42,9 @@ impl From<Elapsed> for std::io::Error {
 pin_project_lite::pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
     ///
-    /// A future that is ready wins against a deadline that has passed. The deadline is a
-    /// [`Deadline`]: after a pause of the process, the future is polled with all that arrived
-    /// meanwhile before it is given up. The future itself is dropped with this one.
+    /// A ready future wins against a deadline that has passed. The deadline is a [`Deadline`], so
+    /// after a pause of the process, the future is polled with everything that arrived meanwhile
+    /// before it is cancelled. The inner future is dropped together with this one.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Timeout<F> {

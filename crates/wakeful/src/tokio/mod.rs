@@ -1,5 +1,5 @@
-//! Tokio as a guest of a loop: what needs a Tokio runtime works in the loop's tasks, on the loop's
-//! own thread.
+//! Tokio as a guest of a loop: code that needs a Tokio runtime works in the loop's tasks, on the
+//! loop's own thread.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,7 +16,8 @@
 //!
 //! `tokio::spawn`, `spawn_local`, `spawn_blocking`, `tokio::time`, `tokio::net` and crates that use
 //! them (sqlx, reqwest, tonic's channels, tower-http's timeouts) find a runtime, and wakeful's own
-//! sockets, timers and tasks work beside them, also from Tokio's tasks. There are four ways in:
+//! sockets, timers and tasks work beside them, even from Tokio's tasks. There are four ways to use
+//! it:
 //!
 //! * [`block_on`], or `#[wakeful::main(tokio)]`;
 //! * [`EventLoopBuilder::tokio`](crate::EventLoopBuilder::tokio) for a loop with its own settings;
@@ -28,60 +29,59 @@
 //! # How it works
 //! Each loop's thread has a [`LocalRuntime`](::tokio::runtime::LocalRuntime). Tokio owns the sleep:
 //! the loop's epoll is in Tokio's, and a turn of the loop is a poll of the runtime's root future.
-//! Turns and Tokio's tasks alternate: behind each turn that leaves something over, up to 61 of
-//! Tokio's tasks run, and Tokio looks at its sockets and timers; behind 61 of its tasks comes a
-//! turn.
+//! Turns and Tokio's tasks alternate. After each turn that leaves work over, up to 61 of Tokio's
+//! tasks run, and Tokio checks its sockets and timers. After 61 of Tokio's tasks comes a turn.
 //!
 //! # What is different
-//! * The loop sleeps in Tokio's wait, and does before what its [idle policy](crate::IdlePolicy)
-//!   says, for events of both. [`Adaptive`](crate::IdlePolicy::Adaptive) needs `/proc` for that, by
-//!   which it finds Tokio's epoll, and parks without. A hold takes Tokio's timers for events.
+//! * The loop sleeps in Tokio's wait. Before that it follows its [idle policy](crate::IdlePolicy),
+//!   for its own events and Tokio's. [`Adaptive`](crate::IdlePolicy::Adaptive) needs `/proc` to
+//!   find Tokio's epoll, and parks without it. A hold counts Tokio's timers as events.
 //!   [`KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) parks.
-//! * Tokio lets 128 of its operations succeed before it puts one off. The tasks of a turn share
-//!   these, and what has used the last one ends the turn.
-//! * A wait ends by Tokio's timer only on a whole millisecond, as everywhere in Tokio. The loop's
-//!   own timers are as exact as ever.
+//! * Tokio lets 128 of its operations succeed before it postpones one. The tasks of a turn share
+//!   these; the task that uses the last one ends the turn.
+//! * Tokio's timers fire only at whole milliseconds, as everywhere in Tokio. The loop's own timers
+//!   stay exact.
 //! * The loop cannot be driven by another loop: [`turn`](crate::EventLoop::turn) and
-//!   [`prepare_to_park`](crate::EventLoop::prepare_to_park) are errors.
+//!   [`prepare_to_park`](crate::EventLoop::prepare_to_park) return an error.
 //!
-//! What needs Tokio's other scheduler does not work: `block_in_place` panics. A `LocalSet` is not
-//! needed, because `spawn_local` works everywhere, and cannot run here.
+//! Code that needs Tokio's multi-thread scheduler does not work: `block_in_place` panics. A
+//! `LocalSet` cannot run here, and is not needed, because `spawn_local` works everywhere.
 //!
 //! # Panics
-//! A panic in a task ends that task: one of the loop's is reported by its
-//! [`JoinHandle`](crate::JoinHandle) and one of Tokio's by Tokio's. A panic in the future of
-//! `block_on` unwinds out of that, and the loop can be used again.
+//! A panic in a task ends that task. wakeful's [`JoinHandle`](crate::JoinHandle) reports it for the
+//! loop's tasks, and Tokio's for Tokio's tasks. A panic in the future of `block_on` unwinds out of
+//! `block_on`, and the loop can be used again.
 //!
-//! Tokio itself calls wakers as its timers fire and its sockets become ready. One that panics there
-//! (of a task never does; of an executor of your own that polls Tokio's types it may) takes Tokio's
-//! timers and sockets with it, and so the loop: [`run`](crate::EventLoop::run) is an error then,
-//! and `block_on` panics.
+//! Tokio itself calls wakers when its timers fire and its sockets become ready. A waker that panics
+//! there breaks Tokio's timers and sockets, and so the loop: [`run`](crate::EventLoop::run) then
+//! returns an error, and `block_on` panics. (A task's waker never panics; that of an executor of
+//! your own, which polls Tokio's types, may.)
 //!
 //! # Cancellation
-//! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's. What
-//! runs in `spawn_blocking` goes on, and nobody waits for it.
+//! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's tasks.
+//! Work in `spawn_blocking` continues, and the loop does not wait for it.
 //!
-//! In a group of several loops Tokio's tasks go on in between, until all loops have ended. What
-//! they need of their loop is gone then: its timers never fire, its sockets give errors, its tasks
-//! are cancelled, and `wakeful::spawn` panics.
+//! In a group of several loops Tokio's tasks continue after that, until all loops have ended. But
+//! the loop's own services are then gone: its timers never fire, its sockets return errors, its
+//! tasks are cancelled, and `wakeful::spawn` panics.
 //!
 //! # Fork
-//! In a forked child, `run` and `block_on` are errors, as for every loop. The child's copy of the
-//! runtime is leaked: Tokio's tasks and sockets stay as they are until the child ends or calls
-//! `exec`. Tokio itself does not know forks: a child that drops one of Tokio's sockets takes it off
-//! the parent's epoll, and one that was forked within one of *Tokio's* tasks should call `exec` or
-//! `_exit` at once.
+//! In a forked child, `run` and `block_on` return errors, as for every loop. The child's copy of
+//! the runtime is leaked: Tokio's tasks and sockets stay in memory until the child ends or calls
+//! `exec`. Tokio itself does not handle forks: if a child drops one of Tokio's sockets, this
+//! removes it from the parent's epoll. A child that was forked within one of *Tokio's* tasks should
+//! call `exec` or `_exit` at once.
 
 use std::future::Future;
 
 use crate::event_loop::EventLoop;
 
-/// As [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
+/// Like [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
 ///
 /// # Panics
-/// When the future does; when a loop, or a Tokio runtime, already runs on this thread; when a loop
-/// or a runtime cannot be built (no descriptors left). [`EventLoop::block_on`] gives errors
-/// instead, but for the runtime that runs already.
+/// If the future panics; if a loop, or a Tokio runtime, already runs on this thread; if a loop or a
+/// runtime cannot be built (no descriptors left). [`EventLoop::block_on`] returns errors instead,
+/// except if a Tokio runtime already runs.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.

@@ -11,17 +11,17 @@ use wakeful_http::{Caller, Security};
 
 use super::names::{is_about_client, remove_where};
 
-/// What becomes of what a client says about those before it.
+/// What happens to a client's headers about the clients before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedHeaders {
-    /// It is taken away (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and the client is all
-    /// that backends are told about: the default, and right where clients are strangers.
+    /// They are removed (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and backends learn only
+    /// of the client itself. This is the default, and right for untrusted clients.
     #[default]
     Replace,
-    /// The client is added behind it: right behind another proxy that is trusted. Its
-    /// `X-Forwarded-Proto` and `-Host` stay, if it says them.
+    /// The client is appended. Choose this behind another, trusted proxy. The `X-Forwarded-Proto`
+    /// and `-Host` of that proxy stay, if it sends them.
     Append,
-    /// It goes on as it came, and nothing is said about the client.
+    /// They are forwarded unchanged, and nothing is added about the client.
     Keep,
 }
 
@@ -29,7 +29,7 @@ const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Whom the requests of a connection come from, in the words that backends are told it in.
+/// The client of a connection, in the form in which backends are told.
 #[derive(Debug, Clone)]
 pub struct Client {
     caller: Caller,

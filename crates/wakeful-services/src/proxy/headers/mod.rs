@@ -51,7 +51,7 @@ pub enum Step {
 /// Makes a request's head one for a backend.
 ///
 /// # Errors
-/// The request is not to go on. What was changed by then is of no use.
+/// The request must not be forwarded. The changes that were already made to it are useless.
 pub fn to_backend(
     parts: &mut Parts,
     client: &Client,

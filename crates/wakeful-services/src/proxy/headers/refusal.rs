@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Why a request does not go on. [`status`](Self::status) is what the client gets.
+/// Says why a request is not forwarded. [`status`](Self::status) is the client's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.

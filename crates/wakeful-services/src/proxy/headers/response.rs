@@ -6,7 +6,7 @@ use http::{Method, StatusCode, Version};
 
 use super::{framing, names, via};
 
-/// Why a backend's response does not go on: the client gets a 502.
+/// Says why a backend's response is not forwarded: the client gets 502.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.

@@ -21,11 +21,11 @@ pub struct Settings {
 /// Which protocols clients may change to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upgrades {
-    /// None: `Upgrade` is taken away, and the request goes on as any other.
+    /// None: `Upgrade` is removed, and the request is forwarded like any other.
     Off,
     /// WebSockets.
     #[default]
     WebSocket,
-    /// Any protocol but versions of HTTP and TLS, and what begins as they do.
+    /// Any protocol, except versions of HTTP and TLS, and names that begin like these.
     Any,
 }

@@ -1,4 +1,4 @@
-//! The loops of a group watch each other, and those of several workers do: see `balance::watch`.
+//! The loops of a group watch each other, and so do the workers of a master: see `balance::watch`.
 
 use std::cell::Cell;
 use std::rc::Rc;

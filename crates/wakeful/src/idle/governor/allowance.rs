@@ -1,4 +1,4 @@
-//! How much of a CPU spinning may use: a token bucket, in nanoseconds of spinning.
+//! How much CPU time spinning may use: a token bucket, in nanoseconds of spinning.
 
 /// So much of its rate a loop may save up: over any second, spinning is at most the rate and a
 /// fiftieth of it. A fifth of the period of a cgroup quota, so that what was saved up does not use

@@ -1,9 +1,9 @@
-//! How long the gaps are between the end of work and the next event: an estimate from spins, most
-//! of which end before they know.
+//! The length of the gaps between the end of work and the next event, estimated from spins, most of
+//! which end before the gap does.
 //!
-//! A spin that met an event says how long the gap was. One that ended first says only that the gap
-//! was longer. The Kaplan-Meier estimator puts both together: of the gaps that were still open at
-//! the start of a bucket, which share was closed within it? The product of what is left is the
+//! A spin that met an event shows how long the gap was. A spin that ended first shows only that the
+//! gap was longer. The Kaplan-Meier estimator combines both: for each bucket it takes the share of
+//! the gaps still open at its start that end within it. The product of the remaining shares is the
 //! share of gaps that are longer. Windows of different lengths mix without bias.
 
 /// Buckets for each doubling. A window ends where a bucket does, so that a spin that ended without

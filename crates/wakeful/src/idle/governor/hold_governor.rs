@@ -1,8 +1,8 @@
 //! For how long a CPU is worth holding, if held time has a price.
 //!
-//! A loop that holds sleeps all the same, so it sees how long every gap is, whether its CPU was
-//! held or not. That is why this needs no trials, as the governor of spins does: it reads the same
-//! picture, of which no part is hidden.
+//! A loop that holds its CPU also sleeps, so it sees the length of every gap, whether its CPU was
+//! held or not. So this governor needs no trials, unlike the governor of spins. It reads the same
+//! estimate of the gaps, of which no part is hidden.
 
 use super::WORTH;
 use super::gaps::{Gaps, LONGEST, Wanted};
@@ -19,19 +19,19 @@ const FEW: u32 = 8;
 /// What a spin may last at most, before it is known what a wake costs.
 const UNKNOWN: u64 = 1_000_000;
 
-/// Decides for how long a loop that [holds](crate::idle::Hold) has its CPU held while nothing
+/// Decides how long a loop with [`Hold`](crate::idle::Hold) keeps its CPU held while no event
 /// comes.
 ///
-/// An event that finds its CPU halted waits for a wake, and so one that does not is worth a spin of
-/// twice `max_window`, as it is to [`Governor`](super::Governor). A held microsecond costs `cost`
-/// of a spun one, so an event is worth a hold that is as many times longer; and no hold lasts for
-/// longer than that (or a tick of the kernel, 4 ms, if that is longer), nor than the silence. At a
-/// cost of nothing each lasts for a silence. Within these limits it is the shortest that meets 999
-/// of 1,000 events; or, if none does, the one whose events are worth most beyond what it costs; or
-/// none.
+/// An event that finds its CPU halted waits for a wake. So an event that finds its CPU awake is
+/// worth a spin of twice `max_window`, as in [`Governor`](super::Governor). A held microsecond
+/// costs `cost` times a spun one, so an event is worth a hold of twice `max_window` divided by
+/// `cost`. No hold is longer than that (or than a kernel tick, 4 ms, if the tick is longer), nor
+/// longer than the silence. At a cost of 0 each hold lasts for a silence. Within these limits the
+/// governor chooses the shortest hold that meets 999 of 1,000 events. If no hold does, it chooses
+/// the one whose met events are worth most above its cost, or no hold.
 ///
-/// Pure: it is told how long the gaps were and asks nobody, so that a simulator can use it. Times
-/// are nanoseconds. It never allocates.
+/// Pure: the caller passes the length of the gaps, so a simulator can use it. Times are
+/// nanoseconds. It never allocates.
 ///
 /// *Threads*: a value like any other; each loop has its own.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub struct HoldGovernor {
 }
 
 impl HoldGovernor {
-    /// One that has seen nothing: it holds for as long as it may. `cost` is 0 to 1.
+    /// Returns a governor that has seen no events. It holds as long as it may. `cost` is 0 to 1.
     #[must_use]
     pub fn new(silence: u64, cost: f64) -> Self {
         let mut governor = Self {
@@ -65,14 +65,14 @@ impl HoldGovernor {
         governor
     }
 
-    /// The longest spin that would be worth it on this machine, from now on.
+    /// Sets the longest spin that is worth its cost on this machine, from now on.
     pub fn set_max_window(&mut self, ns: u64) {
         self.max_window = ns;
         self.limit = if self.limit == 0 { 0 } else { self.most() };
         self.until_review = self.until_review.min(FEW);
     }
 
-    /// For how long the CPU is to be held while nothing comes. 0: not at all.
+    /// Returns how long the CPU is to be held while no event comes; 0: not at all.
     #[inline]
     #[must_use]
     pub fn limit(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! A hold of a loop that somebody else's loop drives by turns. The next turn goes on with it; if
-//! none comes, or nothing happens in those that do, it ends after a silence.
+//! A hold of a loop that another library's loop drives by turns. The next turn continues the hold.
+//! If no turn comes, or no turn has an event, the hold ends after a silence.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The machine's keeper (`wakeful keeper`), which holds the CPUs on which a loop sleeps.
 //!
-//! Nothing here waits for the keeper. Its answers are read later: to a hold with the next sleep,
-//! and now and then, since it may end a hold by itself.
+//! Nothing here waits for the keeper. Its answers are read later: at the next sleep after a hold,
+//! and now and then, since the keeper may end a hold by itself.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! Ends a hold whose loop takes no turns any more. A loop that runs ends its holds itself: the
-//! silence is a timeout of its sleep. One that somebody else's loop drives by `turn` may not be
-//! asked again for long, or never, and nobody says so.
+//! Ends a hold whose loop takes no turns any more. A loop that runs by itself ends its holds: the
+//! silence is a timeout of its sleep. If another library's loop drives it by `turn`, the next turn
+//! may come late or never, without notice.
 //!
-//! So behind such a turn a deadline stands in a word, and a thread looks when it is over. Whoever
-//! swaps the deadline for something else has the hold: the next turn, which goes on with it, or the
-//! thread, which ends it. Neither waits for the other: a turn that finds the thread at it begins a
-//! hold of its own when the thread is through.
+//! So such a turn leaves a deadline in a word, and a thread checks when the deadline has passed.
+//! The one that swaps the deadline for another value owns the hold: the next turn, which continues
+//! it, or the thread, which ends it. Neither waits for the other: a turn that finds the thread
+//! ending the hold begins a new hold when the thread has finished.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

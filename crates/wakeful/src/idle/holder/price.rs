@@ -1,5 +1,4 @@
-//! What held time costs a loop, and for how long it is worth that: [`HoldGovernor`] on this
-//! machine.
+//! The price of held time, and how long a hold is worth it: [`HoldGovernor`] on this machine.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Which CPUs a loop sleeps on: a thread that is not pinned moves between a few.
 //!
-//! Two are held at most. A loop that goes round more of them would ask the keeper with each sleep,
-//! so those that are held stay so while the loop uses them, and others come seldom: in the place of
-//! one that was left, or if the loop sleeps elsewhere a few times in a row.
+//! At most two are held. A loop that moves between more CPUs would ask the keeper at each sleep. So
+//! held CPUs stay held while the loop uses them, and others are held only seldom: instead of a CPU
+//! that the loop has left, or if the loop sleeps elsewhere a few times in a row.
 
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ use crate::sys::limits::explain;
 /// `access`: for reading, for writing, or both.
 ///
 /// # Errors
-/// The kernel's; `path` is something else.
+/// Kernel errors; `path` is something else.
 pub(super) fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = match retry_on_intr(|| openat(CWD, path, flags, Mode::empty())) {

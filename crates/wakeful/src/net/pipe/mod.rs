@@ -1,7 +1,7 @@
 //! Pipes: anonymous ones, and named ones (FIFOs).
 //!
-//! Each end is an open file of its own, so `O_NONBLOCK` on one end changes nothing for the process
-//! that has the other end. An end that is opened or made here is not blocking from the start.
+//! Each end is a separate open file, so `O_NONBLOCK` on one end does not affect the process that
+//! has the other end. An end that is opened or made here is non-blocking from the start.
 //!
 //! ```
 //! use wakeful::net::pipe;

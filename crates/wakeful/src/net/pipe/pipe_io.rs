@@ -1,4 +1,4 @@
-//! What reads from one end of a pipe, or writes to the other.
+//! Reading from one end of a pipe, and writing to the other.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};

@@ -29,8 +29,8 @@ impl Receiver {
 
     /// Opens a FIFO for reading. It does not wait for a writer; the first read does.
     ///
-    /// A read returns 0 when the last writer has left. Another writer may come later: then reads
-    /// return its bytes. To read on without such an end, use [`open_endless`](Self::open_endless).
+    /// A read returns 0 when the last writer has left. If another writer comes later, reads return
+    /// its bytes. To never read such an end, use [`open_endless`](Self::open_endless).
     ///
     /// The call itself opens a file, as [`std::fs::File::open`] does, on the calling thread.
     ///
@@ -54,7 +54,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// The kernel's; `path` is no FIFO; no loop runs here.
+    /// Kernel errors; `path` is no FIFO; no loop runs here.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let this = Self::of(fifo::open(path.as_ref(), OFlags::RDONLY)?)?;
         // Without a writer the kernel would say that this is the end.
@@ -62,18 +62,18 @@ impl Receiver {
         Ok(this)
     }
 
-    /// Opens a FIFO for reading, and keeps it open for writing as well: so there is always a
+    /// Opens a FIFO for reading, and keeps it open for writing as well. So there is always a
     /// writer, and no read returns 0.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The same as for [`open`](Self::open).
     pub fn open_endless(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::of(fifo::open(path.as_ref(), OFlags::RDWR)?)
     }
 
-    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, for everybody who shares this open
-    /// file. Of a FIFO to which no writer has come yet, a read may return 0: the kernel calls that
-    /// the end, too.
+    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, which affects all holders of this
+    /// open file. If no writer has opened a FIFO yet, a read may return 0: the kernel reports this
+    /// as the end, too.
     ///
     /// # Errors
     /// It is no pipe; no loop runs here; the kernel's.
@@ -83,35 +83,35 @@ impl Receiver {
         Self::of(fd)
     }
 
-    /// Takes it off the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
+    /// Removes it from the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
     /// standard input (`Stdio::from`).
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
         let fd = self.io.into_fd()?;
         fifo::set_nonblocking(&fd, false)?;
         Ok(fd)
     }
 
-    /// Reads what is there, at least a byte, into `buf`. 0: all writers have left (or `buf` is
+    /// Reads available bytes, at least one, into `buf`. 0: all writers have left (or `buf` is
     /// empty).
     ///
-    /// *Cancel-safe*: a call that has not returned has read nothing.
+    /// *Cancel-safe*: a call that was dropped before it returned has read nothing.
     ///
     /// # Errors
-    /// The kernel's, and that the loop has ended.
+    /// Kernel errors; the loop has ended.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Reads all that comes until the last writer has left, and appends it to `bytes`. Returns how
-    /// much that was.
+    /// Reads all bytes until the last writer has left, and appends them to `bytes`. Returns their
+    /// number.
     ///
-    /// *Not cancel-safe*: what was read by then is in `bytes`.
+    /// *Not cancel-safe*: `bytes` has what was read before the call was dropped.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// The same as for [`read`](Self::read).
     pub async fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         // As much as a pipe holds by default.
         let mut chunk = vec![0; 64 << 10];
@@ -135,21 +135,21 @@ impl Receiver {
         Wait::new(self.io.pipe()?, Interest::READABLE).await.map(drop)
     }
 
-    /// Reads what is there into `buf`, and does not wait. 0: all writers have left (or `buf` is
-    /// empty). A FIFO that was taken by [`from_owned_fd`](Self::from_owned_fd) may say 0 also
-    /// before a writer has come.
+    /// Reads available bytes into `buf`, and does not wait. 0: all writers have left (or `buf` is
+    /// empty). For a FIFO that was taken by [`from_owned_fd`](Self::from_owned_fd), 0 may also mean
+    /// that no writer has come yet.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing is there, or no writer has come yet. The kernel's.
+    /// `WouldBlock`: nothing is there, or no writer has come yet. Kernel errors.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_read(buf)
     }
 
-    /// As [`try_read`](Self::try_read), into several slices with one system call. The first 1,024
+    /// Like [`try_read`](Self::try_read), into several slices with one system call. The first 1,024
     /// of them count.
     ///
     /// # Errors
-    /// As for [`try_read`](Self::try_read).
+    /// The same as for [`try_read`](Self::try_read).
     pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.io.try_read_vectored(bufs)
     }

@@ -13,7 +13,7 @@ use crate::readiness::Wait;
 /// The end of a pipe that is written.
 ///
 /// A write to a pipe that nobody reads is an error (`BrokenPipe`). The kernel also raises SIGPIPE,
-/// which a Rust program ignores unless it says otherwise.
+/// which Rust programs ignore by default.
 ///
 /// ```
 /// use wakeful::net::pipe;
@@ -52,8 +52,8 @@ impl Sender {
     /// [`Receiver::open`](super::Receiver::open) for an example.
     ///
     /// # Errors
-    /// `ENXIO`: nobody has opened the FIFO for reading; try again later. The kernel's; `path` is no
-    /// FIFO; no loop runs here.
+    /// `ENXIO`: nobody has opened the FIFO for reading; try again later. Kernel errors; `path` is
+    /// no FIFO; no loop runs here.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::of(fifo::open(path.as_ref(), OFlags::WRONLY)?)
     }
@@ -69,7 +69,7 @@ impl Sender {
         Self::of(fd)
     }
 
-    /// Takes it off the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
+    /// Removes it from the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
     /// standard output (`Stdio::from`).
     ///
     /// # Errors
@@ -83,11 +83,10 @@ impl Sender {
     /// Writes as much of `buf` as the pipe takes, at least a byte (unless `buf` is empty). Up to
     /// 4,096 bytes (`PIPE_BUF`) are written as a whole.
     ///
-    /// *Cancel-safe*: a call that has not returned has written nothing.
+    /// *Cancel-safe*: a call that was dropped before it returned has written nothing.
     ///
     /// # Errors
-    /// `BrokenPipe`: nobody reads, or this end is closed. The kernel's, and that the loop has
-    /// ended.
+    /// `BrokenPipe`: nobody reads, or this end is closed. Kernel errors; the loop has ended.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_write(cx, buf)).await
     }
@@ -97,17 +96,17 @@ impl Sender {
     /// *Cancel-safe*, as [`write`](Self::write).
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_write_vectored(cx, slices)).await
     }
 
     /// Writes all of `buf`.
     ///
-    /// *Not cancel-safe*: a call that has not returned may have written a part.
+    /// *Not cancel-safe*: a call that was dropped before it returned may have written a part.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     pub async fn write_all(&mut self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
             match self.write(buf).await? {
@@ -141,16 +140,16 @@ impl Sender {
     /// Writes as much of `buf` as the pipe takes, and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: it takes nothing now. As for [`write`](Self::write).
+    /// `WouldBlock`: it takes nothing now. The same as for [`write`](Self::write).
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_write(buf)
     }
 
-    /// As [`try_write`](Self::try_write), from several slices with one system call. The first
+    /// Like [`try_write`](Self::try_write), from several slices with one system call. The first
     /// 1,024 of them count.
     ///
     /// # Errors
-    /// As for [`try_write`](Self::try_write).
+    /// The same as for [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.io.try_write_vectored(slices)
     }

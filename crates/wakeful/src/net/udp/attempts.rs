@@ -13,7 +13,7 @@ impl UdpSocket {
     /// Sends a datagram to the connected peer, and does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket's buffer has no room now. As for [`send`](Self::send).
+    /// `WouldBlock`: the socket's buffer has no room now. The same as for [`send`](Self::send).
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         self.socket.attempt(Direction::Write, |fd| rustix::net::send(fd, buf, flags))
@@ -22,7 +22,7 @@ impl UdpSocket {
     /// Sends a datagram to `addr`, and does not wait.
     ///
     /// # Errors
-    /// As for [`try_send`](Self::try_send).
+    /// The same as for [`try_send`](Self::try_send).
     pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         self.socket.attempt(Direction::Write, |fd| rustix::net::sendto(fd, buf, flags, &addr))
@@ -31,15 +31,15 @@ impl UdpSocket {
     /// Receives a datagram from the connected peer, if there is one.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none. The kernel's.
+    /// `WouldBlock`: there is none. Kernel errors.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.try_receive(buf, RecvFlags::empty()).map(|(length, _)| length)
     }
 
-    /// Receives a datagram, if there is one, and says who sent it.
+    /// Receives a datagram, if there is one, and returns its sender.
     ///
     /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
+    /// The same as for [`try_recv`](Self::try_recv).
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.try_receive(buf, RecvFlags::empty())?;
         Ok((length, from?))
@@ -49,15 +49,15 @@ impl UdpSocket {
     /// [`recv_buf`](Self::recv_buf) does.
     ///
     /// # Errors
-    /// As for [`try_recv`](Self::try_recv); `InvalidInput`: `buf` has no room.
+    /// The same as for [`try_recv`](Self::try_recv); `InvalidInput`: `buf` has no room.
     pub fn try_recv_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         self.try_receive_into(buf).map(|(length, _)| length)
     }
 
-    /// As [`try_recv_buf`](Self::try_recv_buf), and says who sent it.
+    /// Like [`try_recv_buf`](Self::try_recv_buf), and returns its sender.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none. `InvalidInput`: `buf` has no room. The kernel's.
+    /// `WouldBlock`: there is none. `InvalidInput`: `buf` has no room. Kernel errors.
     pub fn try_recv_buf_from(&self, buf: &mut Vec<u8>) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.try_receive_into(buf)?;
         Ok((length, from?))
@@ -66,7 +66,7 @@ impl UdpSocket {
     /// Receives a datagram from the connected peer without taking it, if there is one.
     ///
     /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
+    /// The same as for [`try_recv`](Self::try_recv).
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.try_receive(buf, RecvFlags::PEEK).map(|(length, _)| length)
     }
@@ -74,7 +74,7 @@ impl UdpSocket {
     /// Receives a datagram without taking it, if there is one.
     ///
     /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
+    /// The same as for [`try_recv`](Self::try_recv).
     pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (length, from) = self.try_receive(buf, RecvFlags::PEEK)?;
         Ok((length, from?))
@@ -83,7 +83,7 @@ impl UdpSocket {
     /// Says who sent the next datagram, if there is one. It stays.
     ///
     /// # Errors
-    /// As for [`try_recv`](Self::try_recv).
+    /// The same as for [`try_recv`](Self::try_recv).
     pub fn try_peek_sender(&self) -> io::Result<SocketAddr> {
         self.try_receive(&mut [], RecvFlags::PEEK)?.1
     }

@@ -18,19 +18,20 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::task::{consume_budget, coop};
 
-/// A UDP socket for QUIC, and for whatever else moves many datagrams at once: with ECN marks, with
-/// the address that each datagram was sent to, and never in fragments.
+/// A UDP socket for QUIC, and for other protocols that move many datagrams at once. It gives ECN
+/// marks and the address that each datagram was sent to, and never sends fragments.
 ///
 /// * [`send`](Self::send) takes a [`Transmit`]: one buffer that the kernel, or the network card,
 ///   cuts into datagrams of one size (GSO, `UDP_SEGMENT`).
 /// * [`recv`](Self::recv) takes several buffers (`recvmmsg`), and fills each with one datagram or
 ///   with several of one sender and of one size (GRO, `UDP_GRO`); [`RecvMeta::stride`] says how
-///   long each is. Anybody may send an empty datagram, whose length and stride are 0.
+///   long each is. A peer may send an empty datagram, whose length and stride are 0.
 ///
 /// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
 /// `ports/adapters/examples/quinn` in wakeful's repository runs `quinn` on this socket.
 ///
-/// All operations are *cancel-safe*: one that has not returned has sent or taken nothing.
+/// All operations are *cancel-safe*: a call that was dropped before it returned has sent or taken
+/// nothing.
 ///
 /// ```
 /// use std::io::IoSliceMut;
@@ -66,9 +67,9 @@ use crate::task::{consume_budget, coop};
 /// ```
 ///
 /// # Threads
-/// Neither `Send` nor `Sync`: it stays on its loop's thread. A library that asks for a socket that
-/// is both, as `quinn` does, gets it in a [`LoopBound`](crate::LoopBound): on another thread that
-/// returns `None`, and a drop there is sent home.
+/// Neither `Send` nor `Sync`: it stays on its loop's thread. For a library that requires a socket
+/// that is both, such as `quinn`, put it in a [`LoopBound`](crate::LoopBound). On another thread
+/// that type returns `None`, and if it is dropped there, the socket is dropped on its own loop.
 #[derive(Debug)]
 pub struct BatchUdpSocket {
     socket: UdpSocket,
@@ -84,7 +85,7 @@ impl BatchUdpSocket {
     /// options before.
     ///
     /// # Errors
-    /// The kernel's. The socket is closed.
+    /// Kernel errors. The socket is closed.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         Ok(Self { socket, state })
@@ -95,29 +96,29 @@ impl BatchUdpSocket {
     /// may be shorter). Several tasks may send at once.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` for datagrams that are longer than the path takes. A protocol that
-    /// sends again what was lost may take any error for a loss, as QUIC does. `EIO` and `EINVAL`
-    /// may be the answer of a card or of a kernel that does not cut:
+    /// Kernel errors: `EMSGSIZE` for datagrams that are longer than the path takes. A protocol that
+    /// retransmits lost datagrams, such as QUIC, may treat any error as a loss. A network card or a
+    /// kernel that cannot cut buffers may return `EIO` or `EINVAL`:
     /// [`max_transmit_segments`](Self::max_transmit_segments) is 1 from then on.
     pub async fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         shared(self.socket(), Direction::Write, |fd| send(&self.state, fd, transmit)).await
     }
 
-    /// As [`send`](Self::send), and does not wait.
+    /// Like [`send`](Self::send), and does not wait.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); `WouldBlock`: the socket's buffer has no room now, and nothing
-    /// was sent.
+    /// The same as for [`send`](Self::send); `WouldBlock`: the socket's buffer has no room now, and
+    /// nothing was sent.
     pub fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.socket().attempt(Direction::Write, |fd| send(&self.state, fd, transmit))
     }
 
-    /// As [`send`](Self::send), for a future written by hand. One task sends so at a time: only the
-    /// one that asked last is woken. (Any number may wait in [`send`](Self::send) and
-    /// [`writable`](Self::writable) beside it.)
+    /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
+    /// [`writable`](Self::writable) meanwhile.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); the loop has ended.
+    /// The same as for [`send`](Self::send); the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.
@@ -126,16 +127,16 @@ impl BatchUdpSocket {
         self.socket.poll_alone(Direction::Write, cx, |fd| send(state, fd, transmit))
     }
 
-    /// Receives into as many of `bufs` as there is something for, and returns how many that are.
-    /// `meta` says for each what it has. What does not fit a buffer is lost: one has room for all
-    /// that the kernel may join if it is as long as the longest datagram, times
+    /// Receives datagrams into `bufs`, and returns how many of the buffers were filled. `meta`
+    /// describes the content of each. Bytes that do not fit into a buffer are lost. A buffer is
+    /// always large enough if its length is that of the longest datagram times
     /// [`max_receive_segments`](Self::max_receive_segments). Several tasks may wait at once.
     ///
     /// At most [`BATCH_SIZE`](quinn_udp::BATCH_SIZE) buffers are filled, and no more than `meta` is
     /// long. With no buffer it returns 0 at once.
     ///
     /// # Errors
-    /// The kernel's: `ECONNREFUSED` on a connected socket, for an earlier datagram that nobody
+    /// Kernel errors: `ECONNREFUSED` on a connected socket, for an earlier datagram that nobody
     /// took.
     pub async fn recv(
         &self,
@@ -145,10 +146,10 @@ impl BatchUdpSocket {
         shared(self.socket(), Direction::Read, |fd| receive(&self.state, fd, bufs, meta)).await
     }
 
-    /// As [`recv`](Self::recv), and does not wait.
+    /// Like [`recv`](Self::recv), and does not wait.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv); `WouldBlock`: there is nothing.
+    /// The same as for [`recv`](Self::recv); `WouldBlock`: there is nothing.
     pub fn try_recv(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -157,12 +158,12 @@ impl BatchUdpSocket {
         self.socket().attempt(Direction::Read, |fd| receive(&self.state, fd, bufs, meta))
     }
 
-    /// As [`recv`](Self::recv), for a future written by hand. One task receives so at a time: only
-    /// the one that asked last is woken. (Any number may wait in [`recv`](Self::recv) and
-    /// [`readable`](Self::readable) beside it.)
+    /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
+    /// [`readable`](Self::readable) meanwhile.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv); the loop has ended.
+    /// The same as for [`recv`](Self::recv); the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has taken nothing.
@@ -176,7 +177,8 @@ impl BatchUdpSocket {
         self.socket.poll_alone(Direction::Read, cx, |fd| receive(state, fd, bufs, meta))
     }
 
-    /// Returns how many datagrams a [`Transmit`] may be cut into; 1 where nothing cuts.
+    /// Returns how many datagrams a [`Transmit`] may be cut into; 1 if neither the kernel nor the
+    /// card cuts.
     #[must_use]
     pub fn max_transmit_segments(&self) -> usize {
         self.state.max_gso_segments()
@@ -197,7 +199,7 @@ impl BatchUdpSocket {
     /// Returns this end's address.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -205,16 +207,16 @@ impl BatchUdpSocket {
     /// Returns the connected peer's address.
     ///
     /// # Errors
-    /// `ENOTCONN`: there is none. The kernel's.
+    /// `ENOTCONN`: there is none. Kernel errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
     }
 
-    /// Sets the priority: what is ready on a high socket is seen in the next turn, before anything
-    /// else. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// Sets the priority: events of a high-priority socket are handled in the next turn, before all
+    /// others. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     ///
     /// # Errors
-    /// As for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+    /// The same as for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
     pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
         self.socket.set_priority(priority)
     }

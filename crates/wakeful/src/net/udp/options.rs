@@ -11,7 +11,7 @@ impl UdpSocket {
     /// Sets `SO_BROADCAST`: may datagrams go to broadcast addresses?
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
         self.options().set_broadcast(broadcast)
     }
@@ -19,7 +19,7 @@ impl UdpSocket {
     /// Returns `SO_BROADCAST`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn broadcast(&self) -> io::Result<bool> {
         self.options().broadcast()
     }
@@ -28,7 +28,7 @@ impl UdpSocket {
     /// (`net.ipv4.ip_default_ttl`).
     ///
     /// # Errors
-    /// `EINVAL`: not 1 to 255. The kernel's.
+    /// `EINVAL`: not 1 to 255. Kernel errors.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.options().set_ttl_v4(ttl)
     }
@@ -36,7 +36,7 @@ impl UdpSocket {
     /// Returns how many routers a datagram may pass.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn ttl(&self) -> io::Result<u32> {
         self.options().ttl_v4()
     }
@@ -58,7 +58,7 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// `ENODEV`: no such interface. `EADDRINUSE`: it has joined already. The kernel's.
+    /// `ENODEV`: no such interface. `EADDRINUSE`: it has joined already. Kernel errors.
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.options().join_multicast_v4(&group, &interface)
     }
@@ -67,7 +67,7 @@ impl UdpSocket {
     /// choice to the kernel.
     ///
     /// # Errors
-    /// As for [`join_multicast_v4`](Self::join_multicast_v4).
+    /// The same as for [`join_multicast_v4`](Self::join_multicast_v4).
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.options().join_multicast_v6(group, interface)
     }
@@ -75,7 +75,7 @@ impl UdpSocket {
     /// Leaves a group that was joined with the same arguments.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: it was not joined. The kernel's.
+    /// `EADDRNOTAVAIL`: it was not joined. Kernel errors.
     pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.options().leave_multicast_v4(&group, &interface)
     }
@@ -83,7 +83,7 @@ impl UdpSocket {
     /// Leaves a group that was joined with the same arguments.
     ///
     /// # Errors
-    /// As for [`leave_multicast_v4`](Self::leave_multicast_v4).
+    /// The same as for [`leave_multicast_v4`](Self::leave_multicast_v4).
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.options().leave_multicast_v6(group, interface)
     }
@@ -91,7 +91,7 @@ impl UdpSocket {
     /// Sets the interface, by its address, from which multicast leaves.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_multicast_if_v4(&self, interface: Ipv4Addr) -> io::Result<()> {
         self.options().set_multicast_if_v4(&interface)
     }
@@ -99,7 +99,7 @@ impl UdpSocket {
     /// Returns the interface from which multicast leaves; `0.0.0.0` is the kernel's choice.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_if_v4(&self) -> io::Result<Ipv4Addr> {
         self.options().multicast_if_v4()
     }
@@ -107,7 +107,7 @@ impl UdpSocket {
     /// Sets the interface, by its index, from which multicast of IPv6 leaves.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_multicast_if_v6(&self, interface: u32) -> io::Result<()> {
         self.options().set_multicast_if_v6(interface)
     }
@@ -115,7 +115,7 @@ impl UdpSocket {
     /// Returns the interface from which multicast of IPv6 leaves; 0 is the kernel's choice.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_if_v6(&self) -> io::Result<u32> {
         self.options().multicast_if_v6()
     }
@@ -123,7 +123,7 @@ impl UdpSocket {
     /// Sets how many routers multicast may pass (`IP_MULTICAST_TTL`). The default is 1: none.
     ///
     /// # Errors
-    /// `EINVAL`: over 255. The kernel's.
+    /// `EINVAL`: over 255. Kernel errors.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.options().set_multicast_ttl_v4(ttl)
     }
@@ -131,7 +131,7 @@ impl UdpSocket {
     /// Returns how many routers multicast may pass.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.options().multicast_ttl_v4()
     }
@@ -139,7 +139,7 @@ impl UdpSocket {
     /// Sets how many routers multicast of IPv6 may pass. The default is 1: none.
     ///
     /// # Errors
-    /// `EINVAL`: over 255. The kernel's.
+    /// `EINVAL`: over 255. Kernel errors.
     pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
         self.options().set_multicast_hops_v6(hops)
     }
@@ -147,7 +147,7 @@ impl UdpSocket {
     /// Returns how many routers multicast of IPv6 may pass.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_hops_v6(&self) -> io::Result<u32> {
         self.options().multicast_hops_v6()
     }
@@ -156,7 +156,7 @@ impl UdpSocket {
     /// do.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_multicast_loop_v4(&self, loops: bool) -> io::Result<()> {
         self.options().set_multicast_loop_v4(loops)
     }
@@ -164,15 +164,15 @@ impl UdpSocket {
     /// Do this host's members of a group see what is sent here?
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.options().multicast_loop_v4()
     }
 
-    /// As [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
+    /// Like [`set_multicast_loop_v4`](Self::set_multicast_loop_v4), for IPv6.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn set_multicast_loop_v6(&self, loops: bool) -> io::Result<()> {
         self.options().set_multicast_loop_v6(loops)
     }
@@ -180,7 +180,7 @@ impl UdpSocket {
     /// Do this host's members of a group of IPv6 see what is sent here?
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.options().multicast_loop_v6()
     }
@@ -189,7 +189,7 @@ impl UdpSocket {
     /// return.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.options().take_error()
     }

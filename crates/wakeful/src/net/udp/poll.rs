@@ -13,12 +13,12 @@ use crate::driver::source::Direction;
 use crate::net;
 
 impl UdpSocket {
-    /// As [`send`](Self::send), for a future written by hand. One task sends so at a time: only the
-    /// one that asked last is woken. (Any number may wait in [`send`](Self::send) and
-    /// [`writable`](Self::writable) beside it.)
+    /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
+    /// [`writable`](Self::writable) meanwhile.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
     /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
     ///
     /// # Cancel safety
@@ -31,7 +31,7 @@ impl UdpSocket {
     /// As [`poll_send`](Self::poll_send), to `addr`.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
+    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
     /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
     ///
     /// # Cancel safety
@@ -46,12 +46,12 @@ impl UdpSocket {
         self.poll_alone(Direction::Write, cx, |fd| rustix::net::sendto(fd, buf, flags, &addr))
     }
 
-    /// As [`recv`](Self::recv), for a future written by hand. One task receives so at a time: only
-    /// the one that asked last is woken. (Any number may wait in [`recv`](Self::recv) and
-    /// [`readable`](Self::readable) beside it.)
+    /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
+    /// [`readable`](Self::readable) meanwhile.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has taken nothing.
@@ -60,7 +60,7 @@ impl UdpSocket {
         received.map_ok(|(length, _)| length)
     }
 
-    /// As [`poll_recv`](Self::poll_recv), and says who sent it.
+    /// Like [`poll_recv`](Self::poll_recv), and returns its sender.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -81,7 +81,7 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has taken nothing.
@@ -94,10 +94,10 @@ impl UdpSocket {
         Poll::Ready(from.map(|from| (length, from)))
     }
 
-    /// As [`poll_recv_from`](Self::poll_recv_from), without taking the datagram.
+    /// Like [`poll_recv_from`](Self::poll_recv_from), without taking the datagram.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
     /// It takes nothing.
@@ -110,11 +110,11 @@ impl UdpSocket {
         Poll::Ready(from.map(|from| (length, from)))
     }
 
-    /// As [`peek_sender`](Self::peek_sender), for a future written by hand, as
+    /// Like [`peek_sender`](Self::peek_sender), for a future written by hand, as
     /// [`poll_recv`](Self::poll_recv) says.
     ///
     /// # Errors
-    /// The kernel's; the loop has ended.
+    /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
     /// It takes nothing.

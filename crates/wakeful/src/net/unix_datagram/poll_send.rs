@@ -16,15 +16,15 @@ use crate::sys::limits::explain;
 use crate::task::coop;
 
 impl UnixDatagram {
-    /// As [`send_to`](Self::send_to), for a future written by hand. One task sends so at a time:
-    /// only the one that asked last is woken. (Any number may wait in [`send_to`](Self::send_to)
-    /// beside it.)
+    /// Polls like [`send_to`](Self::send_to), for futures written by hand. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await
+    /// [`send_to`](Self::send_to) meanwhile.
     ///
     /// While the other socket's queue is full, the task is woken to try again, after 50 µs at first
-    /// and 10 ms at most. A task that gives the send up may be woken once more for it.
+    /// and 10 ms at most. A task that abandons the send may be woken once more for it.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` without the file, `ConnectionRefused` if nobody receives there,
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there,
     /// `EMSGSIZE` for a datagram that is longer than the socket's buffer (`SO_SNDBUF`); the path is
     /// too long for an address (`ENAMETOOLONG`); the loop has ended.
     ///
@@ -62,10 +62,11 @@ impl UnixDatagram {
         }
     }
 
-    /// As [`poll_send_to`](Self::poll_send_to), to a path or to an abstract name.
+    /// Like [`poll_send_to`](Self::poll_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. As for [`poll_send_to`](Self::poll_send_to).
+    /// `InvalidInput`: the address is unnamed. The same as for
+    /// [`poll_send_to`](Self::poll_send_to).
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.

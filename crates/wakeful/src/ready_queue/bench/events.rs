@@ -71,8 +71,8 @@ struct Shared<R> {
 
 impl<R: Ring> Shared<R> {
     /// # Safety
-    /// As for [`ReadyQueue::push`], and the node is the first field of an [`Item`] that lives as
-    /// long as the queue, or of a boxed one.
+    /// The same as for [`ReadyQueue::push`], and the node is the first field of an [`Item`] that
+    /// lives as long as the queue, or of a boxed one.
     #[inline(always)]
     unsafe fn push_at(&self, node: NonNull<Node>, at: impl FnMut(Point)) {
         // SAFETY: the caller's promise.
