@@ -4,7 +4,7 @@
 #
 #   cargo build --release && proof/benches/agreement.sh
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 port=18099
 taskset -c 0 target/release/wakeful serve http --loops 1 --idle park --listen 127.0.0.1:$port 2>/dev/null &
 server=$!

@@ -4,7 +4,7 @@
 #
 #   cargo build --release && proof/benches/compare-study.sh [RUNS]
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 runs=${1:-20}
 wakeful=target/release/wakeful
 server="$wakeful load null-server --listen {addr}"
