@@ -4,12 +4,12 @@
 //! What describes all options (clap) takes most of 64 KiB in an optimised build, and more in
 //! another one. A thread has the stack that its starter asks for, so there everything runs on one,
 //! and the main thread waits for it. The limit stays as it is: a command that the program starts
-//! inherits it.
+//! inherits it. Only a server raises it, because the master of `--workers` must not start a thread.
 
 use std::panic::resume_unwind;
 use std::thread;
 
-use rustix::process::{Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// With as much, everything runs where it is.
 const ENOUGH: u64 = 1 << 20;
@@ -20,7 +20,9 @@ const OWN: usize = 2 << 20;
 /// all the same.
 #[inline(never)]
 pub(crate) fn with_room<T: Send + 'static>(f: fn() -> T) -> T {
-    if getrlimit(Resource::Stack).current.is_none_or(|limit| limit >= ENOUGH) {
+    // Where the kernel does not tell the limit, it is the usual one.
+    let (soft, hard) = getrlimit(Resource::RLIMIT_STACK).unwrap_or((ENOUGH, ENOUGH));
+    if soft >= ENOUGH || may_grow(hard) {
         return f();
     }
     let room = thread::Builder::new().name("wakeful-main".to_owned()).stack_size(OWN);
@@ -28,4 +30,10 @@ pub(crate) fn with_room<T: Send + 'static>(f: fn() -> T) -> T {
         Ok(thread) => thread.join().unwrap_or_else(|payload| resume_unwind(payload)),
         Err(_) => f(),
     }
+}
+
+/// A server's main thread may have a larger stack, if the hard limit allows that.
+fn may_grow(hard: u64) -> bool {
+    let is_server = std::env::args_os().nth(1).is_some_and(|command| command == "serve");
+    is_server && hard >= ENOUGH && setrlimit(Resource::RLIMIT_STACK, ENOUGH, hard).is_ok()
 }

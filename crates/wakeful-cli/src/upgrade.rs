@@ -36,6 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let process = Pid::from_raw(master.pid).ok_or("0 is no process")?;
     let pidfd = pidfd_open(process, PidfdFlags::empty())
         .map_err(|error| format!("process {}: {error}", master.pid))?;
+    if !is_blocked(master.pid, Signal::USR2) {
+        // It would end by it.
+        return Err(format!("process {} is no master that runs", master.pid));
+    }
     pidfd_send_signal(&pidfd, Signal::USR2)
         .map_err(|error| format!("process {}: {error}", master.pid))?;
     let successor = master.successor()?;
@@ -102,6 +106,14 @@ impl Master {
 
 fn is_there(pid: i32) -> bool {
     stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// A master reads its signals, and has them blocked.
+fn is_blocked(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
 }
 
 struct Stat {

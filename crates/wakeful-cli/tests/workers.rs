@@ -8,7 +8,7 @@ use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -474,6 +474,116 @@ fn a_new_master_that_gives_up_and_lives_on_stops_nothing() {
 }
 
 #[test]
+fn the_end_during_an_upgrade_ends_the_new_master_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let arguments = with(&["--workers", "1", "--worker-start-timeout", "2", "--orphan", "go-on"]);
+    let mut master = Master::start_by(Command::new(&program), &arguments);
+    fs::remove_file(&program).unwrap();
+    // It is told, and ends in its own time.
+    let text = format!("#!/bin/sh\nsleep 0.3\nexec {PROGRAM} \"$@\"\n");
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let pid = master.pid();
+    master.signal("USR2");
+    master.waits_for("upgrading: process ", 1);
+    signal(pid, "TERM");
+    let file = master.pid_file();
+    let start = Instant::now();
+    while master.first.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < GUARD, "{}", master.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (alive, zombies) = processes_of(&master);
+    assert!(alive.is_empty() && zombies == 0 && !file.exists(), "{alive:?}:\n{}", master.log());
+}
+
+#[test]
+fn a_program_that_is_called_by_a_symbolic_link_is_upgraded_by_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for version in ["1", "2"] {
+        fs::create_dir(path(version)).unwrap();
+        fs::copy(PROGRAM, path(version).join("wakeful")).unwrap();
+    }
+    symlink("1", path("current")).unwrap();
+    let called = path("current").join("wakeful");
+    let mut master = Master::start_by(Command::new(called), &with(&["--workers", "1"]));
+    let before = master.pid();
+    fs::remove_file(path("current")).unwrap();
+    symlink("2", path("current")).unwrap();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != before, "in charge");
+    let runs = fs::read_link(format!("/proc/{}/exe", master.pid())).unwrap();
+    assert_eq!(runs, fs::canonicalize(path("2")).unwrap().join("wakeful"));
+}
+
+#[test]
+fn what_is_no_master_is_not_signalled_for_an_upgrade() {
+    let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = stranger.id().to_string();
+    let output = Command::new(PROGRAM).args(["upgrade", &pid]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is no master that runs"), "{said}");
+    assert!(stranger.try_wait().unwrap().is_none());
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn a_worker_that_cannot_end_is_killed_some_time_after_the_grace() {
+    let mut master = Master::start(&with(&["--workers", "2", "--grace", "0"]));
+    signal(*master.workers().first().unwrap(), "STOP");
+    master.waits_for("is stopped", 1);
+    master.signal("TERM");
+    let (status, log) = master.ended();
+    assert!(log.contains("is killed: it has not ended after 5s"), "{log}");
+    assert_eq!(status.code(), Some(1), "{log}");
+}
+
+#[test]
+fn workers_run_with_a_small_stack() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"ulimit -S -s 64; exec "$0" "$@""#, PROGRAM]);
+    let master = Master::start_by(shell, &with(&["--workers", "1"]));
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+/// As process 1 of a container.
+#[test]
+fn process_1_buries_children_of_others() {
+    let in_namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command
+    };
+    if !in_namespace().arg("true").status().unwrap().success() {
+        eprintln!("skipped: no namespace of processes can be had");
+        return;
+    }
+    let mut command = in_namespace();
+    command.arg(PROGRAM);
+    let mut master = Master::start_by(command, &with(&["--workers", "1"]));
+    let outside = *children(master.first.id()).first().unwrap();
+    let target = outside.to_string();
+    for _ in 0..3 {
+        // Its parent ends first.
+        let script = ["sh", "-c", "sleep 0.1 & exit 0"];
+        let mut enter = Command::new("nsenter");
+        assert!(
+            enter.args(["--target", &target, "--pid"]).args(script).status().unwrap().success()
+        );
+    }
+    let only_the_worker = |_: &Master| children(outside).len() == 1;
+    thread::sleep(Duration::from_millis(200));
+    master.waits_until(only_the_worker, "buried");
+    signal(outside, "TERM");
+    master.ended();
+}
+
+#[test]
 fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     let mut master = Master::start(&with(&["--workers", "2"]));
     let before = master.workers();
@@ -622,6 +732,23 @@ fn a_signal_to_the_whole_process_group_is_one_signal() {
         let (status, log) = master.ended();
         assert!(status.success(), "{status}: {log}");
     }
+}
+
+/// They had been told by the master.
+#[test]
+fn a_signal_to_the_whole_process_group_cuts_no_worker_that_drains_already() {
+    let mut command = Command::new(PROGRAM);
+    command.process_group(0);
+    let mut master = Master::start_by(command, &with(&["--workers", "1"]));
+    let (slow, old) = (slow_request(&master), master.workers());
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    let group = format!("-{}", master.pid());
+    thread::sleep(Duration::from_millis(200));
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    assert!(is_answered(slow), "{}", master.log());
+    let (status, log) = master.ended();
+    assert!(status.success(), "{status}, {old:?}: {log}");
 }
 
 #[test]
@@ -872,6 +999,35 @@ fn a_service_manager_is_told() {
     // The old one says nothing: the service does not stop.
     master.signal("TERM");
     assert_eq!(told().trim_end(), "STOPPING=1");
+}
+
+#[test]
+fn a_service_manager_that_does_not_read_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let fills = UnixDatagram::unbound().unwrap();
+    fills.set_nonblocking(true).unwrap();
+    while fills.send_to(b"full", &path).is_ok() {}
+    let mut launched = Command::new("env");
+    launched.arg(format!("NOTIFY_SOCKET={}", path.display())).arg(PROGRAM);
+    let mut master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let before = master.workers();
+    signal(*before.first().unwrap(), "KILL");
+    master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+    // What waits is told as soon as it reads.
+    let expected = format!("MAINPID={}\nREADY=1", master.pid());
+    let mut text = [0; 512];
+    loop {
+        let read = manager.recv(&mut text).unwrap();
+        if &text[..read] != b"full" {
+            assert_eq!(String::from_utf8_lossy(&text[..read]), expected);
+            break;
+        }
+    }
+    master.signal("TERM");
+    assert!(master.ended().0.success());
 }
 
 /// What was said, and the socket that came with it.

@@ -172,6 +172,11 @@ impl Crew {
         self.places.fill(Place::default());
     }
 
+    /// Returns whether that was under way.
+    pub(crate) fn stop_replacing(&mut self) -> bool {
+        std::mem::take(&mut self.is_replacing)
+    }
+
     pub(crate) fn set_wanted(&mut self, wanted: usize) {
         self.wanted = wanted;
     }

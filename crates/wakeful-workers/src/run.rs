@@ -4,8 +4,6 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rustix::process::Signal;
-
 use crate::crew::Order;
 use crate::running::Running;
 use crate::settings::Master;
@@ -36,7 +34,7 @@ impl Master {
     /// drained. In a worker: no descriptors left.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
-        let program = Program::this()?;
+        let program = Program::this();
         let inheritance = Inheritance::take()?;
         let mut running = Running::new(self, program, inheritance)?;
         loop {
@@ -48,10 +46,10 @@ impl Master {
                         Ok(None) => {}
                         Err(error) => running.cannot_start(place, now, &error),
                     },
-                    Order::Drain(id) => running.signal(id, Signal::TERM),
+                    Order::Drain(id) => running.drain(id, now),
                 }
             }
-            if running.crew.is_over() {
+            if running.is_over() {
                 return running.end_of_all().map(Role::Ended);
             }
             running.wait_and_see()?;

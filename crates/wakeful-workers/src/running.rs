@@ -42,8 +42,12 @@ struct Process {
     pidfd: OwnedFd,
     /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
     ready: Option<OwnedFd>,
+    has_accepted: bool,
     /// When it has taken too long to accept. `None`: it has accepted, or is killed.
     start_by: Option<Instant>,
+    /// When it has taken too long to end. `None`: nobody has told it to, or it is killed, or has no
+    /// limit.
+    end_by: Option<Instant>,
     /// It is to open its files anew as soon as it accepts.
     is_to_reopen: bool,
     heartbeats: Heartbeats,
@@ -69,6 +73,7 @@ pub(crate) struct Running {
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
     start_timeout: Duration,
+    drain_timeout: Option<Duration>,
     group: LoopGroupBuilder,
     orphans: Orphans,
     /// Each worker has what is read, and the master the other end: which closes with it.
@@ -97,8 +102,8 @@ impl Running {
         program: Program,
         mut inheritance: Inheritance,
     ) -> io::Result<Self> {
-        let Master { group, listen, passed, workers, timeout, start_timeout, orphans, pid_file } =
-            master;
+        let Master { group, listen, passed, workers, timeout, .. } = master;
+        let Master { start_timeout, drain_timeout, orphans, pid_file, .. } = master;
         let is_successor = is_successor();
         let inherited = match std::mem::take(&mut inheritance.listeners) {
             none if none.is_empty() && !is_successor => systemd::kept(),
@@ -117,6 +122,7 @@ impl Running {
             siblings,
             look_at: None,
             start_timeout,
+            drain_timeout,
             group,
             orphans,
             lifeline,
@@ -136,6 +142,11 @@ impl Running {
             tracing::info!(workers, "master listening on {addr}");
         }
         Ok(running)
+    }
+
+    /// Nobody is left, and nobody is wanted.
+    pub(crate) fn is_over(&self) -> bool {
+        self.crew.is_over() && self.successor.is_none()
     }
 
     /// What this master ends with: no worker is left.
@@ -188,7 +199,9 @@ impl Running {
             pid,
             pidfd,
             ready: Some(ready),
+            has_accepted: false,
             start_by: now.checked_add(self.start_timeout),
+            end_by: None,
             is_to_reopen: false,
             heartbeats,
             sibling,
@@ -224,9 +237,11 @@ impl Running {
         })
     }
 
-    pub(crate) fn signal(&self, id: WorkerId, signal: Signal) {
-        if let Some(process) = self.processes.iter().find(|process| process.id == id) {
-            process.signal(signal);
+    /// It drains, and ends.
+    pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
+        if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
+            process.end_by = self.drain_timeout.and_then(|limit| now.checked_add(limit));
+            process.signal(Signal::TERM);
         }
     }
 
@@ -246,12 +261,15 @@ impl Running {
         }
         self.see_who_is_ready();
         self.see_who_is_dead();
+        self.bury_strangers();
         self.see_successor();
         self.look_for_stuck_loops();
         let now = Instant::now();
-        self.kill_who_takes_too_long_to_start(now);
+        self.kill_who_takes_too_long(now);
+        systemd::send_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
             self.signal_all(Signal::KILL);
+            self.successor.iter_mut().for_each(Successor::kill);
         }
         if let Some((at, every)) = &mut self.alive_at
             && now >= *at
@@ -271,10 +289,18 @@ impl Running {
         fds.extend(self.successor.iter().flat_map(Successor::news).map(readable));
         let killed_at = self.at_once.map(|since| since + AT_ONCE);
         let alive_at = self.alive_at.map(|(at, _)| at);
-        let start_by = self.processes.iter().filter_map(|process| process.start_by).min();
+        let limits = |process: &Process| [process.start_by, process.end_by];
+        let limit = self.processes.iter().flat_map(limits).flatten().min();
         let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
-        let until =
-            [self.crew.next_at(), self.look_at, killed_at, alive_at, start_by, successor_by];
+        let until = [
+            self.crew.next_at(),
+            self.look_at,
+            killed_at,
+            alive_at,
+            limit,
+            successor_by,
+            systemd::next_at(),
+        ];
         let left = until
             .into_iter()
             .flatten()

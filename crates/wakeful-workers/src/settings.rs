@@ -22,6 +22,7 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest limit |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
 /// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
+/// | [`drain_timeout`](Self::drain_timeout) | none | any |
 /// | [`orphans`](Self::orphans) | [`Orphans::Drain`] | [`Orphans`] |
 /// | [`pid_file`](Self::pid_file) | none | |
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub struct Master {
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
     pub(crate) start_timeout: Duration,
+    pub(crate) drain_timeout: Option<Duration>,
     pub(crate) orphans: Orphans,
     pub(crate) pid_file: Option<PathBuf>,
 }
@@ -47,6 +49,7 @@ impl Master {
             workers: 1,
             timeout: Duration::from_secs(30),
             start_timeout: Duration::from_secs(60),
+            drain_timeout: None,
             orphans: Orphans::default(),
             pid_file: None,
         }
@@ -82,6 +85,14 @@ impl Master {
     /// an upgrade until all its workers do. One that takes longer is killed, and the old ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
+        self
+    }
+
+    /// Sets how long a worker may live after the master has told it to end. Then it is killed. `None`:
+    /// as long as it takes. Choose more than your program's own limit: this is for workers that
+    /// cannot end, because they are stopped or stuck.
+    pub fn drain_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.drain_timeout = timeout.into();
         self
     }
 

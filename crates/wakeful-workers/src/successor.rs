@@ -6,15 +6,17 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::str::FromStr;
 use std::time::Instant;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open};
 
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, is_readable};
@@ -26,19 +28,32 @@ pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
 /// How the program was started.
 #[derive(Debug)]
 pub(crate) struct Program {
-    path: PathBuf,
+    /// An error: nobody can say (there is no /proc).
+    path: io::Result<PathBuf>,
     arguments: Vec<OsString>,
 }
 
 impl Program {
     /// To be asked at the start: later the file may be another one, which the kernel would call
     /// deleted.
-    ///
-    /// # Errors
-    /// /proc does not say.
-    pub(crate) fn this() -> io::Result<Self> {
-        Ok(Self { path: env::current_exe()?, arguments: env::args_os().skip(1).collect() })
+    pub(crate) fn this() -> Self {
+        let mut arguments = env::args_os();
+        let called = arguments.next().map(PathBuf::from);
+        Self {
+            path: as_called(called).ok_or(()).or_else(|()| env::current_exe()),
+            arguments: arguments.collect(),
+        }
     }
+}
+
+/// The path by which this program was called, if it leads to this program: through symbolic links,
+/// which may lead elsewhere by the time of an upgrade.
+fn as_called(called: Option<PathBuf>) -> Option<PathBuf> {
+    let called = called.filter(|called| called.components().count() > 1)?;
+    let path = env::current_dir().ok()?.join(called);
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let is_this = identity(&path)? == identity(Path::new("/proc/self/exe"))?;
+    is_this.then_some(path)
 }
 
 /// A new master that has been started.
@@ -53,6 +68,7 @@ pub(crate) struct Successor {
     ready: Option<OwnedFd>,
     /// When it has taken too long. `None`: it is killed.
     pub(crate) start_by: Option<Instant>,
+    is_given_up: bool,
 }
 
 /// How far a successor is.
@@ -81,14 +97,20 @@ impl Successor {
         let from = format!("from {}", std::process::id());
         let lines = passed.iter().map(|(name, fd)| format!("listener {} {name}", fd.as_raw_fd()));
         let lines: Vec<_> = [from, told_line].into_iter().chain(lines).collect();
-        let mut command = Command::new(&program.path);
+        let path = program.path.as_ref().map_err(|error| {
+            io::Error::new(error.kind(), format!("this program's own file is not known: {error}"))
+        })?;
+        let mut command = Command::new(path);
         command.args(&program.arguments).env(SUCCEEDS, lines.join("\n"));
         let mut process = command.spawn().map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", program.path.display()))
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
         // It has not been waited for, so the number is its own.
         match pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { process, pidfd, ready: Some(ready), start_by }),
+            Ok(pidfd) => {
+                let is_given_up = false;
+                Ok(Self { process, pidfd, ready: Some(ready), start_by, is_given_up })
+            }
             Err(error) => {
                 let _ = process.kill();
                 let _ = process.wait();
@@ -115,10 +137,11 @@ impl Successor {
             });
         }
         if let Some(ready) = self.ready.as_ref().filter(|ready| is_readable(ready)) {
-            if matches!(rustix::io::read(ready, &mut [0]), Ok(1)) {
+            let accepts = matches!(rustix::io::read(ready, &mut [0]), Ok(1));
+            self.ready = None;
+            if accepts && !self.is_given_up {
                 return Progress::Ready;
             }
-            self.ready = None;
         }
         Progress::Starting
     }
@@ -128,10 +151,11 @@ impl Successor {
         let _ = self.process.kill();
     }
 
-    /// It is not to succeed any more.
-    pub(crate) fn give_up(mut self) {
-        self.kill();
-        let _ = self.process.wait();
+    /// It is not to succeed any more: it ends, and so do its workers.
+    pub(crate) fn give_up(&mut self) {
+        self.is_given_up = true;
+        // It has not been waited for, so the number is its own.
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
     }
 }
 

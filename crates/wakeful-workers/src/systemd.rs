@@ -1,10 +1,20 @@
 //! What a master tells its service manager. Without one (`NOTIFY_SOCKET`) nothing happens.
 
+use std::collections::VecDeque;
 use std::env;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use sd_notify::NotifyState;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg_addr, socket_with,
+};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys;
 
@@ -12,27 +22,34 @@ use crate::sys;
 /// manager to keep. They are not for others.
 pub const KEPT: &str = "wakeful,";
 
+/// What waits for room at the manager.
+static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+/// How often it is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// More than a manager that reads ever lets wait.
+const MOST_WAITING: usize = 64;
+
 /// All workers accept.
 pub(crate) fn ready() {
     // A new master after an upgrade is another process than the one that the manager started.
-    tell(&[NotifyState::MainPid(std::process::id()), NotifyState::Ready]);
+    tell(format!("MAINPID={}\nREADY=1", std::process::id()));
 }
 
 /// This master is in charge, whoever else has said so.
 pub(crate) fn still_in_charge() {
-    tell(&[NotifyState::MainPid(std::process::id())]);
+    tell(format!("MAINPID={}", std::process::id()));
 }
 
 /// Workers are being replaced. [`ready`] says when that is over.
 pub(crate) fn reloading() {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(_) => tell(&[NotifyState::Reloading]),
-    }
+    let now = clock_gettime(ClockId::Monotonic);
+    tell(format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
 }
 
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    tell("STOPPING=1".to_owned());
 }
 
 /// Does it keep sockets for a master that comes later? (`FileDescriptorStoreMax=`; it says so since
@@ -43,9 +60,8 @@ pub(crate) fn keeps_sockets() -> bool {
 
 /// Gives it a socket to keep, which [`kept`] has in the next master. `false`: it was not told.
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> bool {
-    let name = kept_name(listener);
-    let told =
-        sd_notify::notify_with_fds(&[NotifyState::FdStore, NotifyState::FdName(&name)], &[socket]);
+    let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
+    let told = send(&text, &[socket]);
     told.inspect_err(|error| tracing::warn!(%error, "the service manager cannot keep a socket"))
         .is_ok()
 }
@@ -57,7 +73,7 @@ pub(crate) fn forget(listener: &str) {
         true => listener.to_owned(),
         false => kept_name(listener),
     };
-    tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(&name)]);
+    tell(format!("FDSTOREREMOVE=1\nFDNAME={name}"));
 }
 
 /// What a master before this one has given it to keep, by [`kept_name`].
@@ -79,9 +95,9 @@ pub(crate) fn kept_name(listener: &str) -> String {
     format!("{KEPT}{}", listener.replace(':', ","))
 }
 
-/// The master runs, and no loop of its workers is stuck.
+/// The master runs, and no loop of its workers is stuck. A manager that does not read is not told.
 pub(crate) fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    let _ = send("WATCHDOG=1", &[]);
 }
 
 /// How often it wants to hear that. `None`: never. The variables name the first master's process:
@@ -97,8 +113,59 @@ pub(crate) fn watchdog(is_successor: bool) -> Option<Duration> {
     limit.map(|limit| limit / 2)
 }
 
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
+/// Tells it now, or as soon as it has room. A manager that does not read keeps nobody waiting.
+fn tell(text: String) {
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    if waiting.len() == MOST_WAITING {
+        waiting.pop_front();
+    }
+    waiting.push_back(text);
+    drop(waiting);
+    send_what_waits();
+}
+
+/// In order.
+pub(crate) fn send_what_waits() {
+    let mut failed = None;
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    while let Some(text) = waiting.front() {
+        match send(text, &[]) {
+            Err(Errno::AGAIN) => break,
+            result => failed = result.err().or(failed),
+        }
+        waiting.pop_front();
+    }
+    drop(waiting);
+    if let Some(error) = failed {
         tracing::warn!(%error, "the service manager cannot be told");
     }
+}
+
+/// When to try again.
+pub(crate) fn next_at() -> Option<Instant> {
+    let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    (!waiting.is_empty()).then(|| Instant::now() + AGAIN)
+}
+
+/// Without a manager nobody is told, and that is no error.
+///
+/// # Errors
+/// `AGAIN`: it has no room now.
+fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
+        return Ok(());
+    };
+    let addr = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddrUnix::new_abstract_name(name)?,
+        None => SocketAddrUnix::new(path.as_bytes())?,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let pieces = [IoSlice::new(text.as_bytes())];
+    sendmsg_addr(&socket, &addr, &pieces, &mut control, SendFlags::NOSIGNAL).map(drop)
 }

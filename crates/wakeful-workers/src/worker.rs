@@ -15,9 +15,10 @@ use wakeful::signal::run_until_terminated_in;
 
 use crate::signals;
 
-/// A terminal, or timeout(1), signals both the worker and the master, and a little later the master
-/// signals the worker as well. Only a signal after this time is a second one.
-const ONE_SIGNAL: Duration = Duration::from_secs(1);
+/// A worker drains after its first signal, whatever else it gets: a terminal, or a service manager,
+/// signals all processes, and the master signals its workers as well, at some other time. Only the
+/// master ends a worker at once, by SIGKILL.
+const ONE_SIGNAL: Duration = Duration::MAX;
 
 /// What happens to workers when their master is gone (killed, or ended by a mistake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,8 +83,8 @@ impl Worker {
 
     /// Serves until the master tells this worker to end, or is gone. It is like
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), except
-    /// that signals within one second count as one. When `start` has returned, the master is told
-    /// that this worker accepts.
+    /// that a second signal does not end it: only the master does that. When `start` has returned,
+    /// the master is told that this worker accepts.
     ///
     /// # Errors
     /// The same as for that function. With [`Orphans::Drain`], also when the worker has drained

@@ -195,6 +195,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let children = |pid: &u32| {
+            let path = format!("/proc/{pid}/task/{pid}/children");
+            fs::read_to_string(path).unwrap_or_default()
+        };
+        let children: String = self.seen.iter().map(children).collect();
+        self.seen.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
         self.seen.iter().filter(|pid| is_ours(**pid)).for_each(|pid| signal(*pid, "KILL"));
         let _ = self.first.wait();
     }
@@ -274,6 +280,13 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays() {
     assert!(asks(&addr).starts_with("SigBlk"));
     // The same in an upgrade.
     master.signal("USR2");
+    let successor = master.says("upgrading: process ");
+    let successor: u32 = successor.split(' ').next().unwrap().parse().unwrap();
+    master.seen.insert(successor);
+    // One after the other.
+    master.says("master listening on ");
+    signal(successor, "USR2");
+    master.says("no upgrade: this process has not taken over yet");
     master.says("has not taken over after 1s");
     master.says("no upgrade: the new master has ended (signal: 9");
     assert!(asks(&addr).starts_with("SigBlk"));

@@ -1,6 +1,7 @@
 //! With `--workers` a process becomes a master, and forks the workers.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use wakeful_workers::{Master, Role, Worker, is_successor};
@@ -9,11 +10,15 @@ use super::activity::ActivityArguments;
 use super::common::CommonArguments;
 use crate::logging;
 
+/// So much longer than its drain may take, a worker may live.
+const MORE_THAN_GRACE: Duration = Duration::from_secs(5);
+
 /// With `--workers` this process becomes a master, and returns in each worker, and at its own end.
+/// Workers say for `pre_drain` that they are not ready, before they drain.
 ///
 /// # Errors
 /// A line for the user.
-pub(super) fn divide(common: &CommonArguments) -> Result<Divided, String> {
+pub(super) fn divide(common: &CommonArguments, pre_drain: Duration) -> Result<Divided, String> {
     let arguments = common.workers();
     if !arguments.are_given() {
         return Ok(Divided::Whole);
@@ -22,7 +27,12 @@ pub(super) fn divide(common: &CommonArguments) -> Result<Divided, String> {
     let loops = group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
     let passed = if is_successor() { Vec::new() } else { common.passed()? };
     let master = Master::new(group).listen(common.addresses()?).passed(passed);
-    let role = arguments.set(master).run().map_err(|error| format!("cannot serve: {error}"))?;
+    // Those that can end have ended by then.
+    let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
+    let role = arguments
+        .set(master.drain_timeout(limit))
+        .run()
+        .map_err(|error| format!("cannot serve: {error}"))?;
     match role {
         Role::Worker(worker) => {
             logging::of_worker();

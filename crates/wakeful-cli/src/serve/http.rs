@@ -35,7 +35,7 @@ pub(super) struct HttpArguments {
     site: SiteArguments,
 
     #[command(flatten)]
-    drain: DrainArguments,
+    pub(super) drain: DrainArguments,
 
     #[command(flatten)]
     limits: LimitArguments,

@@ -24,6 +24,7 @@ mod workers;
 
 use std::mem;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use wakeful::accept::Descriptors;
@@ -87,6 +88,16 @@ impl Arguments {
         }
     }
 
+    fn pre_drain(&self) -> Duration {
+        match &self.service {
+            None => self.http.drain.pre_drain,
+            Some(Service::Http(arguments)) => arguments.drain.pre_drain,
+            Some(Service::Rpc(arguments)) => arguments.drain.pre_drain,
+            Some(Service::Proxy(arguments)) => arguments.drain.pre_drain,
+            Some(Service::Echo(_) | Service::Kv(_)) => Duration::ZERO,
+        }
+    }
+
     fn common(&self) -> &CommonArguments {
         match &self.service {
             None => &self.http.common,
@@ -117,7 +128,7 @@ pub(crate) fn run(
     raise_descriptor_limit();
     // Before the fork: a client's session goes on with whichever worker it meets.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
-    let (worker, of_worker) = match divide::divide(arguments.common())? {
+    let (worker, of_worker) = match divide::divide(arguments.common(), arguments.pre_drain())? {
         Divided::Whole => (None, None),
         Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
         Divided::Ended(code) => return Ok(code),

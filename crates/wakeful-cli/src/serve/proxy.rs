@@ -110,7 +110,7 @@ pub(super) struct ProxyArguments {
     tls: TlsArguments,
 
     #[command(flatten)]
-    drain: DrainArguments,
+    pub(super) drain: DrainArguments,
 
     #[command(flatten)]
     limits: LimitArguments,

@@ -34,7 +34,7 @@ pub(super) struct RpcArguments {
     tls: TlsArguments,
 
     #[command(flatten)]
-    drain: DrainArguments,
+    pub(super) drain: DrainArguments,
 
     #[command(flatten)]
     limits: LimitArguments,

@@ -4,7 +4,10 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rustix::process::{Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{self, WaitPidFlag};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid,
+};
 
 use super::{Process, Running};
 use crate::crew::Loss;
@@ -25,6 +28,7 @@ impl Running {
             if !accepts {
                 continue;
             }
+            process.has_accepted = true;
             process.start_by = None;
             tracing::info!("worker {} accepts", process.pid.as_raw_pid());
             if process.is_to_reopen {
@@ -54,13 +58,19 @@ impl Running {
         Ok(())
     }
 
-    pub(super) fn kill_who_takes_too_long_to_start(&mut self, now: Instant) {
+    pub(super) fn kill_who_takes_too_long(&mut self, now: Instant) {
         let limit = self.start_timeout;
         let is_late = |by: &Option<Instant>| by.is_some_and(|by| by <= now);
         for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
             tracing::error!("worker {pid} is killed: it does not accept after {limit:?}");
+            process.signal(Signal::KILL);
+        }
+        for process in self.processes.iter_mut().filter(|process| is_late(&process.end_by)) {
+            process.end_by = None;
+            let (pid, limit) = (process.pid.as_raw_pid(), self.drain_timeout.unwrap_or_default());
+            tracing::error!("worker {pid} is killed: it has not ended after {limit:?}");
             process.signal(Signal::KILL);
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
@@ -80,7 +90,14 @@ impl Running {
             let how = status.map_or_else(|| "ended".to_owned(), describe);
             let pid = process.pid.as_raw_pid();
             match self.crew.lost(process.id, now) {
-                Loss::Expected => tracing::info!("worker {pid} {how}"),
+                Loss::Expected => {
+                    tracing::info!("worker {pid} {how}");
+                    let has_failed = status.is_none_or(|status| status.exit_status() != Some(0));
+                    // One that never accepted loses nothing.
+                    if self.crew.is_ending() && has_failed && process.has_accepted {
+                        self.code = ExitCode::FAILURE;
+                    }
+                }
                 Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
                 Loss::Replacement => {
                     tracing::error!(
@@ -95,6 +112,25 @@ impl Running {
                     self.end();
                 }
             }
+        }
+    }
+
+    /// As process 1 the master also becomes the parent of processes whose own parents have ended. It
+    /// waits for them, so that they do not stay in the process table. (There is no successor then.)
+    pub(super) fn bury_strangers(&self) {
+        if std::process::id() != 1 {
+            return;
+        }
+        let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while let Ok(status) = wait::waitid(wait::Id::All, dead) {
+            let Some(pid) = status.pid().and_then(|pid| Pid::from_raw(pid.as_raw())) else {
+                return;
+            };
+            // Those are waited for where they are looked after.
+            if self.processes.iter().any(|process| process.pid == pid) {
+                return;
+            }
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
 

@@ -40,9 +40,10 @@ impl Running {
                 tracing::info!("{signal}: the workers reopen their logs");
                 // One that starts is not told before it has its handlers.
                 for process in &mut self.processes {
-                    match process.start_by {
-                        Some(_) => process.is_to_reopen = true,
-                        None => process.signal(Signal::HUP),
+                    if process.has_accepted {
+                        process.signal(Signal::HUP);
+                    } else {
+                        process.is_to_reopen = true;
                     }
                 }
             }
@@ -56,6 +57,10 @@ impl Running {
                 tracing::info!("{signal}: the workers drain, and this master stays");
                 self.before_pause.get_or_insert(self.crew.wanted());
                 self.crew.set_wanted(0);
+                if self.crew.stop_replacing() {
+                    // There is nobody left to replace.
+                    systemd::ready();
+                }
             }
             Request::LookAtChildren => self.see_who_is_stopped(),
         }
@@ -70,7 +75,7 @@ impl Running {
             systemd::stopping();
             self.listeners.close();
         }
-        if let Some(successor) = self.successor.take() {
+        if let Some(successor) = &mut self.successor {
             successor.give_up();
         }
         self.crew.end();
@@ -117,7 +122,9 @@ impl Running {
     }
 
     fn upgrade(&mut self, signal: Name) {
-        if std::process::id() == 1 {
+        if self.inheritance.is_waited_for() {
+            tracing::warn!("{signal}: no upgrade: this process has not taken over yet");
+        } else if std::process::id() == 1 {
             tracing::warn!(
                 "{signal}: no upgrade: this is process 1, whose container ends with it. Replace the container"
             );

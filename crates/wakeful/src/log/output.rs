@@ -6,8 +6,10 @@
 //! line is damaged.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use std::thread;
 use std::time::Duration;
@@ -15,8 +17,8 @@ use std::time::Duration;
 use super::Destination;
 use crate::sys::panics::contain;
 
-/// A pipe that poll(2) calls writable takes this much at once (`PIPE_BUF`).
-const WITHOUT_WAITING: usize = 4096;
+/// A pipe that poll(2) calls writable takes this much at once, and never a part of it (`PIPE_BUF`).
+const AT_ONCE: usize = 4096;
 
 /// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both
 /// costs no CPU.
@@ -45,11 +47,13 @@ pub(super) struct Output<D> {
     pub(super) destination: D,
     /// The last write failed in the middle of a line.
     is_torn: bool,
+    is_pipe: bool,
 }
 
 impl<D: Destination> Output<D> {
     pub(super) fn new(destination: D) -> Self {
-        Self { destination, is_torn: false }
+        let is_pipe = is_pipe(destination.fd());
+        Self { destination, is_torn: false, is_pipe }
     }
 
     /// Returns whether lines now go to another file.
@@ -57,6 +61,7 @@ impl<D: Destination> Output<D> {
         let is_another = self.destination.reopen();
         if is_another {
             self.is_torn = false;
+            self.is_pipe = is_pipe(self.destination.fd());
         }
         is_another
     }
@@ -119,13 +124,14 @@ impl<D: Destination> Output<D> {
     /// Not by `std::io::Stderr`: its lock would be held for as long as the write takes, and
     /// `eprintln!` would wait for it.
     fn write_some(&self, bytes: &[u8], when_full: WhenFull) -> rustix::io::Result<usize> {
-        if when_full == WhenFull::Wait {
-            return rustix::io::write(self.destination.fd(), bytes);
-        }
-        if !self.is_writable(Duration::ZERO) {
+        if when_full == WhenFull::Fail && !self.is_writable(Duration::ZERO) {
             return Err(Errno::AGAIN);
         }
-        let few = &bytes[..bytes.len().min(WITHOUT_WAITING)];
+        let few = match (self.is_pipe, when_full) {
+            (true, _) => whole_lines(bytes),
+            (false, WhenFull::Wait) => bytes,
+            (false, WhenFull::Fail) => &bytes[..bytes.len().min(AT_ONCE)],
+        };
         rustix::io::write(self.destination.fd(), few)
     }
 
@@ -143,6 +149,18 @@ impl<D: Destination> Output<D> {
             }
         }
     }
+}
+
+fn is_pipe(fd: BorrowedFd<'_>) -> bool {
+    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_fifo())
+}
+
+/// As many lines as a pipe takes in one piece: other processes may write to it as well, and would
+/// cut a line in two. Of a line that is longer, a part.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let few = &bytes[..bytes.len().min(AT_ONCE)];
+    let end = few.iter().rposition(|byte| *byte == b'\n').map_or(few.len(), |last| last + 1);
+    &few[..end]
 }
 
 /// Where the line begins that `written` bytes end in: a new file gets all of it. A line feed in

@@ -144,8 +144,11 @@ where
         Ended::AtOnce => return failed.map_or(Ok(None), Err),
         Ended::DrainHere(drain_here) => {
             let since = Instant::now();
-            for signal in [SIGINT, SIGTERM] {
-                signals::end_by(signal, since + one_signal)?;
+            // With a time without end there is no second signal.
+            if let Some(second) = since.checked_add(one_signal) {
+                for signal in [SIGINT, SIGTERM] {
+                    signals::end_by(signal, second)?;
+                }
             }
             drain_here()
         }
