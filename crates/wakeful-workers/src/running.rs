@@ -190,7 +190,10 @@ impl Running {
                 let _ = kill_process(pid, Signal::KILL);
                 let _ = waitpid(Some(pid), WaitOptions::empty());
                 self.forget(&heartbeats, sibling.as_ref());
-                return Err(error.into());
+                return Err(io::Error::new(
+                    io::Error::from(error).kind(),
+                    format!("pidfd_open: {error}"),
+                ));
             }
         };
         let id = self.crew.started(place, now);

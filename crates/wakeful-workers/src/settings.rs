@@ -88,9 +88,9 @@ impl Master {
         self
     }
 
-    /// Sets how long a worker may live after the master has told it to end. Then it is killed. `None`:
-    /// as long as it takes. Choose more than your program's own limit: this is for workers that
-    /// cannot end, because they are stopped or stuck.
+    /// Sets how long a worker may live after the master has told it to end. Then it is killed.
+    /// `None`: as long as it takes. Choose more than your program's own limit: this is for workers
+    /// that cannot end, because they are stopped or stuck.
     pub fn drain_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.drain_timeout = timeout.into();
         self

@@ -33,9 +33,9 @@ pub enum Orphans {
 
 /// A forked process that serves clients: see [`Master::run`](crate::Master::run).
 ///
-/// The master sends SIGTERM to make it drain, and SIGHUP, once it is [`ready`](Self::ready), to make
-/// it reopen its logs. Until your program handles SIGTERM, that signal ends the worker as it ends
-/// any process.
+/// The master sends SIGTERM to make it drain, and SIGHUP, once it is [`ready`](Self::ready), to
+/// make it reopen its logs. Until your program handles SIGTERM, that signal ends the worker as it
+/// ends any process.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,

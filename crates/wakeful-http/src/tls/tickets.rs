@@ -16,7 +16,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::RootCertStore;
 use rustls::server::ProducesTickets;
 
-const PERIOD: Duration = Duration::from_hours(6);
+const PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
 const NUMBER: usize = size_of::<u64>();
 
 /// Made by a process before it forks, and given to the server of each child

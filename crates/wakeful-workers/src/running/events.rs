@@ -115,8 +115,9 @@ impl Running {
         }
     }
 
-    /// As process 1 the master also becomes the parent of processes whose own parents have ended. It
-    /// waits for them, so that they do not stay in the process table. (There is no successor then.)
+    /// As process 1 the master also becomes the parent of processes whose own parents have ended.
+    /// It waits for them, so that they do not stay in the process table. (There is no successor
+    /// then.)
     pub(super) fn bury_strangers(&self) {
         if std::process::id() != 1 {
             return;

@@ -102,8 +102,8 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders })
     }
 
-    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one is about to
-    /// succeed. The file of a Unix socket stays with that server until
+    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one is about
+    /// to succeed. The file of a Unix socket stays with that server until
     /// [`take_file`](Self::take_file).
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! A worker hears of its siblings: that it may be its turn to wait for connections, that one of them
-//! is stuck, or that the master is gone.
+//! A worker hears of its siblings: that it may be its turn to wait for connections, that one of
+//! them is stuck, or that the master is gone.
 
 use std::future::poll_fn;
 use std::io;

@@ -178,8 +178,8 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `observer` told of each sleep from now on, and the loop woken by the alarms, if there are
-    /// any, when it sleeps.
+    /// Has `observer` told of each sleep from now on, and the loop woken by the alarms, if there
+    /// are any, when it sleeps.
     pub(super) fn observe_sleep<'a>(
         &self,
         observer: Box<dyn SleepObserver>,

@@ -146,10 +146,11 @@ impl LoopGroupBuilder {
     }
 
     /// Makes this group wait for connections only in its turn, among other processes that accept
-    /// from the same sockets: see [`Siblings`](crate::accept::Siblings). At light load few processes
-    /// wait, as few loops of a group do. The target of [`concentrate`](Self::concentrate) also holds
-    /// for processes; a group that [spreads](Self::spread) always waits. It has no effect unless the
-    /// strategy is [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
+    /// from the same sockets: see [`Siblings`](crate::accept::Siblings). At light load few
+    /// processes wait, as few loops of a group do. The target of [`concentrate`](Self::concentrate)
+    /// also holds for processes; a group that [spreads](Self::spread) always waits. It has no
+    /// effect unless the strategy is
+    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self

@@ -175,3 +175,49 @@ fn start_of_line(bytes: &[u8], written: usize) -> usize {
 pub(super) fn line_feeds(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no pipes.
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    struct End(io::PipeWriter);
+
+    impl Destination for End {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    #[test]
+    fn a_pipe_gets_whole_lines_in_one_piece() {
+        let lines = |many: usize| [b"0123456789\n".repeat(many), b"a part".to_vec()].concat();
+        assert_eq!(whole_lines(&lines(2)).len(), 22);
+        assert_eq!(whole_lines(&lines(1_000)).len(), AT_ONCE / 11 * 11);
+        assert_eq!(whole_lines(&[b'x'; 3 * AT_ONCE]).len(), AT_ONCE);
+        assert_eq!(whole_lines(b"a part"), b"a part");
+    }
+
+    /// As several workers write their access log.
+    #[test]
+    fn what_two_write_to_one_pipe_is_not_cut() {
+        const LINES: usize = 20_000;
+        let (mut reader, writer) = io::pipe().unwrap();
+        let write = |letter: u8, writer: io::PipeWriter| {
+            move || {
+                let line = [vec![letter; 99], vec![b'\n']].concat();
+                let mut output = Output::new(End(writer));
+                output.write(&line.repeat(LINES), WhenFull::Wait).unwrap();
+            }
+        };
+        let other = writer.try_clone().unwrap();
+        let writers = [thread::spawn(write(b'a', writer)), thread::spawn(write(b'b', other))];
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(all.len(), 2 * LINES * 100);
+        assert!(all.chunks(100).all(|line| line[..99] == [line[0]; 99] && line[99] == b'\n'));
+    }
+}

@@ -36,6 +36,9 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
         Errno::MFILE => {
             "this process's limit of open descriptors is reached; raise RLIMIT_NOFILE (ulimit -n)"
         }
+        Errno::FBIG => {
+            "this process's limit of file sizes is reached, which also holds for shared memory; raise RLIMIT_FSIZE (ulimit -f)"
+        }
         Errno::NFILE => "the system's limit of open descriptors is reached; raise fs.file-max",
         _ => return errno.into(),
     };

@@ -39,9 +39,9 @@ impl SharedWords {
         let file = new_file()?;
         let size = words.checked_mul(size_of::<AtomicUsize>()).filter(|size| *size > 0);
         let size = size.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        rustix::fs::ftruncate(&file, size as u64)?;
+        rustix::fs::ftruncate(&file, size as u64).map_err(explain_call("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(explain_call("fcntl"))?;
         Self::map(file, size)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! "Not above plain EPOLLEXCLUSIVE" is decided by the ranges of the rounds, those of plain
 //! EPOLLEXCLUSIVE from both of its runs, because in some cases both are nothing, of which there is
-//! no ratio. One wake in a thousand connections is no difference: when a busy loop falls silent, the
-//! alarm that another one would stand in by is still set, and wakes one loop, once.
+//! no ratio. One wake in a thousand connections is no difference: when a busy loop falls silent,
+//! the alarm that another one would stand in by is still set, and wakes one loop, once.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Verdict};

@@ -254,9 +254,9 @@ impl Pool {
                 }
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
-                    // The closure forked and returned in the child, where this is the main thread. No
-                    // work comes, and the locks may be locked for ever. The process ends with its
-                    // last thread, which must not be one of a pool that a loop had here.
+                    // The closure forked and returned in the child, where this is the main thread.
+                    // No work comes, and the locks may be locked for ever. The process ends with
+                    // its last thread, which must not be one of a pool that a loop had here.
                     std::mem::forget(job);
                     keep_no_thread();
                     return;
