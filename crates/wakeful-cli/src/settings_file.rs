@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
@@ -28,6 +29,18 @@ struct File {
     options: Vec<String>,
 }
 
+/// In bytes. A device may have no end.
+const LARGEST: u64 = 1 << 20;
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    if read as u64 > LARGEST {
+        return Err(io::Error::other("this is larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
 impl CommandLine {
     /// `words` are those of the process, its name first.
     ///
@@ -38,8 +51,7 @@ impl CommandLine {
         let (Some(serve), Some(path)) = (serve, named(&words)) else {
             return Ok(Self { words, from: None });
         };
-        let text = fs::read_to_string(&path);
-        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Self::with(serve, words, &text, &path)
             .map_err(|problem| format!("{}: {problem}", path.display()))
     }

@@ -66,15 +66,20 @@ fn a_service_that_has_used_its_cpu_time_drains() {
     let load = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(&addr).unwrap();
         stream.set_read_timeout(Some(GUARD)).unwrap();
-        let (request, mut answers) = (b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".repeat(50), 0);
-        let mut bytes = [0; 4096];
-        while stream.write_all(&request).is_ok() {
-            match stream.read(&mut bytes) {
-                Ok(count @ 1..) => answers += count,
-                _ => break,
-            }
+        const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(REQUEST).unwrap();
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"\r\n\r\nok\n") {
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
         }
-        answers
+        // All are of one length, and each is read: else both would wait for room in the end.
+        let (requests, mut answers) = (REQUEST.repeat(50), answer.repeat(50));
+        let mut number = 0;
+        while stream.write_all(&requests).is_ok() && stream.read_exact(&mut answers).is_ok() {
+            number += 50;
+        }
+        number
     });
     server.behind("XCPU: ending");
     server.behind("drained");

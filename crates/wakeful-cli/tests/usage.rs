@@ -190,10 +190,14 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
 }
 
 #[test]
-fn a_settings_file_that_is_not_there_is_named() {
-    let output = Command::new(PROGRAM).args(["serve", "--config", "/nowhere/a.toml"]).output();
-    let output = output.unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("/nowhere/a.toml: No such file"), "{text}");
+fn a_settings_file_that_is_not_there_or_has_no_end_is_named() {
+    for (path, expected) in [
+        ("/nowhere/a.toml", "/nowhere/a.toml: No such file"),
+        ("/dev/zero", "/dev/zero: this is larger than 1 MiB"),
+    ] {
+        let output = Command::new(PROGRAM).args(["serve", "--config", path]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
 }

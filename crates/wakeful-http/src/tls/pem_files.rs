@@ -4,6 +4,7 @@
 //! Errors name the file.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
@@ -97,8 +98,18 @@ impl Pair {
     }
 }
 
+/// More than any bundle of certificates has. A device may have no end.
+const LARGEST: u64 = 16 << 20;
+
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
+    let mut text = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
+        .map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })?;
+    if read as u64 > LARGEST {
+        return Err(unusable(path, "this is larger than 16 MiB"));
+    }
+    Ok(text)
 }
 
 /// # Errors
@@ -246,6 +257,12 @@ mod tests {
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let chain = vec![certificate.der().clone()];
         Arc::new(CertifiedKey::from_der(chain, key, &provider()).unwrap())
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = certificates(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero") && error.contains("larger than 16 MiB"), "{error}");
     }
 
     #[test]

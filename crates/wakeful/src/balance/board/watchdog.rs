@@ -90,10 +90,15 @@ impl Board {
             loops.leave(number, often);
         }
         // A worker sleeps when its last loop does. (A single loop says nothing on the board.)
-        if let Some(turn) = &self.turn
-            && self.members.iter().all(|member| member.heard.load(Ordering::SeqCst) == 0)
-        {
+        let Some(turn) = &self.turn else { return };
+        let all_sleep =
+            || self.members.iter().all(|member| member.heard.load(Ordering::SeqCst) == 0);
+        if all_sleep() {
             turn.leave(often);
+            // Another loop may have come back meanwhile.
+            if !all_sleep() {
+                turn.is_back();
+            }
         }
     }
 
