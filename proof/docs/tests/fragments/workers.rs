@@ -4,8 +4,10 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::get;
 use wakeful::LoopGroup;
-use wakeful::accept::{ConnectionServer, Serving};
+use wakeful_http::{Running, Server};
 use wakeful_workers::{Master, Role};
 
 fn start() -> Result<ExitCode, Box<dyn Error>> {
@@ -16,11 +18,12 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
         Role::Ended(code) => return Ok(code),
     };
     let group = group.heartbeats(worker.heartbeats()).sibling(worker.sibling());
-    let server = ConnectionServer::new(worker.listeners()?).group(group);
+    let server = Server::from_listeners(worker.listeners()?).group(group);
+    let app = Router::new().route("/", get(|| async { "hello\n" }));
     worker.serve(
-        || server.start(|| async |_connection| ()),
-        Serving::failure,
-        |serving| serving.shutdown(Duration::from_secs(10)),
+        || server.start(app),
+        Running::failure,
+        |running| running.shutdown(Duration::from_secs(10)),
     )?;
     Ok(ExitCode::SUCCESS)
 }
