@@ -125,6 +125,12 @@ impl Crew {
         {
             member.state = State::Ready;
         }
+        self.completes()
+    }
+
+    /// Do all that are wanted accept, for the first time since the start or since all were to be
+    /// replaced?
+    fn completes(&mut self) -> bool {
         let wanted = self.wanted_now();
         let is_filled = |place| self.is_filled_by_this_generation(place);
         let is_whole = wanted > 0 && (0..wanted).all(is_filled);
@@ -177,8 +183,10 @@ impl Crew {
         std::mem::take(&mut self.is_replacing)
     }
 
-    pub(crate) fn set_wanted(&mut self, wanted: usize) {
+    /// Returns whether that completes a replacement of all.
+    pub(crate) fn set_wanted(&mut self, wanted: usize) -> bool {
         self.wanted = wanted;
+        self.has_begun && self.completes()
     }
 
     pub(crate) fn wanted(&self) -> usize {

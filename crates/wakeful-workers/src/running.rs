@@ -69,7 +69,8 @@ pub(crate) struct Running {
     listeners: Listeners,
     signals: Signals,
     watchdog: Watchdog,
-    siblings: Siblings,
+    /// `None`: they cannot be had, and each worker waits for connections at all times.
+    siblings: Option<Siblings>,
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
     start_timeout: Duration,
@@ -112,7 +113,10 @@ impl Running {
         let listeners = Listeners::open(&listen, passed, inherited)?;
         let lifeline = pipe_with(PipeFlags::CLOEXEC)?;
         // Further ones are there while others drain.
-        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?)?;
+        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?);
+        let siblings = siblings
+            .inspect_err(|error| tracing::warn!(%error, "workers do not share their turns"))
+            .ok();
         let running = Self {
             crew: Crew::new(workers),
             processes: Vec::new(),
@@ -174,7 +178,7 @@ impl Running {
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
         let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
-        let sibling = self.siblings.join();
+        let sibling = self.siblings.as_ref().and_then(Siblings::join);
         let pid = match sys::fork() {
             Ok(Some(child)) => child,
             Ok(None) => return Ok(Some(New { heartbeats, sibling, ready: told })),
@@ -217,8 +221,8 @@ impl Running {
     /// A worker is dead.
     fn forget(&mut self, heartbeats: &Heartbeats, sibling: Option<&Sibling>) {
         self.watchdog.remove(heartbeats);
-        if let Some(sibling) = sibling {
-            self.siblings.remove(sibling);
+        if let Some((siblings, sibling)) = self.siblings.as_ref().zip(sibling) {
+            siblings.remove(sibling);
         }
     }
 
@@ -242,10 +246,16 @@ impl Running {
 
     /// It drains, and ends.
     pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
+        let end_by = self.drained_by(now);
         if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
-            process.end_by = self.drain_timeout.and_then(|limit| now.checked_add(limit));
+            process.end_by = end_by;
             process.signal(Signal::TERM);
         }
+    }
+
+    /// When who is told to drain now has to have ended.
+    fn drained_by(&self, now: Instant) -> Option<Instant> {
+        self.drain_timeout.and_then(|limit| now.checked_add(limit))
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -271,6 +281,8 @@ impl Running {
         self.kill_who_takes_too_long(now);
         systemd::send_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
+            // Again after as much time, for one that was not there yet.
+            self.at_once = Some(now);
             self.signal_all(Signal::KILL);
             self.successor.iter_mut().for_each(Successor::kill);
         }

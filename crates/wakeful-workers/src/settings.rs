@@ -81,8 +81,9 @@ impl Master {
         self
     }
 
-    /// Sets how long a new worker may take until it accepts, and how long a new master may take in
-    /// an upgrade until all its workers do. One that takes longer is killed, and the old ones stay.
+    /// Sets how long a new worker may take until it accepts. In an upgrade the new master may take
+    /// five seconds longer until all its workers do. One that takes longer is killed, and the old
+    /// ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self

@@ -9,6 +9,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use signal_hook::consts::SIGHUP;
 
+use crate::sys;
+
 /// What a signal asks a master for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -58,6 +60,7 @@ impl Signals {
     /// No descriptor is left.
     pub(crate) fn new(is_successor: bool) -> io::Result<Self> {
         let all: SigSet = REQUESTS.iter().map(|(signal, _)| *signal).collect();
+        sys::hear_of_children()?;
         let mut before = all.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         if is_successor {
             REQUESTS.iter().for_each(|(signal, _)| before.remove(*signal));

@@ -151,9 +151,10 @@ impl Successor {
         let _ = self.process.kill();
     }
 
-    /// It is not to succeed any more: it ends, and so do its workers.
-    pub(crate) fn give_up(&mut self) {
+    /// It is not to succeed any more: it ends, and so do its workers, until `end_by`.
+    pub(crate) fn give_up(&mut self, end_by: Option<Instant>) {
         self.is_given_up = true;
+        self.start_by = end_by;
         // It has not been waited for, so the number is its own.
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
     }

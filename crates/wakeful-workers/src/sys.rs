@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::ForkResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
@@ -34,6 +35,17 @@ pub(crate) fn is_single_threaded() -> io::Result<()> {
             "a master must not start a thread, and this process has {threads}"
         ))),
     }
+}
+
+/// Whoever started this process may have had SIGCHLD ignored, which it inherits. The kernel would
+/// then neither tell of a child nor keep how it ended.
+///
+/// # Errors
+/// None that the kernel documents.
+pub(crate) fn hear_of_children() -> io::Result<()> {
+    // SAFETY: the default action is no code of this process.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
 }
 
 /// Takes descriptors that were passed to this program, by their numbers. `None`: it is not the

@@ -122,6 +122,8 @@ impl CommonArguments {
         kept.extend(keep(&mut self.listen, &masters.listen, "--listen"));
         kept.extend(keep(&mut self.loops, &masters.loops, "--loops"));
         kept.extend(keep(&mut self.pin, &masters.pin, "--pin"));
+        // The master kills who takes much longer.
+        kept.extend(keep(&mut self.grace, &masters.grace, "--grace"));
         kept
     }
 

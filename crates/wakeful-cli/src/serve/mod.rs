@@ -37,6 +37,7 @@ use self::common::CommonArguments;
 use self::divide::Divided;
 use self::other_signals::Caught;
 use self::start::Start;
+use self::workers::keep;
 
 /// As clap says it of everything that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
@@ -88,14 +89,26 @@ impl Arguments {
         }
     }
 
-    fn pre_drain(&self) -> Duration {
-        match &self.service {
-            None => self.http.drain.pre_drain,
-            Some(Service::Http(arguments)) => arguments.drain.pre_drain,
-            Some(Service::Rpc(arguments)) => arguments.drain.pre_drain,
-            Some(Service::Proxy(arguments)) => arguments.drain.pre_drain,
-            Some(Service::Echo(_) | Service::Kv(_)) => Duration::ZERO,
-        }
+    fn pre_drain(&self) -> Option<Duration> {
+        let drain = match &self.service {
+            None => &self.http.drain,
+            Some(Service::Http(arguments)) => &arguments.drain,
+            Some(Service::Rpc(arguments)) => &arguments.drain,
+            Some(Service::Proxy(arguments)) => &arguments.drain,
+            Some(Service::Echo(_) | Service::Kv(_)) => return None,
+        };
+        Some(drain.pre_drain)
+    }
+
+    fn pre_drain_mut(&mut self) -> Option<&mut Duration> {
+        let drain = match &mut self.service {
+            None => &mut self.http.drain,
+            Some(Service::Http(arguments)) => &mut arguments.drain,
+            Some(Service::Rpc(arguments)) => &mut arguments.drain,
+            Some(Service::Proxy(arguments)) => &mut arguments.drain,
+            Some(Service::Echo(_) | Service::Kv(_)) => return None,
+        };
+        Some(&mut drain.pre_drain)
     }
 
     fn common(&self) -> &CommonArguments {
@@ -128,11 +141,12 @@ pub(crate) fn run(
     raise_descriptor_limit();
     // Before the fork: a client's session goes on with whichever worker it meets.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
-    let (worker, of_worker) = match divide::divide(arguments.common(), arguments.pre_drain())? {
-        Divided::Whole => (None, None),
-        Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
-        Divided::Ended(code) => return Ok(code),
-    };
+    let (worker, of_worker) =
+        match divide::divide(arguments.common(), arguments.pre_drain().unwrap_or_default())? {
+            Divided::Whole => (None, None),
+            Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
+            Divided::Ended(code) => return Ok(code),
+        };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
     let start = Start { caught, worker, tickets };
@@ -164,7 +178,10 @@ fn of_worker(
     if service(&new) != service(masters) {
         return Err("cannot serve: another service takes a new start".to_owned());
     }
-    let kept = new.common_mut().keep(masters.common());
+    let mut kept = new.common_mut().keep(masters.common());
+    if let (Some(new), Some(masters)) = (new.pre_drain_mut(), masters.pre_drain()) {
+        kept.extend(keep(new, &masters, "--pre-drain"));
+    }
     if !kept.is_empty() {
         tracing::warn!("{} stays as it is until an upgrade (USR2)", kept.join(", "));
     }

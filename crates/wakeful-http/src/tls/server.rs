@@ -232,7 +232,10 @@ impl Settings {
         config.ticketer = match before {
             Some((verified_by, ticketer)) if same(verified_by, roots.as_ref()) => ticketer,
             _ => match &self.ticket_secret {
-                Some(secret) => Arc::new(SharedTickets::new(secret, roots.as_ref())),
+                Some(secret) => {
+                    let auth = self.clients.as_ref().map(|(auth, _)| *auth);
+                    Arc::new(SharedTickets::new(secret, auth.zip(roots.as_ref())))
+                }
                 None => rustls::crypto::ring::Ticketer::new().map_err(|error| settings(&error))?,
             },
         };

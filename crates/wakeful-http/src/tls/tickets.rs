@@ -1,10 +1,10 @@
 //! Session tickets that all processes of a server can read: their keys follow from one secret.
 //!
 //! A ticket is AES-256-GCM over the session, behind the number of its period and a nonce. Each
-//! period of six hours has a key of its own, derived from the secret (HKDF-SHA256, RFC 5869), from
-//! the period's number, and from the authorities that clients' certificates are verified by: a
-//! ticket vouches for a client that these have verified. Tickets of the period before are read,
-//! too, and those of the next one, if another process changed over a moment earlier.
+//! period of six hours has a key of its own, derived (HKDF-SHA256, RFC 5869) from the secret, from
+//! the period's number, and from how and by which authorities clients are verified: a ticket
+//! vouches for a client that was verified in this way. Tickets of the period before are read, too,
+//! and those of the next one, if another process changed over a moment earlier.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +16,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::RootCertStore;
 use rustls::server::ProducesTickets;
 
+use super::ClientAuth;
+
 const PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
 const NUMBER: usize = size_of::<u64>();
 
@@ -23,8 +25,9 @@ const NUMBER: usize = size_of::<u64>();
 /// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)): a client then
 /// resumes its session with whichever of them it meets.
 ///
-/// Whoever has it can read all tickets that were made with it, so it should live no longer than the
-/// processes do. `Debug` does not show it.
+/// Whoever has it can read all tickets that were made with it, and with TLS 1.2 the recorded
+/// traffic of their sessions. So it should live no longer than the processes do. `Debug` does not
+/// show it.
 ///
 /// *Threads*: `Send` and `Sync`.
 #[derive(Clone)]
@@ -53,8 +56,12 @@ pub(super) struct SharedTickets {
 }
 
 impl SharedTickets {
-    pub(super) fn new(TicketSecret(secret): &TicketSecret, roots: Option<&RootCertStore>) -> Self {
-        let keys = Salt::new(HKDF_SHA256, digest_of(roots).as_ref()).extract(secret);
+    /// `clients`: how clients are verified, and by which authorities.
+    pub(super) fn new(
+        TicketSecret(secret): &TicketSecret,
+        clients: Option<(ClientAuth, &RootCertStore)>,
+    ) -> Self {
+        let keys = Salt::new(HKDF_SHA256, digest_of(clients).as_ref()).extract(secret);
         Self { keys, random: SystemRandom::new() }
     }
 
@@ -120,14 +127,20 @@ fn period_now() -> u64 {
     since.as_secs() / PERIOD.as_secs()
 }
 
-/// Of the authorities that verify clients, if any do.
-fn digest_of(roots: Option<&RootCertStore>) -> ring::digest::Digest {
+/// Of how clients are verified, if they are, and of the authorities. A client that needed no
+/// certificate has none where it does.
+fn digest_of(clients: Option<(ClientAuth, &RootCertStore)>) -> ring::digest::Digest {
     let mut digest = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
         digest.update(&(part.len() as u64).to_be_bytes());
         digest.update(part);
     };
-    for root in roots.iter().flat_map(|store| &store.roots) {
+    add(match clients {
+        None => b"no certificate",
+        Some((ClientAuth::Request, _)) => b"requested",
+        Some((ClientAuth::Require, _)) => b"required",
+    });
+    for root in clients.iter().flat_map(|(_, store)| &store.roots) {
         add(&root.subject);
         add(&root.subject_public_key_info);
         add(root.name_constraints.as_deref().unwrap_or_default());
@@ -185,11 +198,13 @@ mod tests {
             store
         };
         let (secret, ours) = (TicketSecret::random().unwrap(), root("ours"));
-        let of = |roots: Option<&RootCertStore>| SharedTickets::new(&secret, roots);
-        let ticket = of(Some(&ours)).encrypt_in(7, b"a session").unwrap();
-        assert!(of(Some(&ours)).decrypt_in(7, &ticket).is_some());
-        assert_eq!(of(Some(&root("theirs"))).decrypt_in(7, &ticket), None);
-        assert_eq!(of(None).decrypt_in(7, &ticket), None);
+        let theirs = root("theirs");
+        let of = |clients| SharedTickets::new(&secret, clients);
+        let ticket = of(Some((ClientAuth::Request, &ours))).encrypt_in(7, b"a session").unwrap();
+        let reads = |clients| of(clients).decrypt_in(7, &ticket).is_some();
+        assert!(reads(Some((ClientAuth::Request, &ours))));
+        assert!(!reads(Some((ClientAuth::Require, &ours))), "it may be of a client without one");
+        assert!(!reads(Some((ClientAuth::Request, &theirs))) && !reads(None));
     }
 
     #[test]

@@ -217,3 +217,14 @@ fn one_of_the_first_that_cannot_be_had_is_not_tried_again() {
     assert_eq!(ship.crew.next(ship.now), Some(Order::Start(1)));
     assert!(!ship.crew.cannot_start(1, ship.now));
 }
+
+#[test]
+fn fewer_are_wanted_and_that_completes_a_reload() {
+    let (mut ship, _) = Ship::begun(2);
+    ship.crew.replace_all();
+    let new = ship.obey();
+    assert!(!ship.crew.ready(new[0]));
+    assert!(ship.crew.set_wanted(1), "the other one is not wanted");
+    ship.obey();
+    assert!(!ship.crew.set_wanted(2), "there is no reload any more");
+}

@@ -1,10 +1,10 @@
 //! What happens to a master's workers, and to its successor.
 
+use std::fs;
 use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use nix::sys::wait::{self, WaitPidFlag};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid,
 };
@@ -75,7 +75,7 @@ impl Running {
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
-            tracing::error!("process {pid} is killed: it has not taken over after {limit:?}");
+            tracing::error!("process {pid} is killed: it has neither taken over nor ended in time");
             successor.kill();
         }
     }
@@ -122,31 +122,30 @@ impl Running {
         if std::process::id() != 1 {
             return;
         }
-        let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        while let Ok(status) = wait::waitid(wait::Id::All, dead) {
-            let Some(pid) = status.pid().and_then(|pid| Pid::from_raw(pid.as_raw())) else {
-                return;
-            };
-            // Those are waited for where they are looked after.
-            if self.processes.iter().any(|process| process.pid == pid) {
-                return;
-            }
+        let children = fs::read_to_string("/proc/1/task/1/children").unwrap_or_default();
+        let children =
+            children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        // Those are waited for where they are looked after.
+        let is_own = |pid: &Pid| self.processes.iter().any(|process| process.pid == *pid);
+        for pid in children.filter(|pid| !is_own(pid)) {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
 
     /// Others take the connections of a worker that is stopped. (Who is dead is seen by its pidfd.)
     pub(super) fn see_who_is_stopped(&self) {
+        let Some(siblings) = &self.siblings else { return };
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         for process in &self.processes {
             let Some(sibling) = &process.sibling else { continue };
             let Ok(Some(status)) = waitid(WaitId::Pid(process.pid), changes) else { continue };
+            let pid = process.pid.as_raw_pid();
             if status.stopped() {
-                tracing::warn!("worker {} is stopped", process.pid.as_raw_pid());
-                self.siblings.is_stopped(sibling);
+                tracing::warn!("worker {pid} is stopped");
+                siblings.is_stopped(sibling);
             } else if status.continued() {
-                tracing::info!("worker {} goes on", process.pid.as_raw_pid());
-                self.siblings.goes_on(sibling);
+                tracing::info!("worker {pid} goes on");
+                siblings.goes_on(sibling);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal as Name;
 use rustix::process::Signal;
@@ -12,6 +12,10 @@ use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
 use crate::successor::Successor;
 use crate::systemd;
+
+/// So much longer than a worker a new master may take: it ends its own workers that do not start,
+/// and then itself. Nobody would end them if it were killed before.
+const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
@@ -75,8 +79,9 @@ impl Running {
             systemd::stopping();
             self.listeners.close();
         }
+        let end_by = self.drained_by(Instant::now());
         if let Some(successor) = &mut self.successor {
-            successor.give_up();
+            successor.give_up(end_by);
         }
         self.crew.end();
     }
@@ -110,8 +115,11 @@ impl Running {
             return;
         }
         let wanted = wanted.clamp(1, MOST_WORKERS);
-        self.crew.set_wanted(wanted);
         tracing::info!("{signal}: {wanted} workers");
+        if self.crew.set_wanted(wanted) {
+            // Those that were still to be replaced are not wanted any more.
+            systemd::ready();
+        }
     }
 
     /// As many as before all were told to drain.
@@ -131,7 +139,8 @@ impl Running {
         } else if self.successor.is_some() {
             tracing::warn!("{signal}: no effect: an upgrade is under way");
         } else {
-            let start_by = Instant::now().checked_add(self.start_timeout);
+            let start_by =
+                Instant::now().checked_add(self.start_timeout.saturating_add(MORE_THAN_WORKERS));
             match Successor::start(&self.program, &self.listeners, start_by) {
                 Ok(successor) => {
                     tracing::info!("{signal}: upgrading: process {} starts", successor.process());

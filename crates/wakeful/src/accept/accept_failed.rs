@@ -84,6 +84,7 @@ impl Backoff {
                 panics::log!(warn, closed, "no descriptors for too long: closing what waits");
             }
         }
+        let _full = server.shared.balancer.full();
         sleep(BACK_OFF).await;
         ControlFlow::Continue(())
     }

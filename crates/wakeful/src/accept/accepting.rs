@@ -28,7 +28,10 @@ pub(super) async fn accept<H, F>(
 {
     let mut backoff = Backoff::default();
     loop {
-        let accepted = server.shared.limit.accept(&listener, server.counts()).await;
+        let accepted = {
+            let (limit, balancer) = (&server.shared.limit, &server.shared.balancer);
+            limit.accept(&listener, server.counts(), balancer).await
+        };
         let served =
             accepted.and_then(|(accepted, permit)| route.bring(accepted, place, permit, &server));
         match served {

@@ -14,6 +14,7 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 use super::descriptors::{self, Descriptors};
 use super::room::{LOOK, Room};
 use super::when_full::WhenFull;
+use crate::balance::balancer::{Balancer, Full};
 use crate::balance::counts::LoopCounts;
 use crate::net::Listener;
 use crate::net::accepted::Accepted;
@@ -107,7 +108,9 @@ impl Limit {
         &self,
         listener: &Listener,
         counts: &LoopCounts,
+        balancer: &Arc<Balancer>,
     ) -> io::Result<(Accepted, Permit)> {
+        let mut full: Option<Full> = None;
         let mut accept = pin!(listener.accept_detached());
         let mut waits = false;
         let mut wait: Option<Wait> = None;
@@ -120,6 +123,7 @@ impl Limit {
                     match wait.acquire.as_mut().poll(cx) {
                         Poll::Ready(permit) => permits.of(permit),
                         Poll::Pending => {
+                            full = full.take().or_else(|| balancer.full());
                             while Pin::new(&mut wait.look).poll(cx).is_ready() {
                                 if !listener.is_empty() {
                                     permits.room.ask();
@@ -132,6 +136,7 @@ impl Limit {
                 }
             };
             wait = None;
+            full = None;
             match accept.as_mut().poll(cx) {
                 Poll::Ready(result) => {
                     if result.is_ok() {

@@ -13,6 +13,7 @@ use crate::balance::siblings::OurTurn;
 use crate::event_loop::spawn;
 use crate::readiness::AsyncFd;
 use crate::supervise::supervise;
+use crate::sys::fork_check::Process;
 
 /// Listens on this thread's loop, for as long as that runs.
 ///
@@ -22,19 +23,39 @@ pub(super) fn hear(turn: &OurTurn, balancer: &Arc<Balancer>) -> io::Result<()> {
     let bell = Rc::new(AsyncFd::new(turn.bell()?)?);
     let lifeline = Rc::new(AsyncFd::new(turn.lifeline()?)?);
     let balancer = balancer.clone();
+    let ends = EndsWithLoop { balancer: balancer.clone(), process: Process::current()? };
+    let ends = Rc::new(ends);
     let hear = move || {
         let (bell, lifeline, balancer) = (bell.clone(), lifeline.clone(), balancer.clone());
+        let ends = ends.clone();
         async move {
+            let _ends = ends;
             while poll_fn(|cx| rings(&bell, &lifeline, cx)).await {
                 balancer.see_whose_turn_it_is();
-                balancer.pass_on_from_stuck_sibling();
+                balancer.pass_on_from_sibling();
             }
             // Nobody would tell of a sibling that dies.
             balancer.is_alone();
+            std::future::pending::<()>().await;
         }
     };
     spawn(supervise("hearing of the other workers", hear)).detach();
     Ok(())
+}
+
+/// Without this loop nobody here hears of the siblings: they accept. It ends with the server, at
+/// the latest.
+struct EndsWithLoop {
+    balancer: Arc<Balancer>,
+    process: Process,
+}
+
+impl Drop for EndsWithLoop {
+    fn drop(&mut self) {
+        if !self.process.is_forked() {
+            self.balancer.ends();
+        }
+    }
 }
 
 /// `false`: the master is gone, and nobody rings any more.

@@ -53,7 +53,24 @@ pub(crate) struct Balancer {
     pub(super) next_taker: AtomicUsize,
     /// Times that somebody has wanted a look whose turn it is, and nobody has looked.
     looks_at_turn: AtomicUsize,
+    /// So many loops have no room for another connection.
+    full: AtomicUsize,
     epoch: Instant,
+}
+
+/// A loop has no room for another connection: see [`Balancer::full`].
+#[derive(Debug)]
+pub(crate) struct Full(Arc<Balancer>);
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        if self.0.full.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(turn) = self.0.board.turn()
+        {
+            self.0.see_whether_there_is_room(turn);
+            self.0.see_whose_turn_it_is();
+        }
+    }
 }
 
 impl Balancer {
@@ -73,6 +90,7 @@ impl Balancer {
             next_plan: AtomicU64::new(0),
             next_taker: AtomicUsize::new(0),
             looks_at_turn: AtomicUsize::new(0),
+            full: AtomicUsize::new(0),
             epoch: Instant::now(),
         });
         let weak = Arc::downgrade(&balance);
@@ -84,6 +102,7 @@ impl Balancer {
             balance.plan_moves();
             if let Some(turn) = balance.board.turn() {
                 turn.review(balance.board.busy());
+                balance.see_whether_there_is_room(turn);
                 balance.see_whose_turn_it_is();
             }
             true
@@ -149,22 +168,53 @@ impl Balancer {
         if turn.is_ours() {
             if turn.is_out() {
                 let active = &self.shares[..self.board.active()];
-                set_all_inside(active, true);
-                turn.came_in();
+                let some_accept = active.iter().any(|share| share.accepts());
+                set_all_inside(if some_accept { active } else { &self.shares }, true);
+                if self.is_shut_out() {
+                    // The kernel does not let it watch a listener: others accept, until it does.
+                    turn.is_full();
+                } else {
+                    turn.came_in();
+                }
             }
-        } else if turn.may_go_out() || turn.is_out() {
+        } else if turn.may_go_out() {
+            set_all_inside(&self.shares, false);
+            if self.shares.len() > 1 {
+                // Another loop of this process may just have been woken, and then was taken out.
+                turn.ring_one_inside();
+            }
+        } else if turn.is_out() {
             // Again, if a loop has come in meanwhile.
             set_all_inside(&self.shares, false);
         }
     }
 
-    /// A sibling does not come back from its turn: what it was woken for goes to another one.
-    pub(crate) fn pass_on_from_stuck_sibling(&self) {
-        if let Some(turn) = self.board.turn()
-            && turn.is_any_stuck()
-            && !turn.is_out()
-        {
+    fn is_shut_out(&self) -> bool {
+        self.shares.iter().any(|share| share.is_shut_out())
+    }
+
+    /// A sibling may not come back from its turn, or is dead: what it was woken for goes to another
+    /// one.
+    pub(crate) fn pass_on_from_sibling(&self) {
+        if self.board.turn().is_some_and(|turn| !turn.is_out()) {
             self.requeue_one(|_| true);
+        }
+    }
+
+    /// A loop of this process has no room for another connection until this is dropped: siblings
+    /// accept. `None`: it has none.
+    pub(crate) fn full(self: &Arc<Self>) -> Option<Full> {
+        let turn = self.board.turn()?;
+        if self.full.fetch_add(1, Ordering::AcqRel) == 0 {
+            turn.is_full();
+        }
+        Some(Full(self.clone()))
+    }
+
+    /// Has it room, and nothing else that keeps it from accepting?
+    fn see_whether_there_is_room(&self, turn: &OurTurn) {
+        if self.full.load(Ordering::Acquire) == 0 && !self.is_shut_out() {
+            turn.has_room();
         }
     }
 

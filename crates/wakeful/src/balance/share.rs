@@ -131,6 +131,11 @@ impl Share {
         panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
     }
 
+    /// Does the kernel not let it watch a listener, as it should?
+    pub(super) fn is_shut_out(&self) -> bool {
+        self.memberships().any(|membership| membership.is_shut_out())
+    }
+
     /// Tries again where the kernel did not let it watch a listener.
     pub(super) fn mend(&self) {
         for membership in self.memberships() {

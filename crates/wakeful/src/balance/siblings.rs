@@ -51,8 +51,13 @@ impl Siblings {
     /// first worker is forked.
     ///
     /// # Errors
-    /// No descriptors left, or no memory; memfd_create(2) is refused.
+    /// No descriptors left, or no memory; memfd_create(2) is refused; this is no 64-bit machine.
+    /// Workers without a place wait at all times.
     pub fn new(most: usize, lifeline: OwnedFd) -> io::Result<Self> {
+        if cfg!(not(target_pointer_width = "64")) {
+            // A word is too small for a clock.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         // All workers have this copy of it, and so one beginning of time.
         Clock::get();
         let page = Arc::new(Page::new(most.clamp(1, MOST))?);
@@ -74,16 +79,13 @@ impl Siblings {
     /// A worker is stopped (by SIGSTOP, say), and takes no connections until it
     /// [goes on](Self::goes_on). Others do.
     pub fn is_stopped(&self, sibling: &Sibling) {
-        if self.page.accepting().any(|place| place == sibling.place) {
-            self.page.set_heard(sibling.place, 0);
-            self.page.leaves(sibling.place, State::STOPPED);
-        }
+        self.page.set_heard(sibling.place, 0);
+        self.page.pauses(sibling.place, State::STOPPED);
     }
 
     /// A worker that was [stopped](Self::is_stopped) goes on.
     pub fn goes_on(&self, sibling: &Sibling) {
-        if self.page.state(sibling.place) == State::STOPPED {
-            self.page.set_state(sibling.place, State::OUT);
+        if self.page.change_state(sibling.place, State::STOPPED, State::OUT) {
             self.page.ring(sibling.place);
         }
     }

@@ -19,6 +19,7 @@ use crate::background::LONG;
 on_every_backend! {
     with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain,
     when_one_server_is_busy_others_take_part,
+    what_comes_while_the_only_active_server_is_full_goes_to_another_one,
     what_comes_while_the_only_active_server_is_blocked_goes_to_another_one,
     when_an_active_server_drains_another_one_takes_its_place,
     when_an_active_server_is_dead_another_one_takes_its_place,
@@ -46,6 +47,15 @@ struct Workers {
 
 impl Workers {
     fn start<B: Backend>(wanted: usize, places: usize, loops: usize) -> Self {
+        Self::start_with::<B>(wanted, places, loops, |server| server)
+    }
+
+    fn start_with<B: Backend>(
+        wanted: usize,
+        places: usize,
+        loops: usize,
+        settings: impl Fn(ConnectionServer) -> ConnectionServer,
+    ) -> Self {
         let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
         let (lifeline, master) = rustix::pipe::pipe().unwrap();
         let siblings = Siblings::new(places, lifeline).unwrap();
@@ -56,7 +66,7 @@ impl Workers {
             let socket = SharedListener::from_socket(socket).unwrap();
             let group = B::group().loops(loops).sibling(sibling.clone());
             let released = is_released.clone();
-            let server = ConnectionServer::new(vec![socket]).group(group);
+            let server = settings(ConnectionServer::new(vec![socket]).group(group));
             Some(server.start(move || handler(released.clone())).unwrap())
         };
         let serving: Vec<Option<Serving>> = places.iter().map(start).collect();
@@ -181,6 +191,27 @@ fn when_one_server_is_busy_others_take_part<B: Backend>() {
     });
     // And fewer again when there is little to do.
     workers.settle();
+}
+
+fn what_comes_while_the_only_active_server_is_full_goes_to_another_one<B: Backend>() {
+    let workers = Workers::start_with::<B>(3, 8, 1, |server| server.max_connections(1));
+    let one = workers.settle();
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        // It is served, and stays open.
+        let before: u64 = workers.accepted().iter().sum();
+        open.push(TcpStream::connect(workers.addr).unwrap());
+        let start = Instant::now();
+        while workers.accepted().iter().sum::<u64>() == before {
+            assert!(start.elapsed() < LONG, "{:?}", workers.accepted());
+            thread::yield_now();
+        }
+        (0..5).for_each(|_| workers.asks(ECHO));
+    }
+    // When there is room again, light load is with one again.
+    drop(open);
+    workers.settle();
+    assert!(workers.accepted()[one] > 0);
 }
 
 fn what_comes_while_the_only_active_server_is_blocked_goes_to_another_one<B: Backend>() {

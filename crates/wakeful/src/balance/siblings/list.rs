@@ -7,6 +7,10 @@
 //! A worker that goes out writes that, and then looks for another one that is in; if there is none,
 //! it comes in again. Of two that go out at once, one sees that the other has, at least.
 //!
+//! # Somebody comes in if nobody is
+//! When the last one that is in leaves, all that are out are rung, and each that finds nobody in
+//! comes in. (Whose turn it is may be stuck, and hear nothing.)
+//!
 //! # Who is to come in is rung
 //! Whose turn it is follows from the states and from how many are active. Whoever changes one of
 //! these first writes it, and then rings those whose turn it is and who are out. A worker that goes
@@ -31,6 +35,8 @@ impl State {
     pub(super) const LEAVES: Self = Self(4);
     /// It is stopped (SIGSTOP), and would accept.
     pub(super) const STOPPED: Self = Self(5);
+    /// It has no room for another connection, and will accept when it has.
+    pub(super) const FULL: Self = Self(6);
 
     fn accepts(self) -> bool {
         self == Self::OUT || self == Self::IN
@@ -55,6 +61,14 @@ pub(super) trait List {
     fn set_state(&self, place: usize, state: State) {
         self.state_word(place).store(state.0, SeqCst);
         between();
+    }
+
+    /// Does nothing if it has another state by now. Returns whether it did.
+    fn change_state(&self, place: usize, from: State, to: State) -> bool {
+        let word = self.state_word(place);
+        let changed = word.compare_exchange(from.0, to.0, SeqCst, SeqCst).is_ok();
+        between();
+        changed
     }
 
     /// Those that accept, in their order.
@@ -102,7 +116,35 @@ pub(super) trait List {
     /// This one accepts no more: it is dead, or says so itself.
     fn leaves(&self, place: usize, state: State) {
         self.set_state(place, state);
-        self.ring_whose_turn_it_is();
+        self.others_take_over();
+    }
+
+    /// This one would accept, and does not now. Nothing happens to one that does not accept.
+    fn pauses(&self, place: usize, state: State) {
+        for accepts in [State::IN, State::OUT] {
+            self.change_state(place, accepts, state);
+        }
+        self.others_take_over();
+    }
+
+    /// One has left. Those whose turn it is come in. If nobody is in, all do, since those may be
+    /// stuck; and go out again, but for one. One that is in looks for what was the other's.
+    fn others_take_over(&self) {
+        match self.are_in().next() {
+            Some(inside) => {
+                self.ring_whose_turn_it_is();
+                self.ring(inside);
+            }
+            None => {
+                let out = |place: &usize| self.state(*place) == State::OUT;
+                (0..self.places()).filter(out).for_each(|place| self.ring(place));
+            }
+        }
+    }
+
+    /// Should this one be in?
+    fn is_wanted(&self, place: usize) -> bool {
+        self.is_turn_of(place) || self.are_in().next().is_none()
     }
 
     /// Of those that are out.

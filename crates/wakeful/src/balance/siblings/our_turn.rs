@@ -89,7 +89,24 @@ impl OurTurn {
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        self.is_alone.load(Ordering::SeqCst) || self.page().is_turn_of(self.sibling.place)
+        self.is_alone.load(Ordering::SeqCst) || self.page().is_wanted(self.sibling.place)
+    }
+
+    /// This worker has no room for another connection: others accept.
+    pub(crate) fn is_full(&self) {
+        self.page().pauses(self.sibling.place, State::FULL);
+    }
+
+    /// It has room again.
+    pub(crate) fn has_room(&self) {
+        self.page().change_state(self.sibling.place, State::FULL, State::OUT);
+    }
+
+    /// One that is in the list looks for a connection that another one was woken for.
+    pub(crate) fn ring_one_inside(&self) {
+        if let Some(place) = self.page().are_in().next() {
+            self.page().ring(place);
+        }
     }
 
     pub(crate) fn is_out(&self) -> bool {
@@ -104,7 +121,7 @@ impl OurTurn {
 
     /// This worker is in the kernel's list again.
     pub(crate) fn came_in(&self) {
-        self.page().set_state(self.sibling.place, State::IN);
+        self.page().change_state(self.sibling.place, State::OUT, State::IN);
     }
 
     /// Says that this worker leaves the kernel's list, unless nobody else is in it, or it is its
@@ -140,12 +157,6 @@ impl OurTurn {
         if active != said && page.change_active(said, active) && active != was {
             panics::log!(debug, was, active, utilisation = together, "active workers");
         }
-    }
-
-    /// Is any worker stuck that is in the list?
-    pub(crate) fn is_any_stuck(&self) -> bool {
-        let now = self.alarm.now();
-        self.active_members().any(|place| self.is_stuck(place, now))
     }
 
     pub(crate) fn hear(&self) {

@@ -25,10 +25,8 @@ impl Model {
 
     /// As `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
-        if self.is_turn_of(place) {
-            if self.state(place) == State::OUT {
-                self.set_state(place, State::IN);
-            }
+        if self.is_wanted(place) {
+            self.change_state(place, State::OUT, State::IN);
         } else {
             self.may_go_out(place);
         }

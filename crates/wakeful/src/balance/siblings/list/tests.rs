@@ -21,10 +21,8 @@ impl<const PLACES: usize> Model<PLACES> {
 
     /// As `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
-        if self.is_turn_of(place) {
-            if self.state(place) == State::OUT {
-                self.set_state(place, State::IN);
-            }
+        if self.is_wanted(place) {
+            self.change_state(place, State::OUT, State::IN);
         } else {
             self.may_go_out(place);
         }
@@ -84,8 +82,38 @@ fn when_one_leaves_or_is_stopped_another_one_is_rung() {
         (0..3).for_each(|place| list.looks(place));
         list.leaves(0, gone);
         list.who_is_rung_looks();
+        list.looks(2);
         assert_eq!(list.is(), [gone, IN, OUT]);
     }
+}
+
+#[test]
+fn who_cannot_hear_keeps_nobody_from_coming_in() {
+    for gone in [State::LEAVES, State::FREE, State::STOPPED, State::FULL] {
+        let list = Model::<3>::all_in(1);
+        (0..3).for_each(|place| list.looks(place));
+        list.leaves(0, gone);
+        // It is the turn of the second one, which is stuck.
+        assert!(list.rung[2].swap(false, SeqCst));
+        list.looks(2);
+        assert_eq!(list.is(), [gone, OUT, IN]);
+        list.looks(1);
+        list.looks(2);
+        assert_eq!(list.is(), [gone, IN, OUT]);
+    }
+}
+
+#[test]
+fn who_pauses_and_ends_meanwhile_stays_at_its_end() {
+    let list = Model::<2>::all_in(1);
+    list.looks(1);
+    list.pauses(0, State::FULL);
+    list.who_is_rung_looks();
+    assert_eq!(list.is(), [State::FULL, IN]);
+    list.leaves(0, State::LEAVES);
+    assert!(!list.change_state(0, State::FULL, State::OUT));
+    list.pauses(0, State::STOPPED);
+    assert_eq!(list.is(), [State::LEAVES, IN]);
 }
 
 #[test]
