@@ -35,9 +35,19 @@ pub use rustls::pki_types::CertificateDer;
 pub use self::accept::AcceptError;
 pub use self::client::{ClientTls, ClientTlsBuilder};
 pub use self::counts::TlsCounts;
-pub use self::server::{ClientAuth, ServerTls, ServerTlsBuilder};
+pub use self::server::{ServerTls, ServerTlsBuilder};
 pub use self::stream::TlsStream;
 pub use self::tickets::TicketSecret;
+
+/// Whether a client must send a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// The client is asked for a certificate, and also served without one. A client whose
+    /// certificate does not verify is refused.
+    Request,
+    /// Without a certificate that verifies, the handshake fails.
+    Require,
+}
 
 /// The oldest version of TLS that is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,18 +11,8 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::pem_files::{self, ByName, Pair};
 use super::tickets::{SharedTickets, TicketSecret};
-use super::{Alpn, MinVersion, TlsCounts, TlsError, provider};
+use super::{Alpn, ClientAuth, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
-
-/// Whether a client must send a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientAuth {
-    /// The client is asked for a certificate, and also served without one. A client whose
-    /// certificate does not verify is refused.
-    Request,
-    /// Without a certificate that verifies, the handshake fails.
-    Require,
-}
 
 /// The TLS settings of a server, made by [`ServerTls::builder`]. Clones share their state: keep a
 /// clone to reload it while a server uses the other.
