@@ -117,8 +117,10 @@ impl Balancer {
         if number >= self.board.active() {
             self.step_back(number);
         }
+        // With another strategy there is no list to share.
         if let Some(turn) = self.board.turn()
             && number + 1 == self.shares.len()
+            && !self.shares[number].listeners().is_empty()
         {
             turn.begins();
             self.see_whose_turn_it_is();

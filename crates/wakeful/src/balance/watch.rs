@@ -51,6 +51,11 @@ pub(super) trait Crowd {
     /// `me` sleeps next. `often`: it has done so before since it said something last.
     fn leave(&self, me: usize, often: bool) {
         self.set_heard(me, 0);
+        let now = self.alarm().now();
+        if self.alarm().has_rung(now) {
+            // While this one was awake, and spun, say: nobody who sleeps has been woken.
+            self.stand_in(me, now);
+        }
         if !often && self.is_active(me) {
             self.stop_if_none_is_awake();
         }

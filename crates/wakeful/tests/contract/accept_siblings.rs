@@ -14,6 +14,7 @@ use wakeful::accept::{
 };
 
 use crate::backend::Backend;
+use crate::backend::driven::skip_on_guests;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -56,6 +57,7 @@ impl Workers {
         loops: usize,
         settings: impl Fn(ConnectionServer) -> ConnectionServer,
     ) -> Self {
+        skip_on_guests("with Tokio as a guest one loop accepts for all, and there is no turn");
         let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
         let (lifeline, master) = rustix::pipe::pipe().unwrap();
         let siblings = Siblings::new(places, lifeline).unwrap();
@@ -160,16 +162,22 @@ fn handler(
 fn with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain<B: Backend>() {
     for loops in [1, 2] {
         let workers = Workers::start::<B>(4, 8, loops);
-        let one = workers.settle();
-        let (before, in_vain) = (workers.accepted(), workers.wakes_in_vain());
-        // Slow enough that it sleeps in between.
-        for _ in 0..50 {
-            workers.asks(ECHO);
-            thread::sleep(Duration::from_millis(2));
+        let start = Instant::now();
+        loop {
+            let one = workers.settle();
+            let (before, in_vain) = (workers.accepted(), workers.wakes_in_vain());
+            // Slow enough that it sleeps in between.
+            for _ in 0..50 {
+                workers.asks(ECHO);
+                thread::sleep(Duration::from_millis(2));
+            }
+            let (now, in_vain) = (workers.accepted(), workers.wakes_in_vain() - in_vain);
+            if now[one] - before[one] == 50 && in_vain == 0 {
+                break;
+            }
+            // Where other programs take the CPUs, it may be too busy for that.
+            assert!(start.elapsed() < LONG, "{before:?} {now:?}, {in_vain} in vain");
         }
-        let now = workers.accepted();
-        assert_eq!(now[one] - before[one], 50, "{before:?} {now:?}");
-        assert_eq!(workers.wakes_in_vain(), in_vain);
     }
 }
 
