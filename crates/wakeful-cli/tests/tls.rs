@@ -146,7 +146,7 @@ fn a_session_goes_on_with_another_worker() {
             let stream = TcpStream::connect(server.addr.as_str()).await.unwrap();
             let stream = tls.connect(stream, "localhost").await.unwrap();
             let is_resumed = stream.is_resumed();
-            // Tickets come behind the handshake.
+            // Tickets arrive after the handshake.
             let (mut sender, connection) = http1::handshake(stream).await.unwrap();
             wakeful::spawn(connection).detach();
             let request = Request::get("/healthz").header("host", "localhost");

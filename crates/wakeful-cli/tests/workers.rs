@@ -432,7 +432,7 @@ fn an_upgrade_whose_workers_cannot_serve_leaves_the_sockets_as_they_were() {
     for attempt in 1..=2 {
         master.signal("USR2");
         master.waits_for("no upgrade: the new master has ended (exit status: 1)", attempt);
-        // Who is let in by the kernel waits for a worker, and the old one has not gone.
+        // The old worker still accepts, and the kernel still lets clients in.
         let addr = master.addr().parse().unwrap();
         TcpStream::connect_timeout(&addr, GUARD).expect("SYNs are answered");
         UnixStream::connect(&socket).expect("its file is there");

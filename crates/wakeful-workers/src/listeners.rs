@@ -122,7 +122,7 @@ impl Listeners {
         self.all.drain(..).for_each(|one| one.socket.leave_file());
     }
 
-    /// The predecessor goes on with them.
+    /// Leaves them to the predecessor, which goes on with them.
     pub(crate) fn leave(&mut self) {
         self.all.clear();
     }

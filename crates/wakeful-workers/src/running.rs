@@ -161,7 +161,8 @@ impl Running {
         self.failure.take().map_or(Ok(self.code), Err)
     }
 
-    /// Whoever it was tried for is tried again, or all end: if it was to be one of the first.
+    /// A worker could not be started. It is tried again later. But if it was to be one of the first
+    /// workers, all end.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: &io::Error) {
         let text = format!("cannot start a worker: {error}");
         if self.crew.cannot_start(place, now) {
