@@ -139,7 +139,7 @@ pub(crate) fn run(
     }
     file_size::survive_limits();
     raise_descriptor_limit();
-    // Made before the fork, so that all workers have it: a client resumes its session at any of them.
+    // Made before the fork, so that all workers have it: a client resumes its session at any.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
     let (worker, of_worker) =
         match divide::divide(arguments.common(), arguments.pre_drain().unwrap_or_default())? {
