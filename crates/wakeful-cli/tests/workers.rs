@@ -1,6 +1,8 @@
 //! `wakeful serve --workers`: a master and its workers, by their signals.
 
 mod common;
+#[path = "workers/operators.rs"]
+mod operators;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -685,7 +687,7 @@ fn a_second_signal_ends_all_at_once() {
     // Whoever has it has begun with it.
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
     master.signal("TERM");
-    master.waits_for("draining, for", 2);
+    master.waits_for("draining 127.0.0.1:", 2);
     assert!(master.pid_file().exists());
     let pid = master.pid();
     // What comes within a tenth of a second is the same signal.
@@ -959,7 +961,7 @@ fn switches(pid: u32) -> u64 {
 
 #[test]
 fn a_master_has_one_thread_and_nobody_wakes_in_silence() {
-    let mut master = Master::start(&with(&["--workers", "3"]));
+    let mut master = Master::start(&with(&["--workers", "3", "--admin", "127.0.0.1:0"]));
     let pid = master.pid();
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
     let all = |this: &Master| this.workers().into_iter().chain([pid]).map(switches).sum::<u64>();
@@ -1113,7 +1115,6 @@ fn what_cannot_be_divided_is_refused() {
     };
     refused(&["kv", "--workers", "2"], "--workers is not for kv");
     refused(&["http", "--workers", "2", "--accept", "reuse-port"], "--accept reuse-port");
-    refused(&["http", "--workers", "2", "--admin", "127.0.0.1:0"], "--admin");
     refused(&["echo", "--workers", "0"], "from 1 to 4096");
     refused(&["echo", "--pid-file", "/tmp/x"], "--workers");
 }

@@ -41,12 +41,15 @@
 //! }
 //! ```
 //!
+//! A server of several processes answers with the [`Sum`] of their texts.
+//!
 //! Prometheus wants the content type `application/openmetrics-text; version=1.0.0`.
 
 #[cfg(feature = "http")]
 mod http;
 mod logs;
 mod loops;
+mod sum;
 #[cfg(feature = "http")]
 mod tls;
 
@@ -56,5 +59,6 @@ pub use self::http::{register_http, register_server};
 pub use self::logs::register_access_log;
 pub use self::logs::register_log;
 pub use self::loops::register_loops;
+pub use self::sum::Sum;
 #[cfg(feature = "http")]
 pub use self::tls::register_tls;

@@ -1,5 +1,5 @@
-//! Pages for operators, separate from the clients' paths: `/healthz`, `/readyz` and `/metrics`, on
-//! their own listeners.
+//! Pages for operators, separate from the clients' paths: `/healthz`, `/readyz`, `/metrics` and
+//! `/workers`, on their own listeners.
 //!
 //! Another server, on a separate loop, serves them: the service's limits do not apply to them, a
 //! busy service does not delay them, and they answer until the service has drained. All HTTP
@@ -7,21 +7,22 @@
 //! same functions.
 
 use std::io;
-use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::accept::{Descriptors, SharedListener, WhenFull};
 use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup};
 use wakeful_http::{DrainPlan, Limits, MaxAge, Readiness, Running, Server};
+use wakeful_workers::Reports;
 
 use crate::ServeOptions;
+use crate::scrape::Scrape;
 
 /// How many connections operators may have open, where descriptors are not few.
 const MAX_CONNECTIONS: usize = 16;
@@ -63,6 +64,7 @@ pub(crate) fn share(limit: usize, wanted: usize) -> usize {
 pub struct RunningService {
     server: Running,
     admin: Option<Running>,
+    scrape: Scrape,
 }
 
 impl RunningService {
@@ -70,16 +72,22 @@ impl RunningService {
     pub(crate) fn new(
         server: Running,
         listeners: Vec<SharedListener>,
-        registry: Arc<Registry>,
+        scrape: Scrape,
     ) -> io::Result<Self> {
         if listeners.is_empty() {
-            return Ok(Self { server, admin: None });
+            answer_others(&scrape, &server)?;
+            return Ok(Self { server, admin: None, scrape });
         }
-        let readiness = server.readiness();
+        let (readiness, metrics, workers) = (server.readiness(), scrape.clone(), scrape.clone());
+        let reports = scrape.reports().cloned();
         let router = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(move || async move { ready(&readiness) }))
-            .route("/metrics", get(move || async move { render(&registry) }));
+            .route(
+                "/readyz",
+                get(async move || ready_here_or_elsewhere(&readiness, reports.as_ref())),
+            )
+            .route("/metrics", get(async move || render(&metrics).await))
+            .route("/workers", get(async move || list_workers(&workers).await));
         // Nobody waits for a scrape so much that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(event_loop);
@@ -94,7 +102,8 @@ impl RunningService {
             .header_timeout(SILENCE)
             .idle_timeout(SILENCE);
         let admin = Server::from_listeners(listeners).group(group).limits(limits).start(router)?;
-        Ok(Self { server, admin: Some(admin) })
+        answer_others(&scrape, &admin)?;
+        Ok(Self { server, admin: Some(admin), scrape })
     }
 
     /// Where it listens for clients.
@@ -122,13 +131,29 @@ impl RunningService {
     }
 
     /// Ends by the plan; see [`Running::drain`]. Until the end of the drain, `/readyz` for
-    /// operators answers 503. Blocks the calling thread.
+    /// operators answers 503, unless other workers serve: then they answer operators. Blocks the
+    /// calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
+        let Self { server, mut admin, scrape } = self;
+        let mut ending = None;
+        let reports = scrape.reports();
+        if reports.is_some_and(|reports| reports.is_served_by_others().unwrap_or(false)) {
+            // Operators who asked here would hear what was, and nobody else could answer.
+            if let Err(error) = answer_others(&scrape, &server) {
+                tracing::warn!(%error, "this worker's counts are missing while it drains");
+            }
+            ending = end_beside(admin.take());
+        }
+        let drained = server.drain(plan);
+        // Whoever is being answered there gets the answer.
+        ending.map(JoinHandle::join);
+        scrape.leave();
         // Nobody waits for what is only looked at: the other one is dropped, and aborts.
-        self.server.drain(plan)
+        drop(admin);
+        drained
     }
 }
 
@@ -145,24 +170,63 @@ pub(crate) fn registry(server: &Running, options: &ServeOptions) -> Registry {
     registry
 }
 
+const READY: (StatusCode, &str) = (StatusCode::OK, "ready\n");
+
 /// From the start on, until the server is told to end.
 pub(crate) fn ready(readiness: &Readiness) -> (StatusCode, &'static str) {
-    if readiness.is_ready() {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    if readiness.is_ready() { READY } else { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") }
+}
+
+/// Whoever is asked answers for all: others serve while this process drains.
+fn ready_here_or_elsewhere(
+    readiness: &Readiness,
+    reports: Option<&Reports>,
+) -> (StatusCode, &'static str) {
+    let is_served = |reports: &Reports| reports.is_served_by_others().unwrap_or(false);
+    match ready(readiness) {
+        (StatusCode::SERVICE_UNAVAILABLE, _) if reports.is_some_and(is_served) => READY,
+        answer => answer,
     }
 }
 
-pub(crate) fn render(registry: &Registry) -> Response {
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) => {
+pub(crate) async fn render(scrape: &Scrape) -> Response {
+    match scrape.metrics().await {
+        Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(error) => failed(&error),
     }
+}
+
+async fn list_workers(scrape: &Scrape) -> Response {
+    match scrape.workers().await {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &io::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+}
+
+/// On a loop that runs as long as `server` does.
+fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
+    server.handles().first().map_or(Ok(()), |handle| scrape.answer_others(handle))
+}
+
+/// On a thread of its own. If none can be had, the connections are aborted.
+fn end_beside(admin: Option<Running>) -> Option<JoinHandle<()>> {
+    let end = move || {
+        if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(SILENCE))) {
+            tracing::warn!(%error, "the loop for operators is left behind");
+        }
+    };
+    thread::Builder::new()
+        .name("wakeful-admin-end".to_owned())
+        .spawn(end)
+        .inspect_err(|error| tracing::warn!(%error, "connections of operators are aborted"))
+        .ok()
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures_core::Stream;
-use prometheus_client::registry::Registry;
 use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
@@ -23,6 +22,7 @@ use wakeful_http::{Readiness, Running};
 
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::scrape::Scrape;
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
@@ -32,10 +32,10 @@ pub const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// The most that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// What the handlers share. The registry comes once the loops are there to be counted.
+/// What the handlers share. What they tell operators comes once the loops are there to be counted.
 #[derive(Debug, Clone)]
 struct Shared {
-    registry: Arc<OnceLock<Arc<Registry>>>,
+    scrape: Arc<OnceLock<Scrape>>,
     readiness: Readiness,
 }
 
@@ -104,17 +104,17 @@ pub fn start(
 ) -> io::Result<RunningService> {
     let descriptors = admin::descriptors(http.descriptors(), &admin);
     let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
-    let shared = Shared { registry: Arc::default(), readiness: server.readiness() };
+    let shared = Shared { scrape: Arc::default(), readiness: server.readiness() };
     let running = server.start(router(shared.clone(), http.files))?;
     let mut registry = admin::registry(&running, options);
     if let Some(log) = http.access_log {
         wakeful_prometheus::register_access_log(&mut registry, log.clone());
         reopen_on_hup(&running, log)?;
     }
-    let registry = Arc::new(registry);
+    let scrape = Scrape::new(registry, options.reports.clone())?;
     // Set once, here.
-    let _ = shared.registry.set(registry.clone());
-    RunningService::new(running, admin, registry)
+    let _ = shared.scrape.set(scrape.clone());
+    RunningService::new(running, admin, scrape)
 }
 
 /// If it is a file: for anything else HUP is what it was.
@@ -161,14 +161,17 @@ const STARTING: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "starting
 /// Ready as soon as the service can count itself (it accepts before, but not by much), until it is
 /// told to end.
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
-    match shared.registry.get() {
+    match shared.scrape.get() {
         Some(_) => admin::ready(&shared.readiness),
         None => STARTING,
     }
 }
 
 async fn render_metrics(State(shared): State<Shared>) -> Response {
-    shared.registry.get().map_or_else(|| STARTING.into_response(), |known| admin::render(known))
+    match shared.scrape.get() {
+        Some(scrape) => admin::render(scrape).await,
+        None => STARTING.into_response(),
+    }
 }
 
 async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {

@@ -21,6 +21,7 @@ pub mod options;
 mod patience;
 pub mod proxy;
 pub mod rpc;
+mod scrape;
 
 pub use admin::RunningService;
 pub use options::ServeOptions;

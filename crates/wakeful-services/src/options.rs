@@ -10,6 +10,7 @@ use wakeful::net::ListenAddr;
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 use wakeful_http::tls::ServerTls;
 use wakeful_http::{DrainPlan, Limits, Server};
+use wakeful_workers::Reports;
 
 /// Settings that all services have.
 ///
@@ -28,6 +29,7 @@ use wakeful_http::{DrainPlan, Limits, Server};
 /// | [`log`](Self::log) | none | |
 /// | [`heartbeats`](Self::heartbeats) | none | |
 /// | [`sibling`](Self::sibling) | none | |
+/// | [`reports`](Self::reports) | none | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
 pub struct ServeOptions {
@@ -44,6 +46,7 @@ pub struct ServeOptions {
     pub(crate) log: Option<LossyWriter>,
     pub(crate) heartbeats: Option<Heartbeats>,
     pub(crate) sibling: Option<Sibling>,
+    pub(crate) reports: Option<Reports>,
 }
 
 impl ServeOptions {
@@ -135,6 +138,13 @@ impl ServeOptions {
         self.sibling = sibling.into();
         self
     }
+
+    /// Sets that this process answers operators for all workers, if the service speaks HTTP.
+    /// `None`: for itself.
+    pub fn reports(mut self, reports: impl Into<Option<Reports>>) -> Self {
+        self.reports = reports.into();
+        self
+    }
 }
 
 /// Where the loops' threads run.
@@ -163,6 +173,7 @@ impl Default for ServeOptions {
             log: None,
             heartbeats: None,
             sibling: None,
+            reports: None,
         }
     }
 }

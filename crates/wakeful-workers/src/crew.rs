@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::reports::WorkerState;
+
 /// A worker that dies sooner after its start, or before it is ready, died young. A place whose
 /// workers die young is filled again after a pause, which doubles each time.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -191,6 +193,18 @@ impl Crew {
 
     pub(crate) fn wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Where this worker is in the crew, and what it is doing.
+    pub(crate) fn place_and_state(&self, id: WorkerId) -> Option<(usize, WorkerState)> {
+        let member = self.members.iter().find(|member| member.id == id)?;
+        let state = match member.state {
+            _ if self.is_ending => WorkerState::Draining,
+            State::Starting => WorkerState::Starting,
+            State::Ready => WorkerState::Serving,
+            State::Draining => WorkerState::Draining,
+        };
+        Some((member.place, state))
     }
 
     /// All drain, and none is started any more.

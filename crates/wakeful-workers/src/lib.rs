@@ -69,6 +69,7 @@
 mod crew;
 mod listeners;
 mod pid_file;
+mod reports;
 mod run;
 mod running;
 mod settings;
@@ -79,6 +80,7 @@ mod sys;
 mod systemd;
 mod worker;
 
+pub use self::reports::{Listed, Report, Reports, Said, WorkerState};
 pub use self::run::Role;
 pub use self::settings::Master;
 pub use self::successor::{SUCCEEDS, is_successor};

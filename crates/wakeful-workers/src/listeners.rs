@@ -21,6 +21,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Listeners {
     all: Vec<Listening>,
+    /// Where operators ask.
+    admin: Vec<Listening>,
     /// Names of the predecessor's sockets that nobody asks for any more.
     dropped: Vec<String>,
 }
@@ -38,33 +40,20 @@ struct Listening {
 pub(crate) type Inherited = (String, OwnedFd);
 
 impl Listeners {
-    /// Listens on `addrs`, but has those that are among `inherited` from there, and takes the
-    /// sockets that are `passed`. Others that are inherited close: nobody asks for them any more.
+    /// Listens on `addrs` and `admin`, but has those that are among `inherited` from there, and
+    /// takes the sockets that are `passed`. Others that are inherited close: nobody asks for them
+    /// any more.
     ///
     /// # Errors
     /// The text names the address.
     pub(crate) fn open(
         addrs: &[ListenAddr],
         passed: Vec<SharedListener>,
+        admin: &[ListenAddr],
         mut inherited: Vec<Inherited>,
     ) -> io::Result<Self> {
-        let mut all = Vec::new();
-        for addr in addrs {
-            let name = addr.to_string();
-            if name.contains('\n') {
-                // A name is passed on as a part of a line.
-                let text = format!("cannot listen on {addr:?}: its name has a line break");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-            let socket = match take(&mut inherited, &name) {
-                Some(socket) => SharedListener::from_predecessor(socket),
-                None => SharedListener::bind(addr),
-            };
-            let socket = socket.map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-            })?;
-            all.push(Listening { name, socket, is_kept: false });
-        }
+        let mut all = open(addrs, &mut inherited)?;
+        let admin = open(admin, &mut inherited)?;
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
         let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
@@ -77,28 +66,31 @@ impl Listeners {
         for name in &dropped {
             tracing::info!("listens no more on {name}");
         }
-        Ok(Self { all, dropped })
+        Ok(Self { all, admin, dropped })
     }
 
-    /// Descriptors of its own for a worker.
+    /// Descriptors of its own for a worker: those for clients, and those for operators.
     ///
     /// # Errors
     /// No descriptors left.
-    pub(crate) fn for_worker(&self) -> io::Result<Vec<OwnedFd>> {
-        self.all.iter().map(|one| one.socket.as_fd().try_clone_to_owned()).collect()
+    pub(crate) fn for_worker(&self) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+        let duplicate = |one: &Listening| one.socket.as_fd().try_clone_to_owned();
+        let clients = self.all.iter().map(duplicate).collect::<io::Result<_>>()?;
+        let operators = self.admin.iter().map(duplicate).collect::<io::Result<_>>()?;
+        Ok((clients, operators))
     }
 
     /// This master is in charge of them now. A service manager keeps them, if it does that, and
     /// forgets those that nobody asks for any more.
     pub(crate) fn take_over(&mut self) {
-        self.all.iter().for_each(|one| one.socket.take_file());
+        self.every().for_each(|one| one.socket.take_file());
         if !systemd::keeps_sockets() {
             return;
         }
         for name in self.dropped.drain(..) {
             systemd::forget(&name);
         }
-        for one in self.all.iter_mut().filter(|one| !one.is_kept) {
+        for one in self.all.iter_mut().chain(&mut self.admin).filter(|one| !one.is_kept) {
             one.is_kept = systemd::keep(&one.name, one.socket.as_fd());
         }
     }
@@ -114,20 +106,25 @@ impl Listeners {
     /// No descriptors left.
     pub(crate) fn for_successor(&self) -> io::Result<Vec<Inherited>> {
         let pass = |one: &Listening| Ok((one.name.clone(), rustix::io::dup(&one.socket)?));
-        self.all.iter().map(pass).collect()
+        self.every().map(pass).collect()
     }
 
     /// A successor has them now, and files of Unix sockets are its own.
     pub(crate) fn hand_over(&mut self) {
-        self.all.drain(..).for_each(|one| one.socket.leave_file());
+        self.all.drain(..).chain(self.admin.drain(..)).for_each(|one| one.socket.leave_file());
     }
 
     /// Leaves them to the predecessor, which goes on with them.
     pub(crate) fn leave(&mut self) {
         self.all.clear();
+        self.admin.clear();
     }
 
-    /// Nobody comes in any more, but to sockets that a service manager keeps. The workers accept
+    fn every(&self) -> impl Iterator<Item = &Listening> {
+        self.all.iter().chain(&self.admin)
+    }
+
+    /// No client comes in any more, but to sockets that a service manager keeps. The workers accept
     /// what has come before they close theirs.
     pub(crate) fn close(&mut self) {
         let own = || self.all.iter().filter(|one| !one.is_kept);
@@ -143,6 +140,28 @@ impl Listeners {
         }
         self.all.clear();
     }
+}
+
+/// # Errors
+/// The text names the address.
+fn open(addrs: &[ListenAddr], inherited: &mut Vec<Inherited>) -> io::Result<Vec<Listening>> {
+    let open = |addr: &ListenAddr| {
+        let name = addr.to_string();
+        if name.contains('\n') {
+            // A name is passed on as a part of a line.
+            let text = format!("cannot listen on {addr:?}: its name has a line break");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let socket = match take(inherited, &name) {
+            Some(socket) => SharedListener::from_predecessor(socket),
+            None => SharedListener::bind(addr),
+        };
+        let socket = socket.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+        })?;
+        Ok(Listening { name, socket, is_kept: false })
+    };
+    addrs.iter().map(open).collect()
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
@@ -173,7 +192,7 @@ mod tests {
         let expected: Vec<_> = inherited.iter().map(|(_, socket)| addr(socket)).collect();
         inherited.insert(0, ("127.0.0.1:0".to_owned(), any()));
         let asked: [ListenAddr; 1] = ["127.0.0.1:0".parse().unwrap()];
-        let listeners = Listeners::open(&asked, Vec::new(), inherited).unwrap();
+        let listeners = Listeners::open(&asked, Vec::new(), &[], inherited).unwrap();
         let found: Vec<_> = listeners.all.iter().map(|one| one.socket.socket_addr()).collect();
         assert_eq!(found[1..], expected);
         assert!(listeners.dropped.is_empty());
@@ -182,7 +201,7 @@ mod tests {
     #[test]
     fn a_name_that_is_no_line_is_refused() {
         let asked: [ListenAddr; 1] = ["unix:/tmp/a\nb".parse().unwrap()];
-        let error = Listeners::open(&asked, Vec::new(), Vec::new()).unwrap_err();
+        let error = Listeners::open(&asked, Vec::new(), &[], Vec::new()).unwrap_err();
         assert!(error.to_string().contains("line break"), "{error}");
     }
 }

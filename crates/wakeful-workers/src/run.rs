@@ -52,6 +52,7 @@ impl Master {
             if running.is_over() {
                 return running.end_of_all().map(Role::Ended);
             }
+            running.list_workers();
             running.wait_and_see()?;
         }
     }

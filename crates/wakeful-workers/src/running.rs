@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use wakeful::heartbeat::{Heartbeats, Watchdog};
 use crate::crew::{Crew, WorkerId};
 use crate::listeners::Listeners;
 use crate::pid_file::PidFile;
+use crate::reports::{Desk, Listed, WorkerState};
 use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor, is_successor};
@@ -52,6 +53,11 @@ struct Process {
     is_to_reopen: bool,
     heartbeats: Heartbeats,
     sibling: Option<Sibling>,
+    is_stopped: bool,
+    /// In seconds since 1970.
+    since: u64,
+    /// The place of its reports.
+    reports_at: Option<usize>,
 }
 
 /// What a forked worker takes along.
@@ -59,6 +65,7 @@ struct Process {
 pub(crate) struct New {
     heartbeats: Heartbeats,
     sibling: Option<Sibling>,
+    reports_at: Option<usize>,
     ready: OwnedFd,
 }
 
@@ -71,6 +78,11 @@ pub(crate) struct Running {
     watchdog: Watchdog,
     /// `None`: they cannot be had, and each worker waits for connections at all times.
     siblings: Option<Siblings>,
+    /// `None`: it cannot be had, and no worker reports.
+    desk: Option<Desk>,
+    /// Have all its first workers accepted?
+    is_in_charge: bool,
+    is_succeeded: bool,
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
     start_timeout: Duration,
@@ -103,17 +115,18 @@ impl Running {
         program: Program,
         mut inheritance: Inheritance,
     ) -> io::Result<Self> {
-        let Master { group, listen, passed, workers, timeout, .. } = master;
+        let Master { group, listen, passed, admin, workers, timeout, .. } = master;
         let Master { start_timeout, drain_timeout, orphans, pid_file, .. } = master;
         let is_successor = is_successor();
         let inherited = match std::mem::take(&mut inheritance.listeners) {
             none if none.is_empty() && !is_successor => systemd::kept(),
             inherited => inherited,
         };
-        let listeners = Listeners::open(&listen, passed, inherited)?;
+        let listeners = Listeners::open(&listen, passed, &admin, inherited)?;
         let lifeline = pipe_with(PipeFlags::CLOEXEC)?;
         // Further ones are there while others drain.
-        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?);
+        let places = 2 * workers + 8;
+        let siblings = Siblings::new(places, lifeline.0.try_clone()?);
         let siblings = siblings
             .inspect_err(|error| tracing::warn!(%error, "workers do not share their turns"))
             .ok();
@@ -124,6 +137,11 @@ impl Running {
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
             siblings,
+            desk: Desk::new(places)
+                .inspect_err(|error| tracing::warn!(%error, "workers do not report"))
+                .ok(),
+            is_in_charge: false,
+            is_succeeded: false,
             look_at: None,
             start_timeout,
             drain_timeout,
@@ -180,11 +198,12 @@ impl Running {
         let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
+        let reports_at = self.desk.as_mut().and_then(Desk::take);
         let pid = match sys::fork() {
             Ok(Some(child)) => child,
-            Ok(None) => return Ok(Some(New { heartbeats, sibling, ready: told })),
+            Ok(None) => return Ok(Some(New { heartbeats, sibling, reports_at, ready: told })),
             Err(error) => {
-                self.forget(&heartbeats, sibling.as_ref());
+                self.forget(&heartbeats, sibling.as_ref(), reports_at);
                 return Err(error);
             }
         };
@@ -194,7 +213,7 @@ impl Running {
             Err(error) => {
                 let _ = kill_process(pid, Signal::KILL);
                 let _ = waitpid(Some(pid), WaitOptions::empty());
-                self.forget(&heartbeats, sibling.as_ref());
+                self.forget(&heartbeats, sibling.as_ref(), reports_at);
                 return Err(io::Error::new(
                     io::Error::from(error).kind(),
                     format!("pidfd_open: {error}"),
@@ -213,6 +232,9 @@ impl Running {
             is_to_reopen: false,
             heartbeats,
             sibling,
+            is_stopped: false,
+            since: seconds_since_1970(),
+            reports_at,
         });
         // Its loops are going to wake: the watchdog is told.
         self.look_at = Some(now);
@@ -220,8 +242,16 @@ impl Running {
     }
 
     /// A worker is dead.
-    fn forget(&mut self, heartbeats: &Heartbeats, sibling: Option<&Sibling>) {
+    fn forget(
+        &mut self,
+        heartbeats: &Heartbeats,
+        sibling: Option<&Sibling>,
+        reports_at: Option<usize>,
+    ) {
         self.watchdog.remove(heartbeats);
+        if let Some((desk, place)) = self.desk.as_mut().zip(reports_at) {
+            desk.free(place);
+        }
         if let Some((siblings, sibling)) = self.siblings.as_ref().zip(sibling) {
             siblings.remove(sibling);
         }
@@ -232,11 +262,14 @@ impl Running {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
-        let listeners = self.listeners.for_worker()?;
+        let (listeners, admin_listeners) = self.listeners.for_worker()?;
         let (lifeline, _) = self.lifeline;
+        let reports = self.desk.zip(new.reports_at).map(|(desk, place)| desk.reports(place));
         Ok(Worker {
             number,
             listeners,
+            admin_listeners,
+            reports,
             heartbeats: new.heartbeats,
             sibling: new.sibling,
             ready: Some(new.ready),
@@ -248,6 +281,8 @@ impl Running {
     /// It drains, and ends.
     pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
         let end_by = self.drained_by(now);
+        // It looks whether others serve.
+        self.list_workers();
         if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
             process.end_by = end_by;
             process.signal(Signal::TERM);
@@ -261,6 +296,22 @@ impl Running {
 
     fn signal_all(&self, signal: Signal) {
         self.processes.iter().for_each(|process| process.signal(signal));
+    }
+
+    /// Lists the workers for the workers, if something has changed.
+    pub(crate) fn list_workers(&mut self) {
+        let Some(desk) = &mut self.desk else { return };
+        let listed = self.processes.iter().filter_map(|process| {
+            let (number, state) = self.crew.place_and_state(process.id)?;
+            Some(Listed {
+                number,
+                pid: process.pid.as_raw_pid().cast_unsigned(),
+                state: if process.is_stopped { WorkerState::Stopped } else { state },
+                since: process.since,
+                place: process.reports_at?,
+            })
+        });
+        desk.list(self.is_in_charge, self.is_succeeded, listed);
     }
 
     /// Waits until something has happened, and takes note of all that has.
@@ -328,6 +379,11 @@ impl Running {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A clock before 1970 says 0.
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Process {

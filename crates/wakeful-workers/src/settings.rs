@@ -31,6 +31,7 @@ pub struct Master {
     pub(crate) group: LoopGroupBuilder,
     pub(crate) listen: Vec<ListenAddr>,
     pub(crate) passed: Vec<SharedListener>,
+    pub(crate) admin: Vec<ListenAddr>,
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
     pub(crate) start_timeout: Duration,
@@ -46,6 +47,7 @@ impl Master {
             group,
             listen: Vec::new(),
             passed: Vec::new(),
+            admin: Vec::new(),
             workers: 1,
             timeout: Duration::from_secs(30),
             start_timeout: Duration::from_secs(60),
@@ -65,6 +67,13 @@ impl Master {
     /// from the previous master.
     pub fn passed(mut self, sockets: impl IntoIterator<Item = SharedListener>) -> Self {
         self.passed = sockets.into_iter().collect();
+        self
+    }
+
+    /// Sets where operators ask: see [`Worker::admin_listeners`](crate::Worker::admin_listeners).
+    /// Unlike others, these sockets stay open until the last worker has drained.
+    pub fn admin(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
+        self.admin = addrs.into_iter().collect();
         self
     }
 

@@ -13,6 +13,7 @@ use wakeful::heartbeat::Heartbeats;
 use wakeful::readiness::AsyncFd;
 use wakeful::signal::run_until_terminated_in;
 
+use crate::reports::Reports;
 use crate::signals;
 
 /// A worker drains after its first signal, whatever else it gets: a terminal, or a service manager,
@@ -40,6 +41,8 @@ pub enum Orphans {
 pub struct Worker {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) admin_listeners: Vec<OwnedFd>,
+    pub(crate) reports: Option<Reports>,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) sibling: Option<Sibling>,
     pub(crate) ready: Option<OwnedFd>,
@@ -63,6 +66,23 @@ impl Worker {
     /// No descriptors left.
     pub fn listeners(&mut self) -> io::Result<Vec<SharedListener>> {
         self.listeners.drain(..).map(SharedListener::from_socket).collect()
+    }
+
+    /// Returns the sockets on which operators ask, in the order in which they were given to the
+    /// master. Any worker may be asked: answer for all, by [`reports`](Self::reports). Empty from
+    /// the second call on.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn admin_listeners(&mut self) -> io::Result<Vec<SharedListener>> {
+        self.admin_listeners.drain(..).map(SharedListener::from_socket).collect()
+    }
+
+    /// Returns what this worker needs to answer for all workers. `None`: there are more workers
+    /// than places, or the master could not have the memory.
+    #[must_use]
+    pub fn reports(&self) -> Option<Reports> {
+        self.reports.clone()
     }
 
     /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group

@@ -2,9 +2,11 @@
 
 use clap::Args;
 use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
 use wakeful_services::options::bind;
 
 use super::common::address;
+use super::workers::keep;
 
 #[derive(Debug, Args)]
 pub(super) struct AdminArguments {
@@ -12,7 +14,7 @@ pub(super) struct AdminArguments {
     #[arg(
         long,
         value_name = "ADDR",
-        help = "Where operators find /healthz, /readyz and /metrics, as --listen, without TLS: no limit of the service applies there, and it answers until the drain is over. At most 16 connections, each closed after 2 s of silence. May be repeated"
+        help = "Where operators find /healthz, /readyz, /metrics and /workers, as --listen, without TLS: no limit of the service applies there, and it answers until the drain is over. With --workers any worker answers for all. At most 16 connections, each closed after 2 s of silence. May be repeated"
     )]
     pub(super) admin: Vec<String>,
 }
@@ -21,7 +23,18 @@ impl AdminArguments {
     /// # Errors
     /// A line for the user: an address is none, or cannot be had.
     pub(super) fn bind(&self) -> Result<Vec<SharedListener>, String> {
-        let addrs = self.admin.iter().map(|addr| address(addr)).collect::<Result<Vec<_>, _>>();
-        bind(&addrs.map_err(|error| format!("--admin: {error}"))?)
+        bind(&self.addresses()?)
+    }
+
+    /// # Errors
+    /// A line for the user: an address is none.
+    pub(super) fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
+        let addrs = self.admin.iter().map(|addr| address(addr)).collect::<Result<_, _>>();
+        addrs.map_err(|error| format!("--admin: {error}"))
+    }
+
+    /// As [`CommonArguments::keep`](super::common::CommonArguments::keep).
+    pub(super) fn keep(&mut self, masters: &Self) -> Option<&'static str> {
+        keep(&mut self.admin, &masters.admin, "--admin")
     }
 }

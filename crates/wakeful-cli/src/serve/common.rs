@@ -91,22 +91,18 @@ impl CommonArguments {
             return Err(reason.to_owned());
         }
         if self.workers.are_given() {
-            self.check_workers(admin)?;
+            self.check_workers()?;
         }
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
         each_once(listen.chain(admin))
     }
 
-    fn check_workers(&self, admin: &[String]) -> Result<(), String> {
+    fn check_workers(&self) -> Result<(), String> {
         if self.accept == Accept::ReusePort {
             return Err(
                 "--accept reuse-port is not for --workers: they share one socket".to_owned()
             );
-        }
-        if !admin.is_empty() {
-            let reason = "--admin is not for --workers: each of them would have to listen there";
-            return Err(reason.to_owned());
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use wakeful_workers::{Master, Role, Worker, is_successor};
 
 use super::activity::ActivityArguments;
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use crate::logging;
 
@@ -18,7 +19,11 @@ const MORE_THAN_GRACE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// A line for the user.
-pub(super) fn divide(common: &CommonArguments, pre_drain: Duration) -> Result<Divided, String> {
+pub(super) fn divide(
+    common: &CommonArguments,
+    admin: Option<&AdminArguments>,
+    pre_drain: Duration,
+) -> Result<Divided, String> {
     let arguments = common.workers();
     if !arguments.are_given() {
         return Ok(Divided::Whole);
@@ -26,7 +31,8 @@ pub(super) fn divide(common: &CommonArguments, pre_drain: Duration) -> Result<Di
     let group = common.options(&ActivityArguments::default())?.group();
     let loops = group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
     let passed = if is_successor() { Vec::new() } else { common.passed()? };
-    let master = Master::new(group).listen(common.addresses()?).passed(passed);
+    let admin = admin.map_or(Ok(Vec::new()), AdminArguments::addresses)?;
+    let master = Master::new(group).listen(common.addresses()?).passed(passed).admin(admin);
     // Those that can end have ended by then.
     let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
     let role = arguments

@@ -26,7 +26,7 @@ pub(super) struct HttpArguments {
     moves: MoveArguments,
 
     #[command(flatten)]
-    admin: AdminArguments,
+    pub(super) admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -70,7 +70,7 @@ pub(super) fn serve(arguments: &HttpArguments, mut start: Start) -> Result<(), S
     let options = options.moves(arguments.moves.moves());
     let http_options = arguments.site.options()?;
     let pre_drain = arguments.drain.pre_drain;
-    let admin = arguments.admin.bind()?;
+    let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
     let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(

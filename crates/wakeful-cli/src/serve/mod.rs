@@ -33,8 +33,10 @@ use wakeful_services::tls::TicketSecret;
 use crate::file_size;
 use crate::logging::say;
 
+use self::admin::AdminArguments;
 use self::common::CommonArguments;
 use self::divide::Divided;
+use self::limits::DrainArguments;
 use self::other_signals::Caught;
 use self::start::Start;
 use self::workers::keep;
@@ -89,26 +91,29 @@ impl Arguments {
         }
     }
 
-    fn pre_drain(&self) -> Option<Duration> {
-        let drain = match &self.service {
-            None => &self.http.drain,
-            Some(Service::Http(arguments)) => &arguments.drain,
-            Some(Service::Rpc(arguments)) => &arguments.drain,
-            Some(Service::Proxy(arguments)) => &arguments.drain,
-            Some(Service::Echo(_) | Service::Kv(_)) => return None,
-        };
-        Some(drain.pre_drain)
+    /// Of services that speak HTTP.
+    fn http_arguments(&self) -> Option<(&DrainArguments, &AdminArguments)> {
+        match &self.service {
+            None => Some((&self.http.drain, &self.http.admin)),
+            Some(Service::Http(arguments)) => Some((&arguments.drain, &arguments.admin)),
+            Some(Service::Rpc(arguments)) => Some((&arguments.drain, &arguments.admin)),
+            Some(Service::Proxy(arguments)) => Some((&arguments.drain, &arguments.admin)),
+            Some(Service::Echo(_) | Service::Kv(_)) => None,
+        }
     }
 
-    fn pre_drain_mut(&mut self) -> Option<&mut Duration> {
-        let drain = match &mut self.service {
-            None => &mut self.http.drain,
-            Some(Service::Http(arguments)) => &mut arguments.drain,
-            Some(Service::Rpc(arguments)) => &mut arguments.drain,
-            Some(Service::Proxy(arguments)) => &mut arguments.drain,
-            Some(Service::Echo(_) | Service::Kv(_)) => return None,
-        };
-        Some(&mut drain.pre_drain)
+    fn http_arguments_mut(&mut self) -> Option<(&mut DrainArguments, &mut AdminArguments)> {
+        match &mut self.service {
+            None => Some((&mut self.http.drain, &mut self.http.admin)),
+            Some(Service::Http(arguments)) => Some((&mut arguments.drain, &mut arguments.admin)),
+            Some(Service::Rpc(arguments)) => Some((&mut arguments.drain, &mut arguments.admin)),
+            Some(Service::Proxy(arguments)) => Some((&mut arguments.drain, &mut arguments.admin)),
+            Some(Service::Echo(_) | Service::Kv(_)) => None,
+        }
+    }
+
+    fn pre_drain(&self) -> Duration {
+        self.http_arguments().map_or(Duration::ZERO, |(drain, _)| drain.pre_drain)
     }
 
     fn common(&self) -> &CommonArguments {
@@ -141,12 +146,15 @@ pub(crate) fn run(
     raise_descriptor_limit();
     // Made before the fork, so that all workers have it: a client resumes its session at any.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
-    let (worker, of_worker) =
-        match divide::divide(arguments.common(), arguments.pre_drain().unwrap_or_default())? {
-            Divided::Whole => (None, None),
-            Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
-            Divided::Ended(code) => return Ok(code),
-        };
+    let (worker, of_worker) = match divide::divide(
+        arguments.common(),
+        arguments.http_arguments().map(|(_, admin)| admin),
+        arguments.pre_drain(),
+    )? {
+        Divided::Whole => (None, None),
+        Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
+        Divided::Ended(code) => return Ok(code),
+    };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
     let start = Start { caught, worker, tickets };
@@ -179,8 +187,9 @@ fn of_worker(
         return Err("cannot serve: another service takes a new start".to_owned());
     }
     let mut kept = new.common_mut().keep(masters.common());
-    if let (Some(new), Some(masters)) = (new.pre_drain_mut(), masters.pre_drain()) {
-        kept.extend(keep(new, &masters, "--pre-drain"));
+    if let (Some(new), Some(masters)) = (new.http_arguments_mut(), masters.http_arguments()) {
+        kept.extend(keep(&mut new.0.pre_drain, &masters.0.pre_drain, "--pre-drain"));
+        kept.extend(new.1.keep(masters.1));
     }
     if !kept.is_empty() {
         tracing::warn!("{} stays as it is until an upgrade (USR2)", kept.join(", "));

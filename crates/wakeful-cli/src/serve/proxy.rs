@@ -104,7 +104,7 @@ pub(super) struct ProxyArguments {
 
     // Without it there are none: every path is the backends'.
     #[command(flatten)]
-    admin: AdminArguments,
+    pub(super) admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -211,7 +211,7 @@ pub(super) fn serve(arguments: &ProxyArguments, mut start: Start) -> Result<(), 
     let options = options.moves(arguments.moves.moves());
     let pre_drain = arguments.drain.pre_drain;
     let proxy_options = arguments.proxy_options()?;
-    let admin = arguments.admin.bind()?;
+    let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
     let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(

@@ -28,7 +28,7 @@ pub(super) struct RpcArguments {
     max_message: Option<usize>,
 
     #[command(flatten)]
-    admin: AdminArguments,
+    pub(super) admin: AdminArguments,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -67,7 +67,7 @@ pub(super) fn serve(arguments: &RpcArguments, mut start: Start) -> Result<(), St
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let pre_drain = arguments.drain.pre_drain;
     let rpc_options = given(RpcOptions::new(), arguments.max_message, RpcOptions::max_message);
-    let admin = arguments.admin.bind()?;
+    let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
     let listeners = start.listeners(&arguments.common, &options)?;
     until_terminated(

@@ -5,6 +5,7 @@ use wakeful_services::ServeOptions;
 use wakeful_services::tls::TicketSecret;
 use wakeful_workers::Worker;
 
+use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use super::other_signals::Caught;
 
@@ -32,9 +33,30 @@ impl Start {
         }
     }
 
+    /// As [`listeners`](Self::listeners), for operators.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn admin(
+        &mut self,
+        arguments: &AdminArguments,
+    ) -> Result<Vec<SharedListener>, String> {
+        let Some(worker) = &mut self.worker else { return arguments.bind() };
+        let listeners = worker.admin_listeners().map_err(|error| error.to_string())?;
+        if worker.reports().is_none() && !listeners.is_empty() {
+            // It knows of itself only.
+            tracing::warn!("this worker does not answer on --admin: there are too many workers");
+            return Ok(Vec::new());
+        }
+        Ok(listeners)
+    }
+
     /// A worker's loops say that they take turns, and wait for connections when it is theirs.
     pub(super) fn watched(&self, options: ServeOptions) -> ServeOptions {
         let worker = self.worker.as_ref();
-        options.heartbeats(worker.map(Worker::heartbeats)).sibling(worker.and_then(Worker::sibling))
+        options
+            .heartbeats(worker.map(Worker::heartbeats))
+            .sibling(worker.and_then(Worker::sibling))
+            .reports(worker.and_then(Worker::reports))
     }
 }

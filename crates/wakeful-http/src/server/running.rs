@@ -93,7 +93,8 @@ impl Running {
             foreign_code::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
             thread::sleep(plan.pre_drain);
         }
-        foreign_code::log!(info, "draining, for {:?} at most", plan.grace);
+        let addrs: Vec<_> = self.local_addrs().iter().map(ToString::to_string).collect();
+        foreign_code::log!(info, "draining {}, for {:?} at most", addrs.join(", "), plan.grace);
         self.server.drain_by(&plan);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)

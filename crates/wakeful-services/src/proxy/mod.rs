@@ -74,6 +74,7 @@ use self::headers::{ForwardedHeaders, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::scrape::Scrape;
 
 /// What a proxy is started with.
 ///
@@ -324,7 +325,8 @@ pub fn start(
     })?;
     let mut registry = admin::registry(&running, options);
     registry.register_collector(Box::new(metrics::OfBackends(counts.clone())));
-    let service = RunningService::new(running, admin, Arc::new(registry))?;
+    let scrape = Scrape::new(registry, options.reports.clone())?;
+    let service = RunningService::new(running, admin, scrape)?;
     Ok(RunningProxy { service, counts })
 }
 

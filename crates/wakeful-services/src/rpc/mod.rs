@@ -11,7 +11,6 @@
 mod echo;
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::codec::CompressionEncoding;
@@ -26,6 +25,7 @@ pub use self::echo::MAX_DELAY;
 use self::proto::echo_server::{EchoServer, SERVICE_NAME};
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::scrape::Scrape;
 
 /// What tonic generates from the proto file: messages, the server's trait, and a client.
 #[allow(
@@ -105,5 +105,5 @@ pub fn start(
     let server = options.http_server(listeners).limits(limits).descriptors(descriptors);
     let server = server.start(router)?;
     let registry = admin::registry(&server, options);
-    RunningService::new(server, admin, Arc::new(registry))
+    RunningService::new(server, admin, Scrape::new(registry, options.reports.clone())?)
 }

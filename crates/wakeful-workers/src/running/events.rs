@@ -53,6 +53,9 @@ impl Running {
             self.pid_file = Some(PidFile::write(path)?);
         }
         self.listeners.take_over();
+        self.is_in_charge = true;
+        // Before the predecessor ends its workers, those of this master answer operators.
+        self.list_workers();
         systemd::ready();
         self.inheritance.ready();
         Ok(())
@@ -84,7 +87,7 @@ impl Running {
         let now = Instant::now();
         let is_dead = |process: &mut Process| is_readable(&process.pidfd);
         for process in self.processes.extract_if(.., is_dead).collect::<Vec<_>>() {
-            self.forget(&process.heartbeats, process.sibling.as_ref());
+            self.forget(&process.heartbeats, process.sibling.as_ref(), process.reports_at);
             let status = waitpid(Some(process.pid), WaitOptions::NOHANG);
             let status = status.ok().flatten().map(|(_, status)| status);
             let how = status.map_or_else(|| "ended".to_owned(), describe);
@@ -133,19 +136,24 @@ impl Running {
     }
 
     /// Others take the connections of a worker that is stopped. (Who is dead is seen by its pidfd.)
-    pub(super) fn see_who_is_stopped(&self) {
-        let Some(siblings) = &self.siblings else { return };
+    pub(super) fn see_who_is_stopped(&mut self) {
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-        for process in &self.processes {
-            let Some(sibling) = &process.sibling else { continue };
+        for process in &mut self.processes {
             let Ok(Some(status)) = waitid(WaitId::Pid(process.pid), changes) else { continue };
             let pid = process.pid.as_raw_pid();
+            let sibling = self.siblings.as_ref().zip(process.sibling.as_ref());
             if status.stopped() {
                 tracing::warn!("worker {pid} is stopped");
-                siblings.is_stopped(sibling);
+                process.is_stopped = true;
+                if let Some((siblings, sibling)) = sibling {
+                    siblings.is_stopped(sibling);
+                }
             } else if status.continued() {
                 tracing::info!("worker {pid} goes on");
-                siblings.goes_on(sibling);
+                process.is_stopped = false;
+                if let Some((siblings, sibling)) = sibling {
+                    siblings.goes_on(sibling);
+                }
             }
         }
     }
@@ -157,6 +165,7 @@ impl Running {
             Progress::Ready => {
                 tracing::info!("process {} has taken over: ending", successor.process());
                 self.listeners.hand_over();
+                self.is_succeeded = true;
                 self.successor = None;
                 self.crew.end();
             }

@@ -1,0 +1,174 @@
+//! `--admin` with `--workers`: whichever worker is asked, it answers for all.
+
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::thread;
+
+use super::common::get;
+use super::{Master, is_answered, signal, slow_request, with};
+
+const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
+
+fn start(workers: &'static str, more: &[&'static str]) -> Master {
+    Master::start(&with(&[&["--workers", workers], &ADMIN[..], more].concat()))
+}
+
+fn admin(master: &Master) -> String {
+    let log = master.log();
+    let line = log.lines().find(|line| line.contains("admin on ")).unwrap();
+    line.split_once("admin on ").unwrap().1.trim().to_owned()
+}
+
+/// The sum of a counter over its labels.
+fn counted(text: &str, counter: &str) -> u64 {
+    let samples = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(counter));
+    samples.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+fn requests(admin: &str) -> u64 {
+    let answer = get(admin, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(answer.matches("# TYPE wakeful_http_requests counter").count(), 1);
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    counted(&answer, "wakeful_http_requests_total")
+}
+
+/// A field of each worker in the list.
+fn listed(admin: &str, field: &str) -> Vec<String> {
+    let answer = get(admin, "/workers");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let workers = body.strip_prefix("[\n").and_then(|body| body.strip_suffix("\n]\n"));
+    let name = format!("\"{field}\": ");
+    let value = |line: &str| {
+        let rest = line.split_once(&name).unwrap().1;
+        rest.split([',', '}']).next().unwrap().trim_matches('"').to_owned()
+    };
+    workers.unwrap().lines().map(value).collect()
+}
+
+fn pids(admin: &str) -> BTreeSet<u32> {
+    listed(admin, "pid").iter().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn ask(addr: &str, times: usize) {
+    (0..times).for_each(|_| assert!(get(addr, "/healthz").ends_with("ok\n")));
+}
+
+#[test]
+fn whichever_worker_is_asked_answers_for_all() {
+    let master = start("3", &[]);
+    let (addr, admin) = (master.addr(), admin(&master));
+    // Kept open, so that not all go to one worker.
+    let open: Vec<_> = (0..6).map(|_| TcpStream::connect(&addr).unwrap()).collect();
+    ask(&addr, 14);
+    for _ in 0..10 {
+        assert_eq!(requests(&admin), 14);
+        assert_eq!(pids(&admin), master.workers());
+    }
+    // The service's own page says the same, and this request counts.
+    assert_eq!(requests(&addr), 15);
+    assert_eq!(listed(&admin, "answers"), ["true"; 3]);
+    assert_eq!(listed(&admin, "state"), ["serving"; 3]);
+    assert_eq!(listed(&admin, "number"), ["0", "1", "2"]);
+    let by_worker = listed(&admin, "requests");
+    assert_eq!(by_worker.iter().map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 15);
+    drop(open);
+}
+
+#[test]
+fn counts_survive_the_workers() {
+    let mut master = start("2", &[]);
+    let (addr, admin) = (master.addr(), admin(&master));
+    ask(&addr, 8);
+    assert_eq!(requests(&admin), 8);
+    for (round, asked) in (0..4).zip([12, 16, 20, 24]) {
+        ask(&addr, 4);
+        if round % 2 == 0 {
+            // What has been asked for stays when a worker is killed.
+            assert_eq!(requests(&admin), asked);
+            let workers = master.workers();
+            signal(*workers.first().unwrap(), "KILL");
+            master.waits_for("another one takes its place", round / 2 + 1);
+            master.waits_until(|this| this.workers() != workers, "replaced");
+        } else {
+            // A worker that ends says its last before.
+            master.signal("HUP");
+            master.waits_for("all workers accept", round / 2 + 2);
+            master.waits_until(|this| this.workers().len() == 2, "drained");
+        }
+        assert_eq!(requests(&admin), asked, "{round}");
+    }
+    master.signal("TTOU");
+    master.waits_until(|this| this.workers().len() == 1, "fewer");
+    assert_eq!(requests(&admin), 24);
+    assert_eq!(pids(&admin), master.workers());
+}
+
+#[test]
+fn a_stopped_worker_keeps_no_operator_waiting() {
+    let mut master = start("2", &[]);
+    let (addr, admin) = (master.addr(), admin(&master));
+    ask(&addr, 5);
+    assert_eq!(requests(&admin), 5);
+    let stopped = *master.workers().first().unwrap();
+    signal(stopped, "STOP");
+    master.waits_for(&format!("worker {stopped} is stopped"), 1);
+    // A connection that the stopped one has been woken for is taken by the other one.
+    master.waits_until(|_| listed(&admin, "state").contains(&"stopped".to_owned()), "listed");
+    assert_eq!(requests(&admin), 5);
+    let answers: BTreeSet<_> = listed(&admin, "answers").into_iter().collect();
+    assert_eq!(answers, ["false".to_owned(), "true".to_owned()].into());
+    signal(stopped, "CONT");
+    master.waits_for(&format!("worker {stopped} goes on"), 1);
+    master.waits_until(|_| listed(&admin, "answers") == ["true", "true"], "answering");
+}
+
+#[test]
+fn it_is_ready_as_long_as_somebody_serves() {
+    let mut master = start("2", &[]);
+    let (addr, admin) = (master.addr(), admin(&master));
+    let slow = slow_request(&master);
+    master.signal("HUP");
+    while master.log().matches("all workers accept").count() < 2 {
+        assert!(get(&admin, "/readyz").ends_with("\r\n\r\nready\n"));
+        assert!(get(&admin, "/healthz").ends_with("\r\n\r\nok\n"));
+    }
+    assert!(is_answered(slow));
+    let before = master.pid();
+    master.signal("USR2");
+    while master.pid() == before {
+        assert!(get(&admin, "/readyz").ends_with("\r\n\r\nready\n"));
+    }
+    // The new master's workers answer, and count anew.
+    master.waits_until(|this| pids(&admin) == this.workers(), "answering");
+    ask(&addr, 2);
+    assert_eq!(requests(&admin), 2);
+}
+
+#[test]
+fn all_that_drain_are_not_ready_and_answer_until_the_end() {
+    let mut master = start("2", &[]);
+    let admin = admin(&master);
+    let slow = slow_request(&master);
+    let pid = master.pid();
+    signal(pid, "TERM");
+    master.waits_for(", for 10s at most", 2);
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"));
+    assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(requests(&admin) >= 1);
+    assert!(is_answered(slow));
+}
+
+#[test]
+fn several_operators_may_ask_at_once() {
+    let master = start("3", &[]);
+    let (addr, admin) = (master.addr(), admin(&master));
+    ask(&addr, 3);
+    let asking = (0..8).map(|_| {
+        let admin = admin.clone();
+        thread::spawn(move || (0..5).for_each(|_| assert_eq!(requests(&admin), 3)))
+    });
+    let asking: Vec<_> = asking.collect();
+    asking.into_iter().for_each(|asks| asks.join().unwrap());
+}

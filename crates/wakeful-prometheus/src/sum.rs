@@ -1,0 +1,304 @@
+//! Several processes' texts as one.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// Sums what several processes count: each adds the text that it would answer, in the OpenMetrics
+/// format as [`prometheus_client`] writes it, and [`Display`](fmt::Display) writes one such text.
+///
+/// Samples with the same name and labels are added up. So a gauge is the sum over the processes,
+/// too: `wakeful_loop_active{loop="0"}` says in how many of them the first loop is active. The one
+/// exception is `wakeful_loop_longest_poll_seconds`, of which the largest is taken.
+///
+/// ```
+/// let one = "# TYPE requests counter\nrequests_total 2\n# EOF\n";
+/// let other = "# TYPE requests counter\nrequests_total 3\n# EOF\n";
+/// let mut sum = wakeful_prometheus::Sum::new();
+/// sum.add(one);
+/// sum.add(other);
+/// assert_eq!(sum.to_string(), "# TYPE requests counter\nrequests_total 5\n# EOF\n");
+/// assert_eq!(sum.total("requests_total"), 5.0);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Sum {
+    families: Vec<Family>,
+    /// Where a family is among them.
+    places: HashMap<String, usize>,
+}
+
+/// All samples of one metric.
+#[derive(Debug, Clone, Default)]
+struct Family {
+    name: String,
+    is_counted: bool,
+    /// As they came first: help, type and unit.
+    about: Vec<String>,
+    /// With their labels, in the order in which they came first.
+    samples: Vec<(String, Value)>,
+    places: HashMap<String, usize>,
+}
+
+/// Whole numbers stay exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+/// Of these gauges the largest value says more than the sum.
+const LARGEST: [&str; 1] = ["wakeful_loop_longest_poll_seconds"];
+
+impl Sum {
+    /// Sums nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the text of a process that runs. What is no sample is left out.
+    pub fn add(&mut self, text: &str) {
+        self.add_families(text, |_| true);
+    }
+
+    /// Adds the counters and histograms of a process that is gone. Its gauges are gone with it.
+    pub fn add_counters(&mut self, text: &str) {
+        self.add_families(text, |family| family.is_counted);
+    }
+
+    /// Returns the sum of all samples of this name, whatever their labels: 0.0 without any. A
+    /// counter's name ends in `_total`.
+    #[must_use]
+    pub fn total(&self, sample: &str) -> f64 {
+        let samples = self.families.iter().flat_map(|family| &family.samples);
+        let named = samples.filter(|(name, _)| name_of(name) == sample);
+        named.map(|(_, value)| value.to_real()).sum()
+    }
+
+    fn add_families(&mut self, text: &str, is_wanted: impl Fn(&Family) -> bool) {
+        let mut current = None;
+        for line in text.lines() {
+            if let Some(about) = line.strip_prefix("# ") {
+                current = self.describe(about, line).or(current);
+            } else if let (Some(place), Some((name, value))) = (current, sample(line)) {
+                let family: &mut Family = &mut self.families[place];
+                if is_wanted(family) {
+                    family.add(name, value);
+                }
+            }
+        }
+    }
+
+    /// Returns the place of the family that this line is about. `None`: it is about none.
+    fn describe(&mut self, about: &str, line: &str) -> Option<usize> {
+        let (what, rest) = about.split_once(' ')?;
+        let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        if !matches!(what, "HELP" | "TYPE" | "UNIT") {
+            return None;
+        }
+        let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
+            self.families.push(Family { name: name.to_owned(), ..Family::default() });
+            self.families.len() - 1
+        });
+        let family = &mut self.families[place];
+        family.is_counted |= what == "TYPE" && matches!(rest, "counter" | "histogram");
+        if !family.about.iter().any(|known| known == line) {
+            family.about.push(line.to_owned());
+        }
+        Some(place)
+    }
+}
+
+impl Family {
+    fn add(&mut self, name: &str, value: Value) {
+        let Some(place) = self.places.get(name) else {
+            self.places.insert(name.to_owned(), self.samples.len());
+            self.samples.push((name.to_owned(), value));
+            return;
+        };
+        let sum = &mut self.samples[*place].1;
+        let is_largest = LARGEST.contains(&self.name.as_str());
+        *sum = if is_largest { sum.largest(value) } else { sum.plus(value) };
+    }
+}
+
+impl fmt::Display for Sum {
+    /// Families without a sample are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for family in self.families.iter().filter(|family| !family.samples.is_empty()) {
+            for line in &family.about {
+                writeln!(f, "{line}")?;
+            }
+            for (name, value) in &family.samples {
+                writeln!(f, "{name} {value}")?;
+            }
+        }
+        f.write_str("# EOF\n")
+    }
+}
+
+impl Value {
+    fn to_real(self) -> f64 {
+        match self {
+            Self::Whole(whole) => whole as f64,
+            Self::Real(real) => real,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        if let (Self::Whole(one), Self::Whole(other)) = (self, other)
+            && let Some(sum) = one.checked_add(other)
+        {
+            return Self::Whole(sum);
+        }
+        Self::Real(self.to_real() + other.to_real())
+    }
+
+    fn largest(self, other: Self) -> Self {
+        if other.to_real() > self.to_real() { other } else { self }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(whole) => write!(f, "{whole}"),
+            // With its point: 1.0.
+            Self::Real(real) => write!(f, "{real:?}"),
+        }
+    }
+}
+
+/// A name with its labels, and a value.
+fn sample(line: &str) -> Option<(&str, Value)> {
+    let (name, value) = line.split_at_checked(end_of_name(line)?)?;
+    let value = value.strip_prefix(' ')?;
+    let whole = value.parse().map(Value::Whole);
+    Some((name, whole.or_else(|_| value.parse().map(Value::Real)).ok()?))
+}
+
+/// Behind the labels, if there are any: their values may have spaces and braces.
+fn end_of_name(line: &str) -> Option<usize> {
+    let end = line.find([' ', '{']).filter(|end| *end > 0)?;
+    if line[end..].starts_with(' ') {
+        return Some(end);
+    }
+    let (mut is_text, mut is_escaped) = (false, false);
+    for (at, byte) in line.bytes().enumerate().skip(end) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'}' if !is_text => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn name_of(sample: &str) -> &str {
+    sample.split('{').next().unwrap_or(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(texts: &[&str]) -> String {
+        let mut sum = Sum::new();
+        texts.iter().for_each(|text| sum.add(text));
+        sum.to_string()
+    }
+
+    const ONE: &str = "\
+# HELP requests Requests.
+# TYPE requests counter
+requests_total{loop=\"0\"} 1
+requests_total{loop=\"1\"} 2
+# HELP open Open.
+# TYPE open gauge
+open 3
+# HELP time_seconds How long.
+# TYPE time_seconds histogram
+# UNIT time_seconds seconds
+time_seconds_sum 0.5
+time_seconds_count 2
+time_seconds_bucket{le=\"1.0\"} 1
+time_seconds_bucket{le=\"+Inf\"} 2
+# EOF
+";
+
+    #[test]
+    fn one_text_is_itself() {
+        assert_eq!(sum(&[ONE]), ONE);
+        assert_eq!(sum(&[]), "# EOF\n");
+    }
+
+    #[test]
+    fn samples_with_the_same_labels_are_added_up() {
+        let other = "# HELP requests Requests.\n# TYPE requests counter\n\
+            requests_total{loop=\"1\"} 40\nrequests_total{loop=\"2\"} 7\n# EOF\n";
+        let both = sum(&[ONE, other]);
+        let requests: Vec<_> =
+            both.lines().filter(|line| line.starts_with("requests_total")).collect();
+        let expected = [
+            "requests_total{loop=\"0\"} 1",
+            "requests_total{loop=\"1\"} 42",
+            "requests_total{loop=\"2\"} 7",
+        ];
+        assert_eq!(requests, expected);
+        assert_eq!(both.matches("# TYPE requests").count(), 1);
+        assert!(sum(&[ONE, ONE]).contains("time_seconds_sum 1.0\ntime_seconds_count 4\n"));
+    }
+
+    #[test]
+    fn gauges_of_the_gone_are_left_out() {
+        let mut sum = Sum::new();
+        sum.add(ONE);
+        sum.add_counters(ONE);
+        let text = sum.to_string();
+        assert!(text.contains("open 3\n") && text.contains("requests_total{loop=\"0\"} 2\n"));
+        assert!(text.contains("time_seconds_bucket{le=\"+Inf\"} 4\n"));
+        let mut gone = Sum::new();
+        gone.add_counters(ONE);
+        assert!(!gone.to_string().contains("open"));
+    }
+
+    #[test]
+    fn the_largest_of_the_longest_polls_is_taken() {
+        let of = |seconds| {
+            let name = "wakeful_loop_longest_poll_seconds";
+            format!("# TYPE {name} gauge\n{name}{{loop=\"0\"}} {seconds}\n# EOF\n")
+        };
+        assert_eq!(sum(&[&of("0.5"), &of("0.25"), &of("0.75")]), of("0.75"));
+    }
+
+    #[test]
+    fn labels_may_have_spaces_quotes_and_braces() {
+        let text = "# TYPE a gauge\na{at=\"src/a b.rs:1 \\\" } \\\\\",b=\"{\"} 2\n# EOF\n";
+        assert_eq!(sum(&[text, text]), text.replace(" 2\n", " 4\n"));
+    }
+
+    #[test]
+    fn totals_are_over_all_labels() {
+        let mut sum = Sum::new();
+        sum.add(ONE);
+        assert_eq!(sum.total("requests_total"), 3.0);
+        assert_eq!(sum.total("requests"), 0.0);
+        assert_eq!(sum.total("open"), 3.0);
+    }
+
+    #[test]
+    fn what_is_no_sample_is_left_out() {
+        let broken =
+            "a 1\n# TYPE a counter\na_total\na_total{b=\"c} 1\na_total x\n{} 1\n\n# \n#\n# HELP\n";
+        assert_eq!(sum(&[broken]), "# EOF\n");
+    }
+
+    #[test]
+    fn large_counts_stay_exact_and_do_not_overflow() {
+        let of = |count: u64| format!("# TYPE a counter\na_total {count}\n# EOF\n");
+        let exact = (1 << 53) + 1;
+        assert_eq!(sum(&[&of(exact), &of(1)]), of(exact + 1));
+        assert!(sum(&[&of(u64::MAX), &of(1)]).contains("a_total 1.8446744073709552e19\n"));
+    }
+}

@@ -1,0 +1,153 @@
+//! What operators are told: by a process that serves alone, of itself; by one of several workers,
+//! of all.
+
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use wakeful::LoopHandle;
+use wakeful_prometheus::Sum;
+use wakeful_workers::{Report, Reports, Said};
+
+/// A worker that has not answered by then is stuck. Its last answer counts.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Cloned for each handler that answers operators.
+#[derive(Debug, Clone)]
+pub(crate) struct Scrape {
+    registry: Arc<Registry>,
+    workers: Option<Workers>,
+}
+
+#[derive(Debug, Clone)]
+struct Workers {
+    reports: Reports,
+    /// The counters of workers that were here before this one.
+    earlier: Arc<str>,
+}
+
+impl Scrape {
+    /// `reports`: this process is one of several.
+    ///
+    /// # Errors
+    /// What earlier workers have left cannot be read.
+    pub(crate) fn new(registry: Registry, reports: Option<Reports>) -> io::Result<Self> {
+        let workers = reports.map(|reports| {
+            let left = reports.left()?;
+            let mut earlier = Sum::new();
+            earlier.add_counters(&left.earlier);
+            earlier.add_counters(&left.own);
+            io::Result::Ok(Workers { reports, earlier: earlier.to_string().into() })
+        });
+        Ok(Self { registry: Arc::new(registry), workers: workers.transpose()? })
+    }
+
+    /// The reports of the workers of which this process is one.
+    pub(crate) fn reports(&self) -> Option<&Reports> {
+        self.workers.as_ref().map(|workers| &workers.reports)
+    }
+
+    /// What `/metrics` answers.
+    ///
+    /// # Errors
+    /// No descriptors or no memory left.
+    pub(crate) async fn metrics(&self) -> io::Result<String> {
+        let Some(reports) = self.reports() else { return Ok(self.own()) };
+        let mut sum = Sum::new();
+        for report in collect(reports).await? {
+            sum.add_counters(&report.said.earlier);
+            match report.worker {
+                Some(_) => sum.add(&report.said.own),
+                None => sum.add_counters(&report.said.own),
+            }
+        }
+        Ok(sum.to_string())
+    }
+
+    /// What `/workers` answers: a JSON array, with a line for each worker.
+    ///
+    /// # Errors
+    /// No descriptors or no memory left.
+    pub(crate) async fn workers(&self) -> io::Result<String> {
+        let Some(reports) = self.reports() else { return Ok("[]\n".to_owned()) };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut all = collect(reports).await?;
+        all.sort_by_key(|report| report.worker.as_ref().map(|one| (one.number, one.since)));
+        let lines: Vec<_> = all.iter().filter_map(|report| line(report, now)).collect();
+        Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+    }
+
+    /// Has this process answer whoever asks one of the other workers, on this loop.
+    ///
+    /// # Errors
+    /// The loop has ended; no descriptors left.
+    pub(crate) fn answer_others(&self, on: &LoopHandle) -> io::Result<()> {
+        let Some(reports) = self.reports().cloned() else { return Ok(()) };
+        let this = self.clone();
+        let answering = on.post_and_wait(move || {
+            let answering = reports.answer(move || this.said())?;
+            wakeful::spawn(answering).detach();
+            io::Result::Ok(())
+        });
+        answering.map_err(io::Error::other)?
+    }
+
+    /// The last counts, which stay when this process is gone.
+    pub(crate) fn leave(&self) {
+        if let Some(reports) = self.reports()
+            && let Err(error) = reports.publish(&self.said())
+        {
+            tracing::warn!(%error, "the last counts of this worker are lost");
+        }
+    }
+
+    fn said(&self) -> Said {
+        let earlier = self.workers.as_ref().map(|workers| workers.earlier.as_ref().to_owned());
+        Said { own: self.own(), earlier: earlier.unwrap_or_default() }
+    }
+
+    fn own(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a String takes all that is written");
+        text
+    }
+}
+
+async fn collect(reports: &Reports) -> io::Result<Vec<Report>> {
+    let reports = reports.clone();
+    wakeful::on_this_loop(async move {
+        // Before, the workers of another master serve, and count.
+        reports.in_charge().await?;
+        reports.collect(LIMIT).await
+    })
+    .await
+}
+
+fn line(report: &Report, now: u64) -> Option<String> {
+    let worker = report.worker.as_ref()?;
+    let mut own = Sum::new();
+    own.add(&report.said.own);
+    let mut line = format!(
+        r#"{{"number": {}, "pid": {}, "state": "{}", "age_seconds": {}, "answers": {}"#,
+        worker.number,
+        worker.pid,
+        worker.state.as_str(),
+        now.saturating_sub(worker.since),
+        report.is_current,
+    );
+    let counts = [
+        ("connections", "wakeful_connections"),
+        ("connections_accepted", "wakeful_accepts_total"),
+        ("requests_in_flight", "wakeful_http_requests_in_flight"),
+        ("requests", "wakeful_http_requests_total"),
+    ];
+    for (name, sample) in counts {
+        // A String takes all that is written.
+        let _ = write!(line, r#", "{name}": {}"#, own.total(sample));
+    }
+    line.push('}');
+    Some(line)
+}

@@ -1,0 +1,227 @@
+//! Memory in which each place has the last text of its worker.
+//!
+//! It is a file in memory, read and written by system calls: nothing is mapped, so what another
+//! process does to it can be no fault here. A place has room for two texts, and a number that says
+//! which of them is whole. A worker that is killed while it writes leaves the other one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::MemfdFlags;
+use rustix::io::{Errno, pread, pwrite};
+
+/// The most that one text can be.
+pub(super) const LONGEST: usize = (4 << 20) - HEADER;
+
+/// Before a text: its number, its length, and who wrote it.
+const HEADER: usize = 24;
+
+/// Before the two texts of a place. The rest of the page is not used.
+const NUMBER: u64 = 4096;
+const TEXT: u64 = (LONGEST + HEADER) as u64;
+const PLACE: u64 = NUMBER + 2 * TEXT;
+
+/// So often a reader tries again who was overtaken by a writer.
+const TRIES: usize = 8;
+
+#[derive(Debug, Clone)]
+pub(super) struct Page(Arc<OwnedFd>);
+
+/// What a place has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Written {
+    /// From 1 on: it rises with each text.
+    pub(super) number: u64,
+    /// The process that wrote it.
+    pub(super) pid: u32,
+    pub(super) text: Vec<u8>,
+}
+
+impl Page {
+    /// Its places are empty, and take no memory.
+    ///
+    /// # Errors
+    /// No memory; no descriptors left.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(new_file()?)))
+    }
+
+    /// Puts a text into a place. Only one thread may write to it at a time.
+    ///
+    /// # Errors
+    /// The text is too long; no memory; a limit of file sizes.
+    pub(super) fn write(&self, place: usize, pid: u32, text: &[u8]) -> io::Result<()> {
+        if text.len() > LONGEST {
+            let what = format!("a report of {} bytes: at most {LONGEST} are taken", text.len());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        let number = self.number(place)? + 1;
+        let header = [number, text.len() as u64, pid.into()].map(u64::to_ne_bytes);
+        let at = text_at(place, number);
+        self.write_all(text, at + HEADER as u64)?;
+        self.write_all(header.as_flattened(), at)?;
+        self.write_all(&number.to_ne_bytes(), place_at(place))
+    }
+
+    /// How many texts have come to a place.
+    ///
+    /// # Errors
+    /// The kernel's, which are not to be expected.
+    pub(super) fn number(&self, place: usize) -> io::Result<u64> {
+        let mut number = [0; 8];
+        self.read_all(&mut number, place_at(place))?;
+        Ok(u64::from_ne_bytes(number))
+    }
+
+    /// The last whole text of a place. `None`: none has come.
+    ///
+    /// # Errors
+    /// No memory; it is written faster than it can be read.
+    pub(super) fn read(&self, place: usize) -> io::Result<Option<Written>> {
+        for _ in 0..TRIES {
+            let number = self.number(place)?;
+            if number == 0 {
+                return Ok(None);
+            }
+            let mut header = [0; HEADER];
+            self.read_all(&mut header, text_at(place, number))?;
+            let [written, length, pid] = words(&header);
+            let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST);
+            let Some(length) = length.filter(|_| written == number) else { continue };
+            let mut text = vec![0; length];
+            self.read_all(&mut text, text_at(place, number) + HEADER as u64)?;
+            // The next text goes where this one is not, and the one after it where this one is.
+            if self.number(place)? == number {
+                let pid = u32::try_from(pid).unwrap_or(0);
+                return Ok(Some(Written { number, pid, text }));
+            }
+        }
+        Err(io::Error::other("a report is written faster than it can be read"))
+    }
+
+    /// What was never written is zeros.
+    fn read_all(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match pread(&self.0, &mut *bytes, at) {
+                Ok(0) => {
+                    bytes.fill(0);
+                    return Ok(());
+                }
+                Ok(read) => {
+                    bytes = &mut bytes[read..];
+                    at += read as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match pwrite(&self.0, bytes, at) {
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    at += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn place_at(place: usize) -> u64 {
+    place as u64 * PLACE
+}
+
+fn text_at(place: usize, number: u64) -> u64 {
+    place_at(place) + NUMBER + number % 2 * TEXT
+}
+
+fn words(header: &[u8; HEADER]) -> [u64; 3] {
+    let (words, _) = header.as_chunks();
+    [words[0], words[1], words[2]].map(u64::from_ne_bytes)
+}
+
+fn new_file() -> io::Result<OwnedFd> {
+    const NAME: &str = "wakeful-reports";
+    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
+    match rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC),
+        made => made,
+    }
+    .map_err(|error| {
+        io::Error::new(io::Error::from(error).kind(), format!("memfd_create: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_place_has_its_last_text() {
+        let page = Page::new().unwrap();
+        assert_eq!(page.read(3).unwrap(), None);
+        for (number, text) in [(1, "first"), (2, "a second one"), (3, "")] {
+            page.write(3, 7, text.as_bytes()).unwrap();
+            let expected = Written { number, pid: 7, text: text.into() };
+            assert_eq!(page.read(3).unwrap(), Some(expected));
+        }
+        assert_eq!(page.read(2).unwrap(), None);
+        assert_eq!(page.read(4).unwrap(), None);
+    }
+
+    #[test]
+    fn a_writer_that_dies_leaves_the_text_from_before() {
+        let page = Page::new().unwrap();
+        page.write(0, 7, b"whole").unwrap();
+        // As far as it had come: all but the number.
+        let at = text_at(0, 2);
+        page.write_all(b"torn", at + HEADER as u64).unwrap();
+        page.write_all(&2_u64.to_ne_bytes(), at).unwrap();
+        assert_eq!(page.read(0).unwrap().unwrap().text, b"whole");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_leaves_the_one_from_before() {
+        let page = Page::new().unwrap();
+        page.write(0, 7, &vec![b'a'; LONGEST]).unwrap();
+        let error = page.write(0, 7, &vec![b'b'; LONGEST + 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        let kept = page.read(0).unwrap().unwrap();
+        assert!(kept.text.len() == LONGEST && kept.text.iter().all(|byte| *byte == b'a'));
+    }
+
+    #[test]
+    fn a_reader_never_sees_parts_of_two_texts() {
+        let page = Page::new().unwrap();
+        page.write(0, 7, &[0; 10_000]).unwrap();
+        let writer = thread::spawn({
+            let page = page.clone();
+            move || (1..=200_u8).for_each(|byte| page.write(0, 7, &[byte; 10_000]).unwrap())
+        });
+        while !writer.is_finished() {
+            if let Ok(Some(written)) = page.read(0) {
+                assert!(written.text.iter().all(|byte| *byte == written.text[0]));
+                assert_eq!(written.number, u64::from(written.text[0]) + 1);
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(page.read(0).unwrap().unwrap().text[0], 200);
+    }
+
+    #[test]
+    fn nonsense_in_the_memory_is_an_error_and_no_fault() {
+        let page = Page::new().unwrap();
+        page.write(0, 7, b"text").unwrap();
+        page.write_all(&[0xff; HEADER], text_at(0, 1)).unwrap();
+        assert!(page.read(0).is_err());
+    }
+}

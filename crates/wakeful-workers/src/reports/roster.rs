@@ -1,0 +1,150 @@
+//! Which workers a master has: what it writes down, and the workers read.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+/// What a worker is doing, as its master sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It does not accept yet.
+    Starting,
+    /// It accepts.
+    Serving,
+    /// It was told to end.
+    Draining,
+    /// A signal has stopped it (SIGSTOP, a debugger).
+    Stopped,
+}
+
+impl WorkerState {
+    const ALL: [Self; 4] = [Self::Starting, Self::Serving, Self::Draining, Self::Stopped];
+
+    /// Returns its name in lower case.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// A worker in the list of its master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// The [index](crate::Worker::number) of the worker.
+    pub number: usize,
+    /// The id of its process.
+    pub pid: u32,
+    /// What it is doing.
+    pub state: WorkerState,
+    /// When it was forked, in seconds since 1970.
+    pub since: u64,
+    /// Where its texts are.
+    pub(crate) place: usize,
+}
+
+/// The list of one master.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Roster {
+    /// Have all its first workers accepted? Before, its predecessor may serve.
+    pub(super) is_in_charge: bool,
+    /// Has another master taken over?
+    pub(super) is_succeeded: bool,
+    pub(super) workers: Vec<Listed>,
+}
+
+impl Roster {
+    pub(super) fn to_text(&self) -> String {
+        let mut text = format!("{} {}\n", self.is_in_charge, self.is_succeeded);
+        for worker in &self.workers {
+            let Listed { number, pid, state, since, place } = worker;
+            // A String takes all that is written.
+            let _ = writeln!(text, "{number} {pid} {} {since} {place}", state.as_str());
+        }
+        text
+    }
+
+    /// `None`: nobody has written that.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (is_in_charge, is_succeeded) = lines.next()?.split_once(' ')?;
+        Some(Self {
+            is_in_charge: is_in_charge.parse().ok()?,
+            is_succeeded: is_succeeded.parse().ok()?,
+            workers: lines.map(listed).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Does a worker in another place accept that is not about to end, or has another master taken
+    /// over?
+    pub(super) fn is_served_but_by(&self, place: usize) -> bool {
+        let serves = |one: &Listed| one.place != place && one.state == WorkerState::Serving;
+        self.is_succeeded || self.workers.iter().any(serves)
+    }
+}
+
+fn listed(line: &str) -> Option<Listed> {
+    let mut words = line.split(' ');
+    let worker = Listed {
+        number: next(&mut words)?,
+        pid: next(&mut words)?,
+        state: {
+            let state = words.next()?;
+            WorkerState::ALL.into_iter().find(|known| known.as_str() == state)?
+        },
+        since: next(&mut words)?,
+        place: next(&mut words)?,
+    };
+    words.next().is_none().then_some(worker)
+}
+
+fn next<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> {
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: usize, state: WorkerState) -> Listed {
+        Listed { number, pid: 4_000_000, state, since: 1_800_000_000, place: number + 1 }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let workers =
+            WorkerState::ALL.into_iter().enumerate().map(|(number, state)| worker(number, state));
+        let roster = Roster { is_in_charge: true, is_succeeded: false, workers: workers.collect() };
+        assert_eq!(Roster::of_text(&roster.to_text()), Some(roster));
+        let none = Roster::default();
+        assert_eq!(Roster::of_text(&none.to_text()), Some(none));
+    }
+
+    #[test]
+    fn what_nobody_has_written_is_none() {
+        for text in ["", "true", "true 1\n", "true true\n1 2 serving 3", "true true\n1 2 x 3 4"] {
+            assert_eq!(Roster::of_text(text), None, "{text}");
+        }
+        assert_eq!(Roster::of_text("true true\n1 2 serving 3 4 5"), None);
+    }
+
+    #[test]
+    fn it_is_served_as_long_as_another_one_accepts() {
+        let roster = |state, is_succeeded| Roster {
+            is_in_charge: true,
+            is_succeeded,
+            workers: vec![worker(0, state)],
+        };
+        for state in WorkerState::ALL {
+            let serves = state == WorkerState::Serving;
+            assert_eq!(roster(state, false).is_served_but_by(2), serves, "{state:?}");
+            assert!(!roster(state, false).is_served_but_by(1), "{state:?}");
+        }
+        assert!(roster(WorkerState::Draining, true).is_served_but_by(1));
+    }
+}
