@@ -47,7 +47,6 @@ struct Shared {
 #[derive(Debug, Clone)]
 struct Wires {
     page: Page,
-    places: usize,
     /// All who answer watch it, and nobody empties it: each ring wakes all of them.
     asks: Arc<OwnedFd>,
     /// As `asks`, for those who wait for answers, or for a change of the list.
@@ -132,11 +131,13 @@ impl Reports {
     pub async fn collect(&self, limit: Duration) -> io::Result<Vec<Report>> {
         let wires = &self.0.wires;
         let news = AsyncFd::new(wires.news.try_clone()?)?;
-        let places = 1..=wires.places;
-        let before = places.clone().map(|place| wires.page.number(place));
+        let before = (1..=self.roster()?.places).map(|place| wires.page.number(place));
         let before = before.collect::<io::Result<Vec<_>>>()?;
-        let is_new =
-            |place: usize| Ok::<_, io::Error>(wires.page.number(place)? > before[place - 1]);
+        let is_new = |place: usize| {
+            Ok::<_, io::Error>(
+                wires.page.number(place)? > before.get(place - 1).copied().unwrap_or(0),
+            )
+        };
         ring(&wires.asks);
         let answers = async {
             while self.is_any_missing(is_new)? {
@@ -147,7 +148,7 @@ impl Reports {
         // What has not come by then is not waited for.
         timeout(limit, answers).await.unwrap_or(Ok(()))?;
         let roster = self.roster()?;
-        places.map(|place| self.report(&roster, place, is_new(place)?)).collect()
+        (1..=roster.places).map(|place| self.report(&roster, place, is_new(place)?)).collect()
     }
 
     fn is_any_missing(&self, is_new: impl Fn(usize) -> io::Result<bool>) -> io::Result<bool> {

@@ -57,7 +57,7 @@ struct Process {
     /// In seconds since 1970.
     since: u64,
     /// The place of its reports.
-    reports_at: Option<usize>,
+    reports_at: usize,
 }
 
 /// What a forked worker takes along.
@@ -65,7 +65,7 @@ struct Process {
 pub(crate) struct New {
     heartbeats: Heartbeats,
     sibling: Option<Sibling>,
-    reports_at: Option<usize>,
+    reports_at: usize,
     ready: OwnedFd,
 }
 
@@ -78,8 +78,7 @@ pub(crate) struct Running {
     watchdog: Watchdog,
     /// `None`: they cannot be had, and each worker waits for connections at all times.
     siblings: Option<Siblings>,
-    /// `None`: it cannot be had, and no worker reports.
-    desk: Option<Desk>,
+    desk: Desk,
     /// Have all its first workers accepted?
     is_in_charge: bool,
     is_succeeded: bool,
@@ -125,8 +124,7 @@ impl Running {
         let listeners = Listeners::open(&listen, passed, &admin, inherited)?;
         let lifeline = pipe_with(PipeFlags::CLOEXEC)?;
         // Further ones are there while others drain.
-        let places = 2 * workers + 8;
-        let siblings = Siblings::new(places, lifeline.0.try_clone()?);
+        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?);
         let siblings = siblings
             .inspect_err(|error| tracing::warn!(%error, "workers do not share their turns"))
             .ok();
@@ -137,9 +135,7 @@ impl Running {
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
             siblings,
-            desk: Desk::new(places)
-                .inspect_err(|error| tracing::warn!(%error, "workers do not report"))
-                .ok(),
+            desk: Desk::new()?,
             is_in_charge: false,
             is_succeeded: false,
             look_at: None,
@@ -198,7 +194,7 @@ impl Running {
         let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
-        let reports_at = self.desk.as_mut().and_then(Desk::take);
+        let reports_at = self.desk.take();
         let pid = match sys::fork() {
             Ok(Some(child)) => child,
             Ok(None) => return Ok(Some(New { heartbeats, sibling, reports_at, ready: told })),
@@ -242,16 +238,9 @@ impl Running {
     }
 
     /// A worker is dead.
-    fn forget(
-        &mut self,
-        heartbeats: &Heartbeats,
-        sibling: Option<&Sibling>,
-        reports_at: Option<usize>,
-    ) {
+    fn forget(&mut self, heartbeats: &Heartbeats, sibling: Option<&Sibling>, reports_at: usize) {
         self.watchdog.remove(heartbeats);
-        if let Some((desk, place)) = self.desk.as_mut().zip(reports_at) {
-            desk.free(place);
-        }
+        self.desk.free(reports_at);
         if let Some((siblings, sibling)) = self.siblings.as_ref().zip(sibling) {
             siblings.remove(sibling);
         }
@@ -264,7 +253,7 @@ impl Running {
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
         let (listeners, admin_listeners) = self.listeners.for_worker()?;
         let (lifeline, _) = self.lifeline;
-        let reports = self.desk.zip(new.reports_at).map(|(desk, place)| desk.reports(place));
+        let reports = self.desk.reports(new.reports_at);
         Ok(Worker {
             number,
             listeners,
@@ -300,7 +289,6 @@ impl Running {
 
     /// Lists the workers for the workers, if something has changed.
     pub(crate) fn list_workers(&mut self) {
-        let Some(desk) = &mut self.desk else { return };
         let listed = self.processes.iter().filter_map(|process| {
             let (number, state) = self.crew.place_and_state(process.id)?;
             Some(Listed {
@@ -308,10 +296,10 @@ impl Running {
                 pid: process.pid.as_raw_pid().cast_unsigned(),
                 state: if process.is_stopped { WorkerState::Stopped } else { state },
                 since: process.since,
-                place: process.reports_at?,
+                place: process.reports_at,
             })
         });
-        desk.list(self.is_in_charge, self.is_succeeded, listed);
+        self.desk.list(self.is_in_charge, self.is_succeeded, listed);
     }
 
     /// Waits until something has happened, and takes note of all that has.

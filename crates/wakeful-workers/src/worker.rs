@@ -42,7 +42,7 @@ pub struct Worker {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<OwnedFd>,
     pub(crate) admin_listeners: Vec<OwnedFd>,
-    pub(crate) reports: Option<Reports>,
+    pub(crate) reports: Reports,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) sibling: Option<Sibling>,
     pub(crate) ready: Option<OwnedFd>,
@@ -78,10 +78,9 @@ impl Worker {
         self.admin_listeners.drain(..).map(SharedListener::from_socket).collect()
     }
 
-    /// Returns what this worker needs to answer for all workers. `None`: there are more workers
-    /// than places, or the master could not have the memory.
+    /// Returns what this worker needs to answer for all workers.
     #[must_use]
-    pub fn reports(&self) -> Option<Reports> {
+    pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
 

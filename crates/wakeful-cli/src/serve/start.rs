@@ -41,14 +41,10 @@ impl Start {
         &mut self,
         arguments: &AdminArguments,
     ) -> Result<Vec<SharedListener>, String> {
-        let Some(worker) = &mut self.worker else { return arguments.bind() };
-        let listeners = worker.admin_listeners().map_err(|error| error.to_string())?;
-        if worker.reports().is_none() && !listeners.is_empty() {
-            // It knows of itself only.
-            tracing::warn!("this worker does not answer on --admin: there are too many workers");
-            return Ok(Vec::new());
+        match &mut self.worker {
+            Some(worker) => worker.admin_listeners().map_err(|error| error.to_string()),
+            None => arguments.bind(),
         }
-        Ok(listeners)
     }
 
     /// A worker's loops say that they take turns, and wait for connections when it is theirs.
@@ -57,6 +53,6 @@ impl Start {
         options
             .heartbeats(worker.map(Worker::heartbeats))
             .sibling(worker.and_then(Worker::sibling))
-            .reports(worker.and_then(Worker::reports))
+            .reports(worker.map(Worker::reports))
     }
 }

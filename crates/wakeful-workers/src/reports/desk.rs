@@ -18,28 +18,27 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// So many workers can report.
-    ///
     /// # Errors
     /// No memory; no descriptors left.
-    pub(crate) fn new(places: usize) -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let page = Page::new()?;
         let (asks, news) = (Arc::new(bell()?), Arc::new(bell()?));
-        let mut desk = Self {
-            wires: Wires { page, places, asks, news },
-            is_taken: vec![false; places],
-            written: None,
-        };
+        let mut desk =
+            Self { wires: Wires { page, asks, news }, is_taken: Vec::new(), written: None };
         desk.write(Roster::default())?;
         Ok(desk)
     }
 
-    /// A place for a worker. `None`: all are taken.
-    pub(crate) fn take(&mut self) -> Option<usize> {
-        let free = self.is_taken.iter().position(|is_taken| !is_taken)?;
+    /// A place for a worker: that of a worker that is gone, if there is one.
+    pub(crate) fn take(&mut self) -> usize {
+        let free = self.is_taken.iter().position(|is_taken| !is_taken);
+        let free = free.unwrap_or_else(|| {
+            self.is_taken.push(true);
+            self.is_taken.len() - 1
+        });
         self.is_taken[free] = true;
-        Some(free + 1)
+        free + 1
     }
 
     /// The worker is gone. What it has said stays.
@@ -60,7 +59,8 @@ impl Desk {
         is_succeeded: bool,
         workers: impl Iterator<Item = Listed>,
     ) {
-        let roster = Roster { is_in_charge, is_succeeded, workers: workers.collect() };
+        let (places, workers) = (self.is_taken.len(), workers.collect());
+        let roster = Roster { is_in_charge, is_succeeded, places, workers };
         if self.written.as_ref() != Some(&roster)
             && let Err(error) = self.write(roster)
         {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, pread, pwrite};
+use rustix::process::{Resource, getrlimit};
 
 /// The most that one text can be.
 pub(super) const LONGEST: usize = (4 << 20) - HEADER;
@@ -57,6 +58,12 @@ impl Page {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         let number = self.number(place)? + 1;
+        let end = text_at(place, number) + (HEADER + text.len()) as u64;
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| end > limit) {
+            // To write would be a signal that ends the process (SIGXFSZ).
+            let what = "a report lies beyond the limit of file sizes (RLIMIT_FSIZE, ulimit -f)";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
         let header = [number, text.len() as u64, pid.into()].map(u64::to_ne_bytes);
         let at = text_at(place, number);
         self.write_all(text, at + HEADER as u64)?;

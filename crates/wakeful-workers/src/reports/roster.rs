@@ -55,12 +55,15 @@ pub(super) struct Roster {
     pub(super) is_in_charge: bool,
     /// Has another master taken over?
     pub(super) is_succeeded: bool,
+    /// How many places there are: those of the gone are among them.
+    pub(super) places: usize,
     pub(super) workers: Vec<Listed>,
 }
 
 impl Roster {
     pub(super) fn to_text(&self) -> String {
-        let mut text = format!("{} {}\n", self.is_in_charge, self.is_succeeded);
+        let Self { is_in_charge, is_succeeded, places, .. } = self;
+        let mut text = format!("{is_in_charge} {is_succeeded} {places}\n");
         for worker in &self.workers {
             let Listed { number, pid, state, since, place } = worker;
             // A String takes all that is written.
@@ -72,10 +75,11 @@ impl Roster {
     /// `None`: nobody has written that.
     pub(super) fn of_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        let (is_in_charge, is_succeeded) = lines.next()?.split_once(' ')?;
+        let mut first = lines.next()?.split(' ');
         Some(Self {
-            is_in_charge: is_in_charge.parse().ok()?,
-            is_succeeded: is_succeeded.parse().ok()?,
+            is_in_charge: next(&mut first)?,
+            is_succeeded: next(&mut first)?,
+            places: next(&mut first)?,
             workers: lines.map(listed).collect::<Option<_>>()?,
         })
     }
@@ -119,7 +123,12 @@ mod tests {
     fn what_is_written_is_read() {
         let workers =
             WorkerState::ALL.into_iter().enumerate().map(|(number, state)| worker(number, state));
-        let roster = Roster { is_in_charge: true, is_succeeded: false, workers: workers.collect() };
+        let roster = Roster {
+            is_in_charge: true,
+            is_succeeded: false,
+            places: 9,
+            workers: workers.collect(),
+        };
         assert_eq!(Roster::of_text(&roster.to_text()), Some(roster));
         let none = Roster::default();
         assert_eq!(Roster::of_text(&none.to_text()), Some(none));
@@ -127,10 +136,17 @@ mod tests {
 
     #[test]
     fn what_nobody_has_written_is_none() {
-        for text in ["", "true", "true 1\n", "true true\n1 2 serving 3", "true true\n1 2 x 3 4"] {
+        for text in [
+            "",
+            "true",
+            "true 1 2\n",
+            "true true\n",
+            "true true 5\n1 2 serving 3",
+            "true true 5\n1 2 x 3 4",
+        ] {
             assert_eq!(Roster::of_text(text), None, "{text}");
         }
-        assert_eq!(Roster::of_text("true true\n1 2 serving 3 4 5"), None);
+        assert_eq!(Roster::of_text("true true 5\n1 2 serving 3 4 5"), None);
     }
 
     #[test]
@@ -138,6 +154,7 @@ mod tests {
         let roster = |state, is_succeeded| Roster {
             is_in_charge: true,
             is_succeeded,
+            places: 1,
             workers: vec![worker(0, state)],
         };
         for state in WorkerState::ALL {
