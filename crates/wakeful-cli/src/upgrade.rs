@@ -1,14 +1,20 @@
 //! `wakeful upgrade`: asks a master to hand over to a new one, and says how that ended.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use procfs::ProcResult;
+use procfs::process::{Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use wakeful_workers::SUCCEEDS;
 
 use crate::logging::say;
 
@@ -81,8 +87,7 @@ impl Master {
             let was_there = is_there(self.pid);
             let told = told_that_they_succeed(self.pid);
             // The workers of the successor have its environment, too.
-            let is_first =
-                |pid: &&i32| stat(**pid).is_some_and(|stat| !told.contains(&stat.parent));
+            let is_first = |pid: &&i32| stat(**pid).is_ok_and(|stat| !told.contains(&stat.ppid));
             if let Some(successor) = told.iter().find(is_first) {
                 return Ok(*successor);
             }
@@ -105,37 +110,25 @@ impl Master {
 }
 
 fn is_there(pid: i32) -> bool {
-    stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// A master reads its signals, and has them blocked.
+/// A master reads its signals, and has them blocked. (`stat` has the first 31 signals.)
 fn is_blocked(pid: i32, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+    stat(pid).is_ok_and(|stat| stat.blocked & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-struct Stat {
-    state: char,
-    parent: i32,
-}
-
-fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have any characters.
-    let mut fields = text.rsplit(')').next()?.split_whitespace();
-    Some(Stat { state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+fn stat(pid: i32) -> ProcResult<Stat> {
+    Process::new(pid)?.stat()
 }
 
 /// Whose environment says that they succeed this master.
 fn told_that_they_succeed(master: i32) -> BTreeSet<i32> {
-    let expected = format!("{}=from {master}\n", wakeful_workers::SUCCEEDS);
-    let is_told = |pid: &i32| {
-        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-            environment.split(|byte| *byte == 0).any(|one| one.starts_with(expected.as_bytes()))
-        })
+    let expected = format!("from {master}\n");
+    let is_told = |process: &Process| {
+        let told = process.environ().ok().and_then(|mut all| all.remove(OsStr::new(SUCCEEDS)));
+        told.is_some_and(|told| told.as_bytes().starts_with(expected.as_bytes()))
     };
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|one| one.file_name());
-    names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_told).collect()
+    let all = procfs::process::all_processes().into_iter().flatten().flatten();
+    all.filter(is_told).map(|process| process.pid()).collect()
 }

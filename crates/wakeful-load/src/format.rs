@@ -211,18 +211,13 @@ pub fn date(unix: u64) -> String {
 
 /// Text on one line, without control characters, which neither a terminal nor a page should get.
 pub fn plain(text: &str) -> String {
-    let bad = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
-    text.chars()
-        .map(|c| {
-            if c == '\n' || c == '\t' {
-                ' '
-            } else if bad(c) {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// The same on as many lines as it has.
+pub fn printable(text: &str) -> String {
+    let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    text.replace(|c| is_bad(c) || matches!(c, '\u{fffe}' | '\u{ffff}'), "\u{fffd}")
 }
 
 #[cfg(test)]

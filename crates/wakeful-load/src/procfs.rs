@@ -9,12 +9,14 @@
 
 mod cpus;
 mod processes;
-mod stat;
 mod tree;
 
 use std::fs;
 use std::io;
 use std::path::Path;
+
+use ::procfs::ProcError;
+use ::procfs::process::{Process, Stat};
 
 pub use cpus::{CpuTime, CpuTimes, tick};
 pub use processes::{CpuUse, ProcessCpu};
@@ -24,6 +26,15 @@ pub use tree::{children_of, process_tree, threads_of};
 pub(crate) fn numbers_in(path: impl AsRef<Path>) -> Vec<u32> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What `/proc/PID/stat` says. `None` if the process is gone.
+pub(crate) fn stat_of(pid: u32) -> io::Result<Option<Stat>> {
+    match Process::new(pid.cast_signed()).and_then(|process| process.stat()) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
+    }
 }
 
 /// `None` if it is gone: at opening, or at reading a file that was open when the thread ended.

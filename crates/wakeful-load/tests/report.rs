@@ -81,7 +81,7 @@ fn tables_need_no_runs() {
     results.tables = sample::results().tables;
     let page = page(&results);
     let document = parsed(&page);
-    assert!(page.contains("52.0 µs (48.0 to 61.0)") && page.contains("&lt;what&gt;"), "{page}");
+    assert!(page.contains("52.0 µs (48.0 to 61.0)") && page.contains("&#60;what&#62;"), "{page}");
     assert!(!page.contains("Nothing was measured"), "{page}");
     assert_eq!(count(&document, "table"), 1);
 }
@@ -291,7 +291,7 @@ fn a_setting_is_drawn_with_all_its_values() {
     for label in ["cap 0", "cap 0.3", "cap 0.5", "cap 1"] {
         assert!(texts.iter().any(|text| text == label), "{label} in {texts:?}");
     }
-    assert!(page(&results).contains("A made-up setting, &lt;from&gt;"));
+    assert!(page(&results).contains("A made-up setting, &#60;from&#62;"));
 }
 
 #[test]

@@ -60,10 +60,11 @@ impl Sampled {
     }
 }
 
-/// The 39th field of `/proc/PID/stat`. The second one is a name in parentheses, which may have
-/// spaces.
+/// The 39th field of `/proc/PID/stat`. The second one is a name in parentheses, which may be any
+/// bytes.
 fn last_cpu(tid: i32) -> Option<usize> {
-    let line = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let line = fs::read(format!("/proc/{tid}/stat")).ok()?;
+    let line = String::from_utf8_lossy(&line);
     line.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()
 }
 
@@ -71,4 +72,18 @@ fn last_cpu(tid: i32) -> Option<usize> {
 fn stretches(tid: i32) -> Option<u64> {
     let line = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     line.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_be_cut_within_a_character() {
+        let cpu = std::thread::spawn(|| {
+            rustix::thread::set_name(c"fourteen bytes\xc3").unwrap();
+            last_cpu(rustix::thread::gettid().as_raw_pid())
+        });
+        assert!(cpu.join().unwrap().is_some());
+    }
 }

@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use super::stat::Stat;
 use super::tree::process_tree;
-use super::{gone, numbers_in, read_if_there, unexpected};
+use super::{gone, numbers_in, read_if_there, stat_of};
 use crate::results::Cpu;
 
 /// What `stat` may be off by: user and system are each cut off to a tick.
@@ -25,7 +24,14 @@ pub struct ProcessCpu {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Process {
-    stat: Stat,
+    /// Nobody has waited for it yet, which is all that is left of it.
+    has_ended: bool,
+    /// Ticks in user mode, of threads that have ended too.
+    user: u64,
+    /// Ticks in the kernel.
+    system: u64,
+    /// Ticks from boot to its start: tells it from an earlier process of the same number.
+    started: u64,
     threads: BTreeMap<u32, Thread>,
 }
 
@@ -68,7 +74,7 @@ impl ProcessCpu {
     ///
     /// [`io::ErrorKind::NotFound`] if there is no such process any more, a zombie included.
     pub fn read(pid: u32) -> io::Result<Self> {
-        let process = Process::read(pid)?.filter(|process| !process.stat.has_ended());
+        let process = Process::read(pid)?.filter(|process| !process.has_ended);
         let process = process.ok_or_else(|| gone(pid))?;
         Ok(Self { processes: BTreeMap::from([(pid, process)]) })
     }
@@ -106,7 +112,7 @@ impl ProcessCpu {
     pub fn used_since(&self, earlier: &Self) -> CpuUse {
         let mut used = CpuUse::default();
         for (pid, process) in &self.processes {
-            let same = |before: &&Process| before.stat.started == process.stat.started;
+            let same = |before: &&Process| before.started == process.started;
             let before = earlier.processes.get(pid).filter(same);
             process.add_use_since(before.unwrap_or(&Process::default()), &mut used);
         }
@@ -132,8 +138,7 @@ impl ProcessCpu {
 impl Process {
     /// `None` if it is gone.
     fn read(pid: u32) -> io::Result<Option<Self>> {
-        let Some(text) = read_if_there(format!("/proc/{pid}/stat"))? else { return Ok(None) };
-        let stat = Stat::parse(&text).ok_or_else(|| unexpected("stat", &text))?;
+        let Some(stat) = stat_of(pid)? else { return Ok(None) };
         let mut threads = BTreeMap::new();
         for tid in numbers_in(format!("/proc/{pid}/task")) {
             let status = read_if_there(format!("/proc/{pid}/task/{tid}/status"))?;
@@ -144,7 +149,13 @@ impl Process {
                 threads.insert(tid, Thread::parse(&schedstat.unwrap_or_default(), &status));
             }
         }
-        Ok(Some(Self { stat, threads }))
+        Ok(Some(Self {
+            has_ended: matches!(stat.state, 'Z' | 'X'),
+            user: stat.utime,
+            system: stat.stime,
+            started: stat.starttime,
+            threads,
+        }))
     }
 
     fn add_use_since(&self, earlier: &Self, used: &mut CpuUse) {
@@ -158,8 +169,8 @@ impl Process {
             used.involuntary_switches += thread.involuntary.saturating_sub(before.involuntary);
         }
 
-        let user = self.stat.user.saturating_sub(earlier.stat.user);
-        let system = self.stat.system.saturating_sub(earlier.stat.system);
+        let user = self.user.saturating_sub(earlier.user);
+        let system = self.system.saturating_sub(earlier.system);
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let ticks_ns = (user + system) * tick_ns;
         let ended = earlier.threads.keys().any(|tid| !self.threads.contains_key(tid));
@@ -171,7 +182,7 @@ impl Process {
 
         // Too short a time to have a tick divides as the process did until now.
         let (user, system) =
-            if user + system > 0 { (user, system) } else { (self.stat.user, self.stat.system) };
+            if user + system > 0 { (user, system) } else { (self.user, self.system) };
         let system_share = system as f64 / (user + system).max(1) as f64;
         let total = Duration::from_nanos(ran_ns);
         let in_kernel = total.mul_f64(system_share).min(total);
@@ -209,9 +220,9 @@ mod tests {
     const TICK: u64 = 10_000_000;
 
     fn process(user: u64, system: u64, threads: &[(u32, u64)]) -> Process {
-        let stat = Stat { state: 'S', user, system, ..Stat::default() };
         let thread = |&(tid, ran_ns)| (tid, Thread { ran_ns, ..Thread::default() });
-        Process { stat, threads: threads.iter().map(thread).collect() }
+        let threads = threads.iter().map(thread).collect();
+        Process { user, system, threads, ..Process::default() }
     }
 
     fn used(earlier: &Process, later: &Process) -> CpuUse {
@@ -221,14 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_spaces_and_parentheses() {
-        let text =
-            "42 (a) S 1 (b) c) R 7 42 42 0 -1 4194304 1 2 3 4 150 25 9 9 20 0 3 0 9988 1 2 3\n";
-        let stat = Stat::parse(text).unwrap();
-        let expected = Stat { state: 'R', parent: 7, user: 150, system: 25, started: 9988 };
-        assert_eq!(stat, expected);
-        assert_eq!(Stat::parse("42 (a"), None);
-        assert_eq!(Stat::parse("42 (a) R 7"), None);
+    fn a_name_may_be_any_bytes() {
+        // The kernel cuts a name wherever its 15th byte is.
+        for name in [c"a) S 1 (b) c", c"fourteen bytes\xc3"] {
+            let reading = thread::spawn(move || {
+                rustix::thread::set_name(name).unwrap();
+                let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+                ProcessCpu::read(thread).map(|read| read.pids() == [thread])
+            });
+            assert!(reading.join().unwrap().unwrap());
+        }
     }
 
     #[test]
@@ -267,9 +280,9 @@ mod tests {
     #[test]
     fn another_process_of_the_same_number_counts_from_its_start() {
         let mut earlier = process(100, 0, &[(1, 100 * TICK)]);
-        earlier.stat.started = 1;
+        earlier.started = 1;
         let mut later = process(2, 0, &[(1, 2 * TICK)]);
-        later.stat.started = 2;
+        later.started = 2;
         let reading = |process| ProcessCpu { processes: BTreeMap::from([(1, process)]) };
         let cpu = reading(later).since(&reading(earlier), 0.2);
         assert!((cpu.share - 0.1).abs() < 1e-9, "{}", cpu.share);

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use super::stat::Stat;
-use super::{gone, numbers_in, read_if_there};
+use super::{gone, numbers_in, read_if_there, stat_of};
 
 /// A process and all its descendants, itself first.
 ///
@@ -75,9 +74,8 @@ fn children_by_thread(pid: u32) -> io::Result<Vec<u32>> {
 fn all_parents() -> io::Result<Vec<(u32, u32)>> {
     let mut parents = Vec::new();
     for pid in numbers_in("/proc") {
-        let text = read_if_there(format!("/proc/{pid}/stat"))?;
-        if let Some(stat) = text.and_then(|text| Stat::parse(&text)) {
-            parents.push((pid, stat.parent));
+        if let Some(stat) = stat_of(pid)? {
+            parents.push((pid, stat.ppid.cast_unsigned()));
         }
     }
     Ok(parents)

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::procfs::{numbers_in, read_if_there};
+use procfs::process::Stat;
+
+use crate::procfs::{numbers_in, stat_of};
 
 /// What each process on the machine that can be seen from here used until now.
 #[derive(Debug, Clone, Default)]
@@ -25,8 +27,7 @@ impl Processes {
     pub(super) fn read() -> io::Result<Self> {
         let mut by_pid = BTreeMap::new();
         for pid in numbers_in("/proc") {
-            let text = read_if_there(format!("/proc/{pid}/stat"))?;
-            if let Some((started, process)) = text.and_then(|text| parse(&text)) {
+            if let Some((started, process)) = stat_of(pid)?.and_then(|stat| taken(&stat)) {
                 by_pid.insert((pid, started), process);
             }
         }
@@ -49,24 +50,29 @@ impl Processes {
 }
 
 /// When it started, and what it used. `None` for the kernel's own that handle softirqs, ours too.
-fn parse(text: &str) -> Option<(u64, Process)> {
-    let (before, after) = text.rsplit_once(')')?;
-    if before.contains("(ksoftirqd/") {
+fn taken(stat: &Stat) -> Option<(u64, Process)> {
+    if stat.comm.starts_with("ksoftirqd/") {
         return None;
     }
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
-    let cpu = usize::try_from(number(36)?).ok()?;
-    Some((number(19)?, Process { ticks: number(11)? + number(12)?, cpu }))
+    let cpu = usize::try_from(stat.processor?).ok()?;
+    Some((stat.starttime, Process { ticks: stat.utime + stat.stime, cpu }))
 }
 
 #[cfg(test)]
 mod tests {
+    use procfs::FromRead;
+
     use super::*;
 
-    fn stat(name: &str, user: u64, started: u64, cpu: usize) -> String {
+    fn stat(name: &str, user: u64, started: u64, cpu: usize) -> Stat {
         let zeros = |count: usize| "0 ".repeat(count);
-        format!("7 ({name}) S {}{user} 5 {}{started} {}{cpu} 0", zeros(10), zeros(6), zeros(16))
+        let text = format!(
+            "7 ({name}) S {}{user} 5 {}{started} {}{cpu} 0",
+            zeros(10),
+            zeros(6),
+            zeros(16)
+        );
+        Stat::from_read(text.as_bytes()).unwrap()
     }
 
     fn processes(list: &[(u32, u64, u64, usize)]) -> Processes {
@@ -76,11 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_parsed_and_softirqs_are_nobodys() {
+    fn a_process_is_taken_and_softirqs_are_nobodys() {
         let expected = Process { ticks: 105, cpu: 3 };
-        assert_eq!(parse(&stat("a) (b", 100, 9, 3)), Some((9, expected)));
-        assert_eq!(parse(&stat("ksoftirqd/3", 100, 9, 3)), None);
-        assert_eq!(parse("7 (x) S 1"), None);
+        assert_eq!(taken(&stat("a) (b", 100, 9, 3)), Some((9, expected)));
+        assert_eq!(taken(&stat("ksoftirqd/3", 100, 9, 3)), None);
     }
 
     #[test]

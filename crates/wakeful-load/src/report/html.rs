@@ -1,46 +1,42 @@
-//! Pieces of HTML: escaped text, tables, figures.
+//! Pieces of HTML: tables, figures, legends. Their text is in `templates/report`.
+
+use askama::Template;
 
 use super::{
     error::ReportError,
-    escape::escape,
     look::Look,
+    rendered::rendered,
     svg::{self, Caption},
 };
+use crate::format;
+
+#[derive(Template)]
+#[template(path = "report/table.html")]
+struct Table<'a> {
+    label: &'a str,
+    header: &'a [&'a str],
+    rows: &'a [Vec<String>],
+    note: Option<&'a str>,
+}
 
 /// A table of percentiles: [`plain_table`], with the dashes explained where they stand.
-pub(super) fn table(label: &str, header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut out = plain_table(label, header, rows);
-    if rows.iter().flatten().any(|cell| cell == crate::format::ABSENT) {
-        let note = crate::format::ABSENT_NOTE;
-        out.push_str(&format!("<p class=\"note\">{note}</p>\n"));
-    }
-    out
+pub(super) fn table(
+    label: &str,
+    header: &[&str],
+    rows: &[Vec<String>],
+) -> Result<String, ReportError> {
+    let has_dashes = rows.iter().flatten().any(|cell| cell == format::ABSENT);
+    let note = has_dashes.then_some(format::ABSENT_NOTE);
+    rendered(&Table { label, header, rows, note })
 }
 
 /// A table: the first column names the row, the others are figures. It scrolls in its own box.
-pub(super) fn plain_table(label: &str, header: &[&str], rows: &[Vec<String>]) -> String {
-    let label = escape(label);
-    let mut out = format!(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{label}\"><table><thead><tr>"
-    );
-    for cell in header {
-        out.push_str(&format!("<th scope=\"col\">{}</th>", escape(cell)));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows {
-        out.push_str("<tr>");
-        for (index, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
-            if index == 0 {
-                out.push_str(&format!("<th scope=\"row\"><span>{cell}</span></th>"));
-            } else {
-                out.push_str(&format!("<td>{cell}</td>"));
-            }
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
-    out
+pub(super) fn plain_table(
+    label: &str,
+    header: &[&str],
+    rows: &[Vec<String>],
+) -> Result<String, ReportError> {
+    rendered(&Table { label, header, rows, note: None })
 }
 
 /// Numbers what needs an id.
@@ -78,6 +74,13 @@ pub(super) struct Figure<'a> {
     pub(super) small: bool,
 }
 
+#[derive(Template)]
+#[template(path = "report/figure.html")]
+struct Drawn<'a> {
+    figure: &'a Figure<'a>,
+    plots: Vec<String>,
+}
+
 impl Figure<'_> {
     /// The figure, with `plot` called for each window.
     pub(super) fn html(
@@ -85,25 +88,18 @@ impl Figure<'_> {
         ids: &mut Ids,
         plot: impl Fn(Window, Caption<'_>) -> Result<String, ReportError>,
     ) -> Result<String, ReportError> {
-        let Self { title, description, legend, table, small } = *self;
-        let mut out = format!(
-            "<figure>\n<figcaption><strong>{}</strong> {}</figcaption>\n{legend}",
-            escape(title),
-            escape(description)
-        );
+        let Self { title, description, small, .. } = *self;
         let windows: &[(Window, &str)] = if small {
             &[(Window::Narrow, "plot")]
         } else {
             &[(Window::Wide, "plot wide"), (Window::Narrow, "plot narrow")]
         };
-        for (window, class) in windows {
+        let plots = windows.iter().map(|(window, class)| {
             let id = ids.next();
-            out.push_str(&plot(*window, Caption { id: &id, class, title, description })?);
-        }
-        out.push_str(&format!(
-            "<details><summary>The same figures as a table</summary>\n{table}</details>\n</figure>\n"
-        ));
-        Ok(out)
+            plot(*window, Caption { id: &id, class, title, description })
+        });
+        let plots = plots.collect::<Result<_, _>>()?;
+        rendered(&Drawn { figure: self, plots })
     }
 }
 
@@ -116,19 +112,23 @@ pub(super) struct Entry {
     pub(super) said: bool,
 }
 
+#[derive(Template)]
+#[template(path = "report/legend.html")]
+struct Legend<'a> {
+    /// Each with its class and its sample.
+    lines: Vec<(&'static str, String, &'a Entry)>,
+}
+
 /// A legend: for each line its look, its key and its name.
 pub(super) fn legend(entries: &[Entry]) -> Result<String, ReportError> {
-    let mut out = String::from("<ul class=\"legend\">\n");
-    for Entry { look, key, name, said } in entries {
-        let (sample, key, name) = (svg::sample(*look)?, escape(key), escape(name));
-        let class = match (matches!(look, Look::Strong(_)), said) {
+    let lines = entries.iter().map(|entry| {
+        let class = match (matches!(entry.look, Look::Strong(_)), entry.said) {
             (false, false) => "",
-            (true, false) => " class=\"w\"",
-            (false, true) => " class=\"said\"",
-            (true, true) => " class=\"w said\"",
+            (true, false) => "w",
+            (false, true) => "said",
+            (true, true) => "w said",
         };
-        out.push_str(&format!("<li{class}>{sample}<span><b>{key}</b> {name}</span></li>\n"));
-    }
-    out.push_str("</ul>\n");
-    Ok(out)
+        Ok((class, svg::sample(entry.look)?, entry))
+    });
+    rendered(&Legend { lines: lines.collect::<Result<_, ReportError>>()? })
 }

@@ -8,12 +8,12 @@
 use crate::results::{Results, Tradeoff};
 
 mod error;
-mod escape;
 mod html;
 mod look;
 mod page;
 mod plots;
 mod readme;
+mod rendered;
 mod role;
 mod svg;
 

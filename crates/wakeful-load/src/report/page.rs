@@ -1,144 +1,119 @@
-//! The page: what was found, on what it was measured, and the plots.
+//! The page: what was found, on what it was measured, and the plots. Its text is in
+//! `templates/report/page.html`; what fills it is here.
+
+use askama::Template;
 
 use super::{
     ReportError,
-    escape::escape,
     html::{Ids, plain_table, table},
     plots,
+    rendered::rendered,
 };
 use crate::{
     format,
-    results::{Cell, Machine, Percentiles, Results, Run, Validity, Verdict},
+    results::{Cell, Claim, Machine, Percentiles, Results, Run, Validity, Verdict},
     table::floor_for,
 };
 
 /// A table of more runs than this is folded away.
 const MANY: usize = 30;
 
-const STYLE: &str = include_str!("style.css");
+#[derive(Template)]
+#[template(path = "report/page.html")]
+struct Page<'a> {
+    results: &'a Results,
+    style: &'static str,
+    /// How many runs a verdict is given on.
+    judged: usize,
+    /// Those that may not be believed, and why.
+    invalid: Vec<(String, String)>,
+    /// A class and a word for each verdict.
+    claims: Vec<(&'static str, &'static str, &'a Claim)>,
+    /// Title, table and note.
+    tables: Vec<(&'a str, String, &'a str)>,
+    notes: Vec<String>,
+    runs: Option<Runs>,
+    sections: Vec<plots::Section>,
+    /// Its rate and its table.
+    floor: Option<(String, String)>,
+    machine: Vec<(&'static str, String)>,
+}
+
+struct Runs {
+    table: String,
+    is_folded: bool,
+    note: Option<&'static str>,
+}
 
 pub(super) fn page(results: &Results) -> Result<String, ReportError> {
-    let title = escape(&results.title);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n"
-    );
-    out.push_str(&verdict(results));
-    out.push_str(&claims(results));
-    out.push_str(&tables(results));
-    if !results.notes.is_empty() || results.runs.iter().any(|run| run.repeated > 0) {
-        out.push_str(&notes(results));
-    }
-    out.push_str(&runs(results));
-    for (heading, figures) in plots::sections(results, &mut Ids::default())? {
-        if !figures.is_empty() {
-            out.push_str(&format!("<section>\n<h2>{heading}</h2>\n{figures}</section>\n"));
-        }
-    }
-    out.push_str(&floor(results));
-    out.push_str(&record(results));
-    out.push_str("</main>\n</body>\n</html>\n");
-    Ok(out)
+    let page = rendered(&Page {
+        results,
+        style: include_str!("style.css"),
+        judged: results.runs.iter().filter(|run| !run.saturated).count(),
+        invalid: results.runs.iter().filter_map(invalid).collect(),
+        claims: results.claims.iter().map(claim).collect(),
+        tables: tables(results)?,
+        notes: notes(results),
+        runs: runs(results)?,
+        sections: plots::sections(results, &mut Ids::default())?,
+        floor: floor(results)?,
+        machine: machine(&results.machine),
+    })?;
+    Ok(page + "\n")
 }
 
-/// Whether the figures may be believed, and if not, why.
-fn verdict(results: &Results) -> String {
-    let count = results.runs.iter().filter(|run| !run.saturated).count();
-    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-    for run in results.runs.iter().filter(|run| !run.saturated) {
-        if let Validity::Invalid { reasons: why, up_to } = &run.validity {
-            let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
-            let name = format!("{}, {}{beyond}", run.server, format::asked(run.rate));
-            reasons.push((name, why.iter().map(String::as_str).collect()));
-        }
+/// Which run may not be believed, and why.
+fn invalid(run: &Run) -> Option<(String, String)> {
+    let Validity::Invalid { reasons, up_to } = &run.validity else { return None };
+    if run.saturated {
+        return None;
     }
-    if reasons.is_empty() {
-        let s = if count == 1 { "" } else { "s" };
-        return match count {
-            // An experiment without runs has its claims for a verdict.
-            0 if !results.tables.is_empty() => String::new(),
-            0 => "<p class=\"verdict\">– Nothing was measured by itself</p>\n".to_owned(),
-            count => format!("<p class=\"verdict good\">✓ VALID: {count} run{s}</p>\n"),
-        };
-    }
-    let bad = reasons.len();
-    let mut out = format!(
-        "<div class=\"verdict bad\"><p>✗ INVALID: {bad} of {count} runs must not be believed, or not beyond a percentile</p>\n<ul>\n"
-    );
-    for (name, why) in reasons {
-        let why = if why.is_empty() { "no reason was given".to_owned() } else { why.join("; ") };
-        out.push_str(&format!("<li><b>{}</b>: {}</li>\n", escape(&name), escape(&why)));
-    }
-    out.push_str("</ul></div>\n");
-    out
+    let beyond = up_to.as_ref().map_or(String::new(), |up_to| format!(" beyond {up_to}"));
+    let name = format!("{}, {}{beyond}", run.server, format::asked(run.rate));
+    let why =
+        if reasons.is_empty() { "no reason was given".to_owned() } else { reasons.join("; ") };
+    Some((name, why))
 }
 
-fn claims(results: &Results) -> String {
-    if results.claims.is_empty() {
-        return String::new();
-    }
-    let mut out = String::from("<section>\n<h2>Claims</h2>\n<ul class=\"claims\">\n");
-    for claim in &results.claims {
-        let class = match claim.verdict {
-            Verdict::Holds => "good",
-            Verdict::DoesNotHold => "bad",
-            Verdict::CannotTell => "open",
-        };
-        out.push_str(&format!(
-            "<li class=\"{class}\"><b>{}</b> {}<br/><span class=\"note\">{}</span></li>\n",
-            format::verdict(claim.verdict),
-            escape(&claim.claim),
-            escape(&claim.measured)
-        ));
-    }
-    out.push_str("</ul>\n</section>\n");
-    out
+fn claim(claim: &Claim) -> (&'static str, &'static str, &Claim) {
+    let class = match claim.verdict {
+        Verdict::Holds => "good",
+        Verdict::DoesNotHold => "bad",
+        Verdict::CannotTell => "open",
+    };
+    (class, format::verdict(claim.verdict), claim)
 }
 
-fn tables(results: &Results) -> String {
-    let mut out = String::new();
-    for table in &results.tables {
+fn tables(results: &Results) -> Result<Vec<(&str, String, &str)>, ReportError> {
+    let all = results.tables.iter().map(|table| {
         let header: Vec<&str> = table.columns.iter().map(|column| column.head.as_str()).collect();
         let row = |row: &Vec<Cell>| {
             let cells = row.iter().zip(&table.columns);
             cells.map(|(cell, column)| format::cell(cell, column.unit)).collect()
         };
         let rows: Vec<Vec<String>> = table.rows.iter().map(row).collect();
-        out.push_str(&format!("<section>\n<h2>{}</h2>\n", escape(&table.title)));
-        out.push_str(&plain_table(&table.title, &header, &rows));
-        if !table.note.is_empty() {
-            out.push_str(&format!("<p class=\"note\">{}</p>\n", escape(&table.note)));
-        }
-        out.push_str("</section>\n");
-    }
-    out
+        let drawn = plain_table(&table.title, &header, &rows)?;
+        Ok((table.title.as_str(), drawn, table.note.as_str()))
+    });
+    all.collect()
 }
 
-fn notes(results: &Results) -> String {
-    let mut out = String::from("<section>\n<h2>Notes</h2>\n<ul>\n");
-    for note in &results.notes {
-        out.push_str(&format!("<li>{}</li>\n", escape(note)));
-    }
-    for run in results.runs.iter().filter(|run| run.repeated > 0) {
-        let (server, rate) = (escape(&run.server), format::asked(run.rate));
-        out.push_str(&format!(
-            "<li>{server}, {rate}: {} of {} blocks were spoilt by other programs and measured \
-             again.</li>\n",
-            run.repeated, run.blocks
-        ));
-    }
-    out.push_str("</ul>\n</section>\n");
-    out
+fn notes(results: &Results) -> Vec<String> {
+    let repeated = results.runs.iter().filter(|run| run.repeated > 0).map(|run| {
+        format!(
+            "{}, {}: {} of {} blocks were spoilt by other programs and measured again.",
+            run.server,
+            format::asked(run.rate),
+            run.repeated,
+            run.blocks
+        )
+    });
+    results.notes.iter().cloned().chain(repeated).collect()
 }
 
-fn runs(results: &Results) -> String {
+fn runs(results: &Results) -> Result<Option<Runs>, ReportError> {
     if results.runs.is_empty() {
-        return String::new();
+        return Ok(None);
     }
     let header = [
         "server",
@@ -165,23 +140,12 @@ fn runs(results: &Results) -> String {
     ];
     let floor = |run| floor_for(run, results.floor.as_ref());
     let rows: Vec<Vec<String>> = results.runs.iter().map(|run| row(run, &floor(run))).collect();
-    let table = table("Runs", &header, &rows);
-    let note = "<p class=\"note\">CPU: 100 % is one whole CPU. waited: requests that waited for a \
-                connection. lag: how much later than intended requests were sent. *: under twice \
-                the floor.</p>\n";
-    let note = match results.runs.iter().any(|run| run.saturated) {
-        true => format!("{note}<p class=\"note\">{}</p>\n", format::SATURATED_NOTE),
-        false => note.to_owned(),
-    };
-    let runs = if rows.len() > MANY {
-        let count = rows.len();
-        format!(
-            "<details class=\"group\"><summary>All {count} runs</summary>\n{table}{note}</details>"
-        )
-    } else {
-        format!("{table}{note}")
-    };
-    format!("<section>\n<h2>Runs</h2>\n{runs}</section>\n")
+    let is_saturated = results.runs.iter().any(|run| run.saturated);
+    Ok(Some(Runs {
+        table: table("Runs", &header, &rows)?,
+        is_folded: rows.len() > MANY,
+        note: is_saturated.then_some(format::SATURATED_NOTE),
+    }))
 }
 
 fn row(run: &Run, floor: &Percentiles) -> Vec<String> {
@@ -225,22 +189,17 @@ fn row(run: &Run, floor: &Percentiles) -> Vec<String> {
     row
 }
 
-fn floor(results: &Results) -> String {
-    let Some(floor) = &results.floor else { return String::new() };
+fn floor(results: &Results) -> Result<Option<(String, String)>, ReportError> {
+    let Some(floor) = &results.floor else { return Ok(None) };
     let row = |name: &str, times| {
         std::iter::once(name.to_owned()).chain(plots::row_of(times)).collect::<Vec<_>>()
     };
     let rows = [row("response", &floor.response), row("send lag", &floor.send_lag)];
     let header = ["", "samples", "p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"];
-    let table = table("The floor", &header, &rows);
-    format!(
-        "<section>\n<h2>The floor</h2>\n<p>What the generator and the kernel take by themselves, \
-         against a server that does nothing, at {}.</p>\n{table}</section>\n",
-        format::rate(floor.rate)
-    )
+    Ok(Some((format::rate(floor.rate), table("The floor", &header, &rows)?)))
 }
 
-fn record(results: &Results) -> String {
+fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
     let Machine {
         kernel,
         cpu,
@@ -252,23 +211,17 @@ fn record(results: &Results) -> String {
         kernel_command_line,
         version,
         started_unix,
-    } = &results.machine;
-    let mut out = String::from("<section>\n<h2>The machine</h2>\n<dl>\n");
-    let mut entry = |name: &str, text: &str| {
-        out.push_str(&format!("<dt>{name}</dt><dd>{}</dd>\n", escape(text)));
-    };
-    entry("Started", &format::date(*started_unix));
-    entry("Version", version);
-    entry("CPU", &format!("{cpu}, {cpus} online"));
-    entry("Hypervisor", hypervisor.as_deref().unwrap_or("none"));
-    entry("Memory", &format!("{} MiB", format::count(*memory_mib)));
-    entry("Governor", governor);
-    entry("Kernel", kernel);
-    entry("Kernel's command line", kernel_command_line);
-    for mitigation in mitigations {
-        entry("Vulnerability", mitigation);
-    }
-    out.push_str("</dl>\n<h2>The command</h2>\n");
-    out.push_str(&format!("<pre><code>{}</code></pre>\n</section>\n", escape(&results.command)));
-    out
+    } = machine;
+    let mut entries = vec![
+        ("Started", format::date(*started_unix)),
+        ("Version", version.clone()),
+        ("CPU", format!("{cpu}, {cpus} online")),
+        ("Hypervisor", hypervisor.clone().unwrap_or_else(|| "none".to_owned())),
+        ("Memory", format!("{} MiB", format::count(*memory_mib))),
+        ("Governor", governor.clone()),
+        ("Kernel", kernel.clone()),
+        ("Kernel's command line", kernel_command_line.clone()),
+    ];
+    entries.extend(mitigations.iter().map(|mitigation| ("Vulnerability", mitigation.clone())));
+    entries
 }

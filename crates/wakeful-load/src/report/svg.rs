@@ -5,13 +5,14 @@
 
 use std::fmt::Write as _;
 
+use askama::Template;
 use plotters::{
     coord::Shift,
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{error::ReportError, escape::escape, look::Look, role::Role};
+use super::{error::ReportError, look::Look, rendered::rendered, role::Role};
 
 /// What shapes are drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -113,20 +114,22 @@ pub(super) struct Caption<'a> {
     pub(super) description: &'a str,
 }
 
+#[derive(Template)]
+#[template(path = "report/plot.svg")]
+struct Plot<'a> {
+    caption: Caption<'a>,
+    width: i32,
+    height: i32,
+    body: String,
+}
+
 /// An SVG of this size, drawn by `shapes`.
 pub(super) fn draw(
     caption: Caption<'_>,
     (width, height): (i32, i32),
     shapes: impl FnOnce(&Area<'_>) -> Result<(), ReportError>,
 ) -> Result<String, ReportError> {
-    let Caption { id, class, title, description } = caption;
-    let (title, description) = (escape(title), escape(description));
-    let body = body((width, height), shapes)?;
-    Ok(format!(
-        "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-labelledby=\"{id}-t {id}-d\"><title id=\"{id}-t\">{title}</title>\
-         <desc id=\"{id}-d\">{description}</desc>\n{body}"
-    ))
+    rendered(&Plot { caption, width, height, body: body((width, height), shapes)? })
 }
 
 /// What is within an SVG of this size, and its end.

@@ -1,11 +1,12 @@
 //! Whose socket listens at an address of this machine.
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
-/// The state of a listening socket in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
+use procfs::net::{self, TcpNetEntry, TcpState};
+use procfs::process::{FDTarget, Process};
+
+use crate::procfs::numbers_in;
 
 /// The process that listens at `HOST:PORT` or `unix:PATH` in this network namespace. The first one
 /// if several share the socket; `None` if it is on another machine, or belongs to somebody whose
@@ -17,61 +18,34 @@ pub(super) fn owner(addr: &str) -> Option<u32> {
 /// The number of the socket that listens there.
 pub(super) fn socket_at(addr: &str) -> Option<u64> {
     if let Some(path) = addr.strip_prefix("unix:") {
-        return unix_inode(path);
+        let mut sockets = net::unix().ok()?.into_iter();
+        let socket = sockets.find(|socket| socket.path.as_deref() == Some(Path::new(path)))?;
+        return Some(socket.inode);
     }
     let addr = addr.to_socket_addrs().ok()?.next()?;
     // Only an address that we could bind is one of this machine.
-    std::net::UdpSocket::bind((addr.ip(), 0)).ok()?;
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-    tables.into_iter().flatten().find_map(|table| tcp_inode(&table, addr))
+    UdpSocket::bind((addr.ip(), 0)).ok()?;
+    let tables = [net::tcp(), net::tcp6()].into_iter().flatten();
+    tables.flatten().find(|socket| listens_at(socket, addr)).map(|socket| socket.inode)
 }
 
 /// The first process that has a socket.
 pub(super) fn holder(socket: u64) -> Option<u32> {
-    let name = format!("socket:[{socket}]");
-    let mut processes: Vec<u32> = numbers("/proc").collect();
+    let is_it = |target| matches!(target, FDTarget::Socket(number) if number == socket);
+    let mut processes = numbers_in("/proc");
     processes.sort_unstable();
     processes.into_iter().find(|pid| {
-        let fds = format!("/proc/{pid}/fd");
-        let mut links = numbers(&fds).map(|fd| fs::read_link(format!("{fds}/{fd}")));
-        links.any(|link| link.is_ok_and(|link| link.as_os_str() == name.as_str()))
+        let fds = Process::new(pid.cast_signed()).and_then(|process| process.fd());
+        fds.is_ok_and(|fds| fds.flatten().any(|fd| is_it(fd.target)))
     })
 }
 
-fn tcp_inode(table: &str, addr: SocketAddr) -> Option<u64> {
-    let ip = hexadecimal(addr.ip());
-    table.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (host, port) = fields.nth(1)?.rsplit_once(':')?;
-        let is_there = host == ip || host.bytes().all(|byte| byte == b'0');
-        let is_it = is_there
-            && u16::from_str_radix(port, 16) == Ok(addr.port())
-            && fields.nth(1)? == LISTEN;
-        is_it.then(|| fields.nth(5)?.parse().ok()).flatten()
-    })
-}
-
-/// As the tables have it: words of 32 bits in the machine's order.
-fn hexadecimal(ip: IpAddr) -> String {
-    let octets = match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    let words = octets.as_chunks::<4>().0.iter();
-    words.map(|word| format!("{:08X}", u32::from_ne_bytes(*word))).collect()
-}
-
-fn unix_inode(path: &str) -> Option<u64> {
-    let table = fs::read_to_string("/proc/net/unix").ok()?;
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(7) == Some(&path)).then(|| fields[6].parse().ok()).flatten()
-    })
-}
-
-fn numbers(dir: impl AsRef<Path>) -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// Whether it listens there, or at all addresses of this machine.
+fn listens_at(socket: &TcpNetEntry, addr: SocketAddr) -> bool {
+    let local = socket.local_address;
+    socket.state == TcpState::Listen
+        && local.port() == addr.port()
+        && (local.ip() == addr.ip() || local.ip().is_unspecified())
 }
 
 #[cfg(test)]
@@ -93,7 +67,7 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(owner(&format!("unix:{}", path.display())), Some(std::process::id()));
         drop(listener);
-        fs::remove_file(path).unwrap();
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
@@ -103,12 +77,16 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_table_is_taken_apart() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-                     0: 0100007F:1E61 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1234 1 0\n";
-        let inode = |addr: &str| tcp_inode(table, addr.parse().unwrap());
-        assert_eq!(inode("127.0.0.1:7777"), Some(1234));
-        assert_eq!(inode("127.0.0.1:7778"), None);
-        assert_eq!(inode("127.0.0.2:7777"), None, "somebody else's");
+    fn what_listens_everywhere_listens_there_too() {
+        let somebody = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = somebody.local_addr().unwrap().port();
+        assert_eq!(owner(&format!("127.0.0.1:{port}")), Some(std::process::id()));
+    }
+
+    #[test]
+    fn another_address_of_this_machine_is_somebody_elses() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(owner(&format!("127.0.0.2:{port}")), None);
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn figures(
             title: &title,
             description: "100 % is one whole CPU; lower is better. ✗ is not valid.",
             legend: &servers.legend(&sweep.shown())?,
-            table: &sweep.table(&title, share),
+            table: &sweep.table(&title, share)?,
             small: false,
         };
         let y = Axis::linear(highest, label, "share of one CPU");
@@ -91,7 +91,7 @@ fn bars(group: &Group<'_>, servers: &Servers<'_>, ids: &mut Ids) -> Result<Strin
         title: &title,
         description: "100 % is one whole CPU; lower is better. ✗ is not valid.",
         legend: "",
-        table: &html::table(&title, &header, &rows),
+        table: &html::table(&title, &header, &rows)?,
         small: false,
     };
     figure.html(ids, |window, caption| draw(group, servers, window, caption))

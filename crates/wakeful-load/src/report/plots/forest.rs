@@ -49,7 +49,7 @@ pub(super) fn figures(results: &Results, ids: &mut Ids) -> Result<String, Report
             title: &title,
             description: &description,
             legend: "",
-            table: &html::table(&title, &header, &rows),
+            table: &html::table(&title, &header, &rows)?,
             small: false,
         };
         out.push_str(&figure.html(ids, |window, caption| draw(comparison, window, caption))?);

@@ -69,7 +69,7 @@ pub(super) fn figures(
             description: "Response time at each percentile; lower is better. A line ends where \
                           fewer than 100 samples lie beyond; ✗ is not valid; dotted is the floor.",
             legend: &servers.legend(&shown)?,
-            table: &html::table(&group.title, &header, &rows),
+            table: &html::table(&group.title, &header, &rows)?,
             small: false,
         };
         let plot = lines::Plot { x, y, lines };

@@ -107,7 +107,11 @@ impl<'a> Sweep<'a> {
     }
 
     /// A row for each server, a column for each rate.
-    pub(super) fn table(&self, label: &str, cell: impl Fn(&Run) -> String) -> String {
+    pub(super) fn table(
+        &self,
+        label: &str,
+        cell: impl Fn(&Run) -> String,
+    ) -> Result<String, ReportError> {
         let rates: Vec<String> = self.rates.iter().map(|rate| format::rate(*rate)).collect();
         let header: Vec<&str> =
             std::iter::once("server").chain(rates.iter().map(String::as_str)).collect();
@@ -159,7 +163,7 @@ pub(super) fn figures(
                 description: "Response time at each rate offered; lower is better. A cross is on what is \
                               not valid; dotted is the floor, which was measured at one rate.",
                 legend: &servers.legend(&sweep.shown())?,
-                table: &sweep.table(&title, |run| format::maybe_time(quantile(&run.response))),
+                table: &sweep.table(&title, |run| format::maybe_time(quantile(&run.response)))?,
                 small: false,
             };
             let plot = lines::Plot { x, y, lines };

@@ -1,19 +1,31 @@
 //! Response over time: a small plot for each run.
 
+use askama::Template;
+
 use super::series::{Group, valid};
 use super::{axis, axis::Axis, lines};
 use crate::{
     format,
     report::{
-        ReportError, escape,
+        ReportError,
         html::{self, Figure, Ids},
         look::Look,
+        rendered::rendered,
     },
     results::{Interval, Run},
 };
 
 /// More points than this are more than a plot has pixels.
 const MOST: usize = 150;
+
+#[derive(Template)]
+#[template(path = "report/timelines.html")]
+struct Timelines<'a> {
+    legend: String,
+    is_open: bool,
+    /// Their titles and their figures.
+    groups: Vec<(&'a str, String)>,
+}
 
 pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, ReportError> {
     let count =
@@ -27,7 +39,7 @@ pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, Rep
     };
     let legend: Vec<_> = names.into_iter().enumerate().map(entry).collect();
     let legend = html::legend(&legend)?;
-    let mut out = String::new();
+    let mut drawn = Vec::new();
     for group in groups {
         let runs: Vec<_> = group.runs.iter().filter(|run| !run.timeline.is_empty()).collect();
         if runs.is_empty() {
@@ -39,20 +51,13 @@ pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, Rep
             all.flat_map(|interval| [interval.p50 as f64, interval.max as f64]),
             "response time (log)",
         );
-        let open = if count <= 12 { " open=\"open\"" } else { "" };
-        let title = escape::escape(&group.title);
-        out.push_str(&format!(
-            "<details class=\"group\"{open}><summary>{title}</summary>\n<div class=\"grid\">\n"
-        ));
-        for run in runs {
-            out.push_str(&figure(run, &group.title, &y, count > 1, ids)?);
-        }
-        out.push_str("</div>\n</details>\n");
+        let figures = runs.iter().map(|run| figure(run, &group.title, &y, count > 1, ids));
+        drawn.push((group.title.as_str(), figures.collect::<Result<String, _>>()?));
     }
-    if !out.is_empty() {
-        out.insert_str(0, &legend);
+    if drawn.is_empty() {
+        return Ok(String::new());
     }
-    Ok(out)
+    rendered(&Timelines { legend, is_open: count <= 12, groups: drawn })
 }
 
 fn figure(
@@ -103,7 +108,7 @@ fn figure(
         title: &name,
         description: &description,
         legend: "",
-        table: &html::table(&name, &["from", "answers", "p50", "p99", "max"], &rows),
+        table: &html::table(&name, &["from", "answers", "p50", "p99", "max"], &rows)?,
         small,
     }
     .html(ids, |window, caption| plot.draw(window, caption))

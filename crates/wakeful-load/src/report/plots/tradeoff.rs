@@ -191,7 +191,7 @@ fn figure(
         title: &panel.title,
         description: "Further left costs less, further down answers sooner.",
         legend,
-        table: &html::table(&panel.title, &["", "CPU", "p50"], rows),
+        table: &html::table(&panel.title, &["", "CPU", "p50"], rows)?,
         small: false,
     };
     figure.html(ids, |window, caption| {
