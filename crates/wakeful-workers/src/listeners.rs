@@ -60,9 +60,7 @@ impl Listeners {
                 Some(socket) => SharedListener::from_predecessor(socket),
                 None => SharedListener::bind(addr),
             };
-            let socket = socket.map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-            })?;
+            let socket = socket.map_err(|error| describe(addr, &all, &error))?;
             all.push(Listening { name, socket, is_kept: false });
         }
         let is_passed = |(name, _): &Inherited| name == PASSED;
@@ -75,7 +73,7 @@ impl Listeners {
         all.extend(passed.into_iter().map(named));
         let dropped: Vec<_> = inherited.into_iter().map(|(name, _)| name).collect();
         for name in &dropped {
-            tracing::info!("listens no more on {name}");
+            tracing::info!("no longer listening on {name}");
         }
         Ok(Self { all, dropped })
     }
@@ -143,6 +141,15 @@ impl Listeners {
         }
         self.all.clear();
     }
+}
+
+fn describe(addr: &ListenAddr, before: &[Listening], error: &io::Error) -> io::Error {
+    let ours = before.iter().map(|one| one.socket.local_addr()).find(|ours| ours.overlaps(addr));
+    let text = match ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
+        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
+        None => format!("cannot listen on {addr}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
