@@ -83,7 +83,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     });
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("WARN") && lines[0].contains("left out"), "{lines:?}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("is excluded for"), "{lines:?}");
     let returned = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
         while let Some(request) = this.read(stream) {
             answer(stream, &request);

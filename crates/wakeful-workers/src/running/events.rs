@@ -64,18 +64,24 @@ impl Running {
         for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
-            tracing::error!("worker {pid} is killed: it does not accept after {limit:?}");
+            tracing::error!(
+                "worker {pid} is killed: it does not accept after {limit:?}, the start timeout"
+            );
             process.signal(Signal::KILL);
         }
         for process in self.processes.iter_mut().filter(|process| is_late(&process.end_by)) {
             process.end_by = None;
             let (pid, limit) = (process.pid.as_raw_pid(), self.drain_timeout.unwrap_or_default());
-            tracing::error!("worker {pid} is killed: it has not ended after {limit:?}");
+            tracing::error!(
+                "worker {pid} is killed: it has not ended after {limit:?}, the drain timeout"
+            );
             process.signal(Signal::KILL);
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
-            tracing::error!("process {pid} is killed: it has neither taken over nor ended in time");
+            tracing::error!(
+                "process {pid}, the new master, is killed: it has neither taken over nor ended in time"
+            );
             successor.kill();
         }
     }
@@ -101,13 +107,13 @@ impl Running {
                 Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
                 Loss::Replacement => {
                     tracing::error!(
-                        "worker {pid} {how} before it accepted: the workers from before go on"
+                        "worker {pid} {how} before it accepted: the old workers continue"
                     );
                     // What is not replaced is as ready as it was.
                     systemd::ready();
                 }
                 Loss::First => {
-                    tracing::error!("worker {pid} {how} before it accepted: ending");
+                    tracing::error!("worker {pid} {how} before it accepted: this master ends");
                     self.code = code_of(status);
                     self.end();
                 }
@@ -141,10 +147,12 @@ impl Running {
             let Ok(Some(status)) = waitid(WaitId::Pid(process.pid), changes) else { continue };
             let pid = process.pid.as_raw_pid();
             if status.stopped() {
-                tracing::warn!("worker {pid} is stopped");
+                tracing::warn!(
+                    "worker {pid} is stopped (SIGSTOP): the others take new connections"
+                );
                 siblings.is_stopped(sibling);
             } else if status.continued() {
-                tracing::info!("worker {pid} goes on");
+                tracing::info!("worker {pid} continues");
                 siblings.goes_on(sibling);
             }
         }
@@ -155,18 +163,18 @@ impl Running {
         match successor.progress() {
             Progress::Starting => {}
             Progress::Ready => {
-                tracing::info!("process {} has taken over: ending", successor.process());
+                tracing::info!("process {} has taken over: this master ends", successor.process());
                 self.listeners.hand_over();
                 self.successor = None;
                 self.crew.end();
             }
             Progress::Failed(how) => {
-                tracing::error!("no upgrade: the new master {how}; this one goes on");
+                tracing::error!("no upgrade: the new master {how}; this one continues");
                 self.successor = None;
                 // It may have told others that it was in charge.
                 systemd::still_in_charge();
                 if let Some(Err(error)) = self.pid_file.as_ref().map(PidFile::restore) {
-                    tracing::error!(%error, "the pid file is not this master's");
+                    tracing::error!(%error, "cannot write the pid file of this master again");
                 }
             }
         }

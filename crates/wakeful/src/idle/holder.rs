@@ -349,7 +349,7 @@ impl Holder {
                 State::Lost { pause, ask_at: None }
             }
             Err(error) => {
-                panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");
+                panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks from now on");
                 self.why_not = error.shown();
                 State::Useless
             }
