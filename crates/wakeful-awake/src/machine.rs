@@ -13,8 +13,8 @@ const MOST_CPUS: usize = 4;
 /// The machine has CPUs that are not this process's: to hold them all takes a user who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the device holds {}, of which this process may use {usable}: without being told to, it is used on machines of at \
-     most {MOST_CPUS} CPUs of which at least half are the process's",
+    "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. Unless it is told to, it does so only on a \
+     machine of at most {MOST_CPUS} CPUs of which it may use at least half",
     all(*.cpus)
 )]
 pub struct LargeMachine {

@@ -46,7 +46,7 @@ pub(crate) enum HoldError {
     Device(#[from] DeviceError),
     #[error(transparent)]
     Keeper(#[from] KeeperLost),
-    #[error("{0}; in code Hold::whole_machine() says so")]
+    #[error("{0}. In code Hold::whole_machine() tells it to; a keeper holds single CPUs")]
     Large(#[from] LargeMachine),
 }
 
