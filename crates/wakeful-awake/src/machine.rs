@@ -75,9 +75,10 @@ mod tests {
     #[test]
     fn a_machine_whose_cpus_are_not_known_is_told_of_without_a_number() {
         let text = |cpus| LargeMachine { cpus, usable: 2 }.to_string();
-        let known = "the device holds all 8 CPUs of the machine, of which this process may use 2: ";
+        let known = "/dev/cpu_dma_latency holds all 8 CPUs of the machine, of which this process may use 2. ";
         assert!(text(8).starts_with(known), "{}", text(8));
-        let unknown = "the device holds all CPUs of the machine (how many there are, /sys";
+        let unknown =
+            "/dev/cpu_dma_latency holds all CPUs of the machine (how many there are, /sys";
         assert!(text(usize::MAX).starts_with(unknown), "{}", text(usize::MAX));
     }
 }
