@@ -67,7 +67,7 @@ pub enum HoldError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The machine has CPUs that are not this process's.
-    #[error("{0}. `--hold machine`, in code HoldSettings::whole_machine(), says so")]
+    #[error("{0}. `--hold machine` (in code HoldSettings::whole_machine()) tells it to")]
     Large(#[from] LargeMachine),
     /// The machine has a keeper, which this process cannot use, and the device may not be used
     /// either.
@@ -253,7 +253,9 @@ impl Device {
         let device = &*self.fd;
         let gain = thread::scope(|scope| {
             let measuring = thread::Builder::new().spawn_scoped(scope, || Gain::measure(device))?;
-            measuring.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))
+            measuring
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")))
         })?;
         self.measured = if gain.is_worth_it() {
             Measured::Gains(gain)

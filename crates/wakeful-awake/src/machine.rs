@@ -13,8 +13,8 @@ const MOST_CPUS: usize = 4;
 /// The machine has CPUs that are not this process's: to hold them all takes a user who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the device holds {}, of which this process may use {usable}: without being told to, it is used on machines of at \
-     most {MOST_CPUS} CPUs of which at least half are the process's",
+    "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. Unless it is told to, it does so only on a \
+     machine of at most {MOST_CPUS} CPUs of which it may use at least half",
     all(*.cpus)
 )]
 pub struct LargeMachine {
@@ -75,9 +75,10 @@ mod tests {
     #[test]
     fn a_machine_whose_cpus_are_not_known_is_told_of_without_a_number() {
         let text = |cpus| LargeMachine { cpus, usable: 2 }.to_string();
-        let known = "the device holds all 8 CPUs of the machine, of which this process may use 2: ";
+        let known = "/dev/cpu_dma_latency holds all 8 CPUs of the machine, of which this process may use 2. ";
         assert!(text(8).starts_with(known), "{}", text(8));
-        let unknown = "the device holds all CPUs of the machine (how many there are, /sys";
+        let unknown =
+            "/dev/cpu_dma_latency holds all CPUs of the machine (how many there are, /sys";
         assert!(text(usize::MAX).starts_with(unknown), "{}", text(usize::MAX));
     }
 }

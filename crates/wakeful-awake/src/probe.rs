@@ -47,7 +47,8 @@ impl Probe {
                 (in_force, gain.map_or_else(Measured::Failed, Measured::Both))
             }
         };
-        let panicked = || (None, Measured::Failed(io::Error::other("a panic")));
+        let panicked =
+            || (None, Measured::Failed(io::Error::other("the thread that measures has panicked")));
         let (in_force, measured) = match thread::Builder::new().spawn(on_own_thread) {
             Ok(measuring) => measuring.join().unwrap_or_else(|_| panicked()),
             Err(error) => (None, Measured::Failed(error)),

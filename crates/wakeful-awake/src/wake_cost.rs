@@ -183,7 +183,9 @@ fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
         // In any case it rings: the other one sleeps until it does.
         let pinned = pin(second);
         let rings = trial.ring();
-        let wakes = sleeper.join().unwrap_or_else(|_| Err(io::Error::other("a panic")));
+        let wakes = sleeper
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")));
         pinned.and(rings).and(wakes)
     })
 }

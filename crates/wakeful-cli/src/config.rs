@@ -17,14 +17,14 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say whether `wakeful serve --config FILE` would start: whether each setting is one, and the
-    /// files that it names can be used. No socket is opened.
-    #[command(after_help = "Exit code: 0 when it would; 1 when not, and lines say why.")]
+    /// Check whether `wakeful serve --config FILE` would start: whether it knows each setting, and
+    /// can use the files that the settings name. No socket is opened.
+    #[command(after_help = "Exit code: 0 if it would start; 1 if not, and the output says why.")]
     Check {
         /// The settings file.
         file: PathBuf,
 
-        /// What else stands on the command line of `wakeful serve`, the service first.
+        /// Further words of the command line of `wakeful serve`, the service first.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         more: Vec<OsString>,
     },
@@ -45,6 +45,6 @@ pub(crate) fn run(
     read(line).and_then(|arguments| serve::try_out(&arguments)).map_err(|problem| {
         if problem.starts_with(&name) { problem } else { format!("{name}: {problem}") }
     })?;
-    say(format_args!("{name}: a server would start with it"));
+    say(format_args!("{name}: a server would start with these settings"));
     Ok(ExitCode::SUCCESS)
 }

@@ -58,8 +58,8 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
         _ => {}
     }
     let experiments = asked_for(arguments)?;
-    let program =
-        std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot find the file of this program: {error}"))?;
     let (catalog, probes) = wanted(arguments, &experiments)?;
     let outputs = open(arguments, &experiments)?;
     let interrupted = until_interrupted()?;
@@ -69,7 +69,7 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let mut failed = None;
     for (experiment, outputs) in experiments.iter().zip(outputs) {
         let mut bench = Bench::on_this_machine(&interrupted, Progress::to_stderr())
-            .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
+            .map_err(|error| format!("cannot find out which CPUs this process may use: {error}"))?;
         bench.limits.share = arguments.quiet_share;
         let mut lab = Lab {
             bench,
@@ -180,20 +180,16 @@ fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result
     }
     let wanted = arguments.parts.iter().flatten();
     match wanted.into_iter().find(|part| !known.contains(&part.as_str())) {
-        Some(part) => Err(Refusal::WrongUsage(format!(
-            "there is no part `{part}`; there are: {}",
-            known.join(", ")
-        ))),
+        Some(part) => {
+            Err(Refusal::WrongUsage(format!("there is no part `{part}`: use {}", known.join(", "))))
+        }
         None => Ok(()),
     }
 }
 
 fn unknown(name: &str) -> String {
     let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name()).collect();
-    format!(
-        "there is no experiment `{name}`; there are: {}; and list, peers, all",
-        names.join(", ")
-    )
+    format!("there is no experiment `{name}`: use {}; or list, peers or all", names.join(", "))
 }
 
 fn no_timer(name: &str) -> String {

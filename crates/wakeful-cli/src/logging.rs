@@ -36,7 +36,7 @@ pub(crate) fn start(is_master: bool) -> Logging {
     set(if is_master { LossyWriter::without_thread(stderr) } else { LossyWriter::new(stderr) });
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
         if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {
-            say(format_args!("wakeful: RUST_LOG is not understood, and ignored: {error}"));
+            say(format_args!("wakeful: RUST_LOG is not understood, and ignored (expected for example info, or debug,h2=error): {error}"));
         }
         EnvFilter::new("info,h2=error")
     });

@@ -41,18 +41,18 @@ struct Arguments {
 enum Command {
     /// Run one of the reference services.
     Serve(Box<serve::Arguments>),
-    /// Look at a settings file of `serve`.
+    /// Check a settings file of `serve`.
     Config(config::Arguments),
-    /// Load a server and measure its latency honestly, whatever it is built on.
+    /// Put load on any server, and measure its latency.
     Load(Box<load::Arguments>),
-    /// Upgrade a server of several processes to the program that its file has now.
+    /// Upgrade a running server (`serve --workers`) to the program that is installed now.
     Upgrade(upgrade::Arguments),
-    /// Keep CPUs from halting while any server, unmodified, has traffic: a wake takes microseconds.
+    /// Keep CPUs from halting while an unmodified server has traffic, so that it wakes in
+    /// microseconds.
     Awake(awake::Arguments),
-    /// Hold CPUs awake for all programs of the machine that ask for it: the one process that may.
+    /// Keep single CPUs from halting, for all programs of this machine that ask.
     Keeper(keeper::Arguments),
-    /// Run experiments: the public cases behind wakeful's guarantees, beside the systems they
-    /// happened to.
+    /// Run the experiments behind wakeful's guarantees, beside the systems that had each problem.
     Lab(Box<lab::Arguments>),
 }
 
@@ -102,7 +102,7 @@ fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
 fn serve_arguments(words: Vec<OsString>) -> Result<serve::Arguments, String> {
     match arguments(words).map_err(Refusal::text)?.command {
         Command::Serve(arguments) => Ok(*arguments),
-        _ => Err("these are no words of `wakeful serve`".to_owned()),
+        _ => Err("this is not a command line of `wakeful serve`".to_owned()),
     }
 }
 

@@ -36,7 +36,7 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let read = fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
     if read as u64 > LARGEST {
-        return Err(io::Error::other("this is larger than 1 MiB"));
+        return Err(io::Error::other("the file is larger than 1 MiB, which no settings file is"));
     }
     Ok(text)
 }
@@ -51,7 +51,9 @@ impl CommandLine {
         let (Some(serve), Some(path)) = (serve, named(&words)) else {
             return Ok(Self { words, from: None });
         };
-        let text = read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = read(&path).map_err(|error| {
+            format!("{}: cannot read the settings file: {error}", path.display())
+        })?;
         Self::with(serve, words, &text, &path)
             .map_err(|problem| format!("{}: {problem}", path.display()))
     }
@@ -71,26 +73,34 @@ impl CommandLine {
             (None, Some(service)) => service,
             (Some(Value::String(name)), on_line) => {
                 let known = serve.find_subcommand(&name);
-                let service = known.ok_or_else(|| format!("there is no {SERVICE} {name}"))?;
+                let service = known.ok_or_else(|| {
+                    format!("there is no {SERVICE} {name:?}: use http, rpc, proxy, echo or kv")
+                })?;
                 match on_line {
                     Some(other) if other.get_name() != name => {
-                        return Err(format!("these are settings of {name}, and not of {other}"));
+                        return Err(format!(
+                            "the file says {SERVICE} = {name:?}, and the command line says {other}"
+                        ));
                     }
                     Some(_) => {}
                     None => words.insert(2, name.into()),
                 }
                 service
             }
-            (Some(_), _) => return Err(format!("{SERVICE} is not a text, as \"http\"")),
+            (Some(_), _) => return Err(format!("{SERVICE} must be a string, as \"http\"")),
         };
         let given = options_of(&words);
         let mut options = Vec::new();
         for (name, value) in &settings {
             let is_known = service.get_arguments().any(|one| one.get_long() == Some(name));
             if !is_known || matches!(&name[..], "config" | "help" | "version") {
-                let of = service.get_name();
+                let of = if service.get_name() == serve.get_name() {
+                    "serve".to_owned()
+                } else {
+                    format!("serve {}", service.get_name())
+                };
                 return Err(format!(
-                    "{name} is no setting of `wakeful serve {of}`: see its --help"
+                    "{name} is no setting of `wakeful {of}`: `wakeful {of} --help` lists them"
                 ));
             }
             if !given.contains(name) {
@@ -156,7 +166,7 @@ fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
             Ok(several.collect::<Result<Vec<_>, _>>()?.concat())
         }
         Value::Table(_) | Value::Datetime(_) => {
-            Err(format!("{name} is neither a text, a number, true, false, nor a list of such"))
+            Err(format!("{name} must be a string, a number, true, false, or a list of these"))
         }
     }
 }
@@ -199,7 +209,7 @@ mod tests {
         let line = with("wakeful serve proxy --config f", settings).unwrap();
         assert_eq!(line, "wakeful serve proxy --config f --to=127.0.0.1:81");
         let error = with("wakeful serve http --config f", settings).unwrap_err();
-        assert_eq!(error, "these are settings of proxy, and not of http");
+        assert_eq!(error, "the file says service = \"proxy\", and the command line says http");
     }
 
     #[test]
@@ -208,15 +218,17 @@ mod tests {
             ("nonsense = 1", "nonsense is no setting of `wakeful serve http`"),
             ("config = 'other'", "config is no setting"),
             ("to = 'a:1'", "to is no setting of `wakeful serve http`"),
-            ("service = 'mail'", "there is no service mail"),
-            ("service = 1", "service is not a text"),
-            ("[grace]\nseconds = 1", "grace is neither"),
-            ("grace = 1979-05-27", "grace is neither"),
+            ("service = 'mail'", "there is no service \"mail\": use"),
+            ("service = 1", "service must be a string"),
+            ("[grace]\nseconds = 1", "grace must be a string, a number"),
+            ("grace = 1979-05-27", "grace must be a string, a number"),
             ("grace =", "line 1"),
         ] {
             let error = with("wakeful serve http --config f", settings).unwrap_err();
             assert!(error.contains(expected), "{settings}: {error}");
         }
+        let error = with("wakeful serve --config f", "nonsense = 1").unwrap_err();
+        assert!(error.contains("of `wakeful serve`"), "{error}");
     }
 
     #[test]

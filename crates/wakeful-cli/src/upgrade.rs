@@ -25,12 +25,12 @@ const TO_BEGIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 when the new master's workers accept; 1 when the upgrade failed, and the old master \
-                  goes on. Its log says why."
+    after_help = "Exit code: 0 if the workers of the new master accept; 1 if the upgrade failed. Then the old \
+                  master and its workers continue, and their log says why."
 )]
 pub(crate) struct Arguments {
-    /// The file of `wakeful serve --workers N --pid-file FILE`, or the master's process. With a
-    /// process it ends when the old master has.
+    /// The pid file of the server (`wakeful serve --workers N --pid-file FILE`), or the process id
+    /// of its master. With a process id, this command waits until the old master has ended.
     #[arg(value_name = "FILE|PID")]
     master: String,
 }
@@ -39,25 +39,28 @@ pub(crate) struct Arguments {
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let master = Master::find(&arguments.master)?;
-    let process = Pid::from_raw(master.pid).ok_or("0 is no process")?;
+    let process = Pid::from_raw(master.pid).ok_or("0 is no process id of a master")?;
     let pidfd = pidfd_open(process, PidfdFlags::empty())
-        .map_err(|error| format!("process {}: {error}", master.pid))?;
+        .map_err(|error| format!("no master runs as process {}: {error}", master.pid))?;
     if !is_blocked(master.pid, Signal::USR2) {
         // It would end by it.
-        return Err(format!("process {} is no master that runs", master.pid));
+        return Err(format!(
+            "process {} is no master that runs (`wakeful serve --workers`)",
+            master.pid
+        ));
     }
     pidfd_send_signal(&pidfd, Signal::USR2)
-        .map_err(|error| format!("process {}: {error}", master.pid))?;
+        .map_err(|error| format!("cannot send USR2 to process {}: {error}", master.pid))?;
     let successor = master.successor()?;
-    say(format_args!("process {successor} starts"));
+    say(format_args!("process {successor}, the new master, starts"));
     loop {
         if master.is_followed_by(successor) {
-            say(format_args!("process {successor} has taken over"));
+            say(format_args!("process {successor} has taken over: the upgrade is complete"));
             return Ok(ExitCode::SUCCESS);
         }
         if !is_there(successor) {
             return Err(format!(
-                "the upgrade failed: process {successor} has ended; the log of process {} says why",
+                "the upgrade failed: process {successor}, the new master, has ended; the log of process {} says why",
                 master.pid
             ));
         }
@@ -75,8 +78,12 @@ impl Master {
         if let Ok(pid) = text.parse() {
             return Ok(Self { pid, file: None });
         }
-        let named = fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
-        let pid = named.trim().parse().map_err(|_| format!("{text} names no process"))?;
+        let named = fs::read_to_string(text)
+            .map_err(|error| format!("{text}: expected a pid file or a process id: {error}"))?;
+        let pid = named
+            .trim()
+            .parse()
+            .map_err(|_| format!("{text}: there is no process id in this file"))?;
         Ok(Self { pid, file: Some(text.into()) })
     }
 
@@ -96,7 +103,7 @@ impl Master {
             }
             thread::sleep(AGAIN);
         }
-        Err(format!("process {} starts no successor; its log says why", self.pid))
+        Err(format!("process {} has started no new master within 10 s; its log says why", self.pid))
     }
 
     fn is_followed_by(&self, successor: i32) -> bool {

@@ -103,6 +103,11 @@ fn an_address_that_is_given_twice_is_said_to_be() {
         ),
     ] {
         let output = Command::new(PROGRAM).arg("serve").args(options).output().unwrap();
+        if code == 1 {
+            let words = [&["serve", "--workers", "1"][..], &options].concat();
+            let workers = Command::new(PROGRAM).args(words).output().unwrap();
+            assert_eq!(workers, output, "{options:?}");
+        }
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains(says), "{options:?}: {text}");
         assert_eq!(output.status.code(), Some(code), "{options:?}: {text}");

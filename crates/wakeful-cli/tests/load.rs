@@ -382,7 +382,7 @@ fn the_lab_lists_what_it_has_and_names_what_it_has_not() {
     assert!(list.status.success() && text(&list.stdout).contains("echo:"), "{list:?}");
     let unknown = wakeful().args(["lab", "nothing"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("there are: echo"), "{unknown:?}");
+    assert!(text(&unknown.stderr).contains("use echo, "), "{unknown:?}");
     assert!(text(&list.stdout).contains("late-wake:"), "{list:?}");
     let timer = wakeful().args(["lab", "late-wake", "--timer", "1h"]).output().unwrap();
     assert_eq!(timer.status.code(), Some(2), "{timer:?}");

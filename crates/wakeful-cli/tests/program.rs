@@ -406,11 +406,16 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         ("unix:/no/such/directory/socket", "does not exist"),
         ("unix:/dev/null", "exists"),
     ] {
-        let output = Command::new(PROGRAM).args(["serve", "--listen", addr]).output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(text.contains(says) && text.contains(addr), "{text}");
+        let texts = [&[][..], &["--workers", "1"]].map(|workers| {
+            let words = [&["serve", "--listen", addr], workers].concat();
+            let output = Command::new(PROGRAM).args(words).output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.contains(says) && text.contains(addr), "{text}");
+            text
+        });
+        assert_eq!(texts[0], texts[1], "a master says it as a single process does");
     }
     for usage in [
         &["serve", "--loops", "many"][..],
@@ -445,7 +450,7 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         (&["http", "--idle", "park", "--max-cpu", "0.3"][..], "--max-cpu is for --idle adaptive"),
         (&["http", "--hold-cost", "0.3"], "--hold-cost is for --idle hold, not adaptive"),
         (&["http", "--idle", "hold", "--never-hold"], "--never-hold is for --idle adaptive"),
-        (&["http", "--placement", "random"], "is for --accept dispatch"),
+        (&["http", "--placement", "random"], "needs --accept dispatch"),
         (&["http", "--backend", "127.0.0.1:1"], "unexpected argument '--backend'"),
         (&["http", "--max-memory", "1GiB"], "unexpected argument '--max-memory'"),
         (&["--loops", "1", "echo"], "cannot be used with"),
@@ -455,7 +460,10 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         (&["kv", "--client-query-buffer-limit", "1KiB"], "at least 1MiB and at most 1GiB"),
         (&["kv", "--client-query-buffer-limit", "8MiB"], "less than --max-value"),
         (&["kv", "--stall-timeout", "-1"], "a number of seconds"),
-        (&["echo", "--backend", "127.0.0.1:1", "--idle-timeout", "1"], "not for --backend"),
+        (
+            &["echo", "--backend", "127.0.0.1:1", "--idle-timeout", "1"],
+            "cannot be used with --backend",
+        ),
         (&["kv", "--spread"], "unexpected argument '--spread'"),
         (&["kv", "--moves", "off"], "unexpected argument '--moves'"),
         (&["echo", "--backend", "127.0.0.1:1", "--moves", "2"], "never move"),

@@ -82,7 +82,7 @@ fn bad_usage_is_said_in_a_line() {
         (
             &["proxy", "--to", "a:1", "--upstream-ca", "x"],
             2,
-            "--upstream-ca is for backends of https",
+            "--upstream-ca needs a backend with https",
         ),
         (&["proxy", "--to", "https://a", "--upstream-ca", "/no/file"], 1, "/no/file"),
         (&["proxy", "--to", "a:1", "--upstream-connections", "0"], 2, "1 or more"),

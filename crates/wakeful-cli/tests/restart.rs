@@ -192,11 +192,11 @@ fn sockets_that_cannot_be_served_are_told() {
     };
     let (code, said) = run(Command::new(PROGRAM), &[]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("--listen systemd: no socket is passed"), "{said}");
+    assert!(said.contains("--listen systemd: systemd has passed no socket"), "{said}");
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let (code, said) = run(with_sockets(socket), &["--accept", "reuse-port"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("take exclusive or dispatch"), "{said}");
+    assert!(said.contains("use exclusive or dispatch"), "{said}");
     let (one, _other) = UnixStream::pair().unwrap();
     let (code, said) = run(with_sockets(one), &[]);
     assert_eq!(code, Some(1));

@@ -173,12 +173,16 @@ fn checked(settings: &str, more: &[&str]) -> (Option<i32>, String) {
 fn a_settings_file_is_checked_as_the_command_line_is() {
     let good = "service = 'proxy'\nto = ['127.0.0.1:81', 'unix:/run/a']\ngrace = 1.5\npin = true\n";
     let (code, text) = checked(good, &[]);
-    assert_eq!((code, text.contains("a server would start with it")), (Some(0), true), "{text}");
+    assert_eq!(
+        (code, text.contains("a server would start with these settings")),
+        (Some(0), true),
+        "{text}"
+    );
     assert_eq!(checked("", &["kv", "--loops", "2"]).0, Some(0));
     for (settings, more, expected) in [
         ("grace = -1", &[][..], "'-1' for '--grace"),
         ("service = 'proxy'", &[], "--to"),
-        ("placement = 'random'", &[], "--placement is for --accept dispatch"),
+        ("placement = 'random'", &[], "--placement needs --accept dispatch"),
         ("tls-cert = '/nowhere/cert'\ntls-key = '/nowhere/key'", &[], "/nowhere/cert"),
         ("listen = 'nowhere'", &[], "nowhere"),
         ("max-value = '1MiB'", &["http"], "max-value is no setting"),
@@ -192,8 +196,8 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
 #[test]
 fn a_settings_file_that_is_not_there_or_has_no_end_is_named() {
     for (path, expected) in [
-        ("/nowhere/a.toml", "/nowhere/a.toml: No such file"),
-        ("/dev/zero", "/dev/zero: this is larger than 1 MiB"),
+        ("/nowhere/a.toml", "/nowhere/a.toml: cannot read the settings file: No such file"),
+        ("/dev/zero", "the file is larger than 1 MiB"),
     ] {
         let output = Command::new(PROGRAM).args(["serve", "--config", path]).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();

@@ -313,7 +313,7 @@ fn a_worker_that_cannot_serve_leaves_the_old_ones_and_says_why() {
     let before = master.workers();
     fs::write(&certificate, "nothing").unwrap();
     master.signal("HUP");
-    master.waits_for("the workers from before go on", 1);
+    master.waits_for("before it accepted: the old workers continue", 1);
     assert_eq!(master.workers(), before);
     let log = master.log();
     assert!(
@@ -365,15 +365,15 @@ fn a_reload_reads_the_settings_file_and_a_bad_one_leaves_the_old_workers() {
     master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
     assert!(posts().starts_with("HTTP/1.1 200"), "{}", posts());
     assert_eq!(master.workers().len(), 2);
-    assert!(master.log().contains("--workers stays as it is until an upgrade"), "{}", master.log());
+    assert!(master.log().contains("settings file differs: --workers"), "{}", master.log());
     let before = master.workers();
     for (bad, expected) in
         [("max-body = 'much'\n", "'much' for '--max-body"), ("x = 1\n", "x is no")]
     {
         settings(bad);
         master.signal("HUP");
-        let log = master.log().matches("the workers from before go on").count();
-        master.waits_for("the workers from before go on", log.max(1));
+        let log = master.log().matches("before it accepted: the old workers continue").count();
+        master.waits_for("before it accepted: the old workers continue", log.max(1));
         master.waits_for(expected, 1);
         assert!(master.log().contains(path));
     }
@@ -406,7 +406,7 @@ fn an_upgrade_that_fails_changes_nothing() {
     master.waits_for("no upgrade: the new master has ended (exit status: 3)", 1);
     replace("", 0o600);
     master.signal("USR2");
-    master.waits_for("no upgrade; this master goes on", 1);
+    master.waits_for("no upgrade; this master continues", 1);
     assert_eq!((master.pid(), master.workers()), (pid, workers));
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
     // And the next one that is sound.
@@ -598,7 +598,7 @@ fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     };
     limit("4:4096");
     master.signal("HUP");
-    let again = "it is tried again";
+    let again = "the master tries again";
     let start = Instant::now();
     while master.log().matches(again).count() < 2 {
         assert!(start.elapsed() < GUARD, "{}", master.log());
@@ -761,7 +761,7 @@ fn one_signal_to_a_master_that_is_succeeded_cuts_nothing() {
     let before = master.pid();
     master.signal("USR2");
     master.waits_until(|this| this.pid() != before, "in charge");
-    master.waits_for("has taken over: ending", 1);
+    master.waits_for("has taken over: this master ends", 1);
     // As a service manager does that ends all processes of a service.
     signal(before, "TERM");
     assert!(is_answered(slow), "{}", master.log());
@@ -802,7 +802,7 @@ fn what_comes_while_a_worker_is_stopped_goes_to_another_one() {
             assert!(get(&addr, "/healthz").ends_with("ok\n"), "{number}");
         }
         signal(*stopped, "CONT");
-        master.waits_for(&format!("worker {stopped} goes on"), 1);
+        master.waits_for(&format!("worker {stopped} continues"), 1);
     }
     assert_eq!(master.workers(), workers);
 }
@@ -1113,7 +1113,7 @@ fn what_cannot_be_divided_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(expected), "{said}");
     };
-    refused(&["kv", "--workers", "2"], "--workers is not for kv");
+    refused(&["kv", "--workers", "2"], "--workers cannot be used with kv");
     refused(&["http", "--workers", "2", "--accept", "reuse-port"], "--accept reuse-port");
     refused(&["echo", "--workers", "0"], "from 1 to 4096");
     refused(&["echo", "--pid-file", "/tmp/x"], "--workers");

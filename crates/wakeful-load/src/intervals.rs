@@ -61,7 +61,8 @@ impl Log {
         let mut entries = Vec::new();
         for (number, entry) in IntervalLogIterator::new(text).enumerate() {
             let wrong = |why: String| format!("entry {}: {why}", number + 1);
-            let entry = entry.map_err(|error| wrong(format!("it cannot be read: {error:?}")))?;
+            let entry =
+                entry.map_err(|error| wrong(format!("this is no HdrHistogram log: {error:?}")))?;
             let LogEntry::Interval(interval) = entry else { continue };
             let bytes = BASE64_STANDARD
                 .decode(interval.encoded_histogram())

@@ -63,6 +63,11 @@ enum Process {
     Foreign(Option<u32>),
 }
 
+/// The name of a server and where it listens, which may be its name.
+fn named(name: &str, addr: &str) -> String {
+    if name == addr { addr.to_owned() } else { format!("{name} on {addr}") }
+}
+
 /// Why there is no server.
 #[derive(Debug, Error)]
 pub enum ServerError {
@@ -103,7 +108,7 @@ pub enum ServerError {
         how: String,
     },
     /// It did not accept a connection in time.
-    #[error("{name} does not accept connections on {addr} after {} ms: {error}", after.as_millis())]
+    #[error("{} does not accept connections after {} ms: {error}", named(.name, .addr), after.as_millis())]
     NotReady {
         /// The server's name.
         name: String,

@@ -1,5 +1,6 @@
 //! What a service is started with.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener, Sibling};
@@ -239,47 +240,10 @@ pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
     addrs.iter().enumerate().map(bind).collect()
 }
 
-/// Is `addr` among what is listened on at `before`? `0.0.0.0` and `[::]` are all addresses with the
-/// port.
-fn includes(before: &ListenAddr, addr: &ListenAddr) -> bool {
-    match (before, addr) {
-        (ListenAddr::Tcp(before), ListenAddr::Tcp(addr)) => {
-            let is_any = before.ip().is_unspecified() || addr.ip().is_unspecified();
-            before == addr || (is_any && before.port() == addr.port())
-        }
-        _ => before == addr,
+fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &io::Error) -> String {
+    let ours = before.iter().find(|before| before.overlaps(addr));
+    match ours.filter(|_| error.kind() == ErrorKind::AddrInUse) {
+        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
+        None => format!("cannot listen on {addr}: {error}"),
     }
-}
-
-/// The same on every Linux.
-const EACCES: i32 = 13;
-
-fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    let ours = before.iter().find(|before| includes(before, addr));
-    if let (ErrorKind::AddrInUse, Some(ours)) = (error.kind(), ours) {
-        return format!("cannot listen on {addr}: this server already listens on {ours}");
-    }
-    // EPERM is of the same kind: a call that is refused, which its text names.
-    let is_denied = error.raw_os_error() == Some(EACCES);
-    let what = match (error.kind(), addr) {
-        (ErrorKind::AddrInUse, ListenAddr::Tcp(_) | ListenAddr::Abstract(_)) => {
-            "the address is in use: is another server running there?".to_owned()
-        }
-        (ErrorKind::AddrInUse, ListenAddr::Unix(_)) => {
-            "the file exists: another server listens on it, or it is no socket".to_owned()
-        }
-        (ErrorKind::AddrNotAvailable, _) => "the address is not one of this machine's".to_owned(),
-        (ErrorKind::PermissionDenied, ListenAddr::Tcp(addr))
-            if is_denied && (1..1024).contains(&addr.port()) =>
-        {
-            "permission denied: a port below 1024 needs root or CAP_NET_BIND_SERVICE".to_owned()
-        }
-        (ErrorKind::PermissionDenied, ListenAddr::Unix(_)) if is_denied => {
-            "permission denied: may this user write to the directory?".to_owned()
-        }
-        (ErrorKind::NotFound, ListenAddr::Unix(_)) => "the directory does not exist".to_owned(),
-        _ => error.to_string(),
-    };
-    format!("cannot listen on {addr}: {what}")
 }

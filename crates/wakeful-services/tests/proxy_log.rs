@@ -54,7 +54,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     }
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in ["WARN", &away.to_string(), "stays in", "refused"] {
+    for part in ["WARN", &away.to_string(), "is not excluded", "refused"] {
         assert!(lines[0].contains(part), "{part}: {lines:?}");
     }
     assert_eq!(alone.counts().failures(0), 100);
@@ -70,7 +70,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("INFO") && lines[0].contains("is back"), "{lines:?}");
 
-    // One of two is left out, however often it is tried again.
+    // One of two is excluded, however often it is tried again.
     let away = nowhere();
     let two = proxy(&[away, back.addr], |settings| {
         settings.ejection(
@@ -83,7 +83,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     });
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("WARN") && lines[0].contains("left out"), "{lines:?}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("is excluded for"), "{lines:?}");
     let returned = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
         while let Some(request) = this.read(stream) {
             answer(stream, &request);

@@ -52,8 +52,8 @@ impl Listeners {
         admin: &[ListenAddr],
         mut inherited: Vec<Inherited>,
     ) -> io::Result<Self> {
-        let mut all = open(addrs, &mut inherited)?;
-        let admin = open(admin, &mut inherited)?;
+        let mut all = open(addrs, &[], &mut inherited)?;
+        let admin = open(admin, &all, &mut inherited)?;
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
         let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
@@ -64,7 +64,7 @@ impl Listeners {
         all.extend(passed.into_iter().map(named));
         let dropped: Vec<_> = inherited.into_iter().map(|(name, _)| name).collect();
         for name in &dropped {
-            tracing::info!("listens no more on {name}");
+            tracing::info!("no longer listening on {name}");
         }
         Ok(Self { all, admin, dropped })
     }
@@ -142,10 +142,17 @@ impl Listeners {
     }
 }
 
+/// `others` are open already.
+///
 /// # Errors
 /// The text names the address.
-fn open(addrs: &[ListenAddr], inherited: &mut Vec<Inherited>) -> io::Result<Vec<Listening>> {
-    let open = |addr: &ListenAddr| {
+fn open(
+    addrs: &[ListenAddr],
+    others: &[Listening],
+    inherited: &mut Vec<Inherited>,
+) -> io::Result<Vec<Listening>> {
+    let mut open: Vec<Listening> = Vec::new();
+    for addr in addrs {
         let name = addr.to_string();
         if name.contains('\n') {
             // A name is passed on as a part of a line.
@@ -156,12 +163,25 @@ fn open(addrs: &[ListenAddr], inherited: &mut Vec<Inherited>) -> io::Result<Vec<
             Some(socket) => SharedListener::from_predecessor(socket),
             None => SharedListener::bind(addr),
         };
-        let socket = socket.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-        })?;
-        Ok(Listening { name, socket, is_kept: false })
+        let before = others.iter().chain(&open);
+        let socket = socket.map_err(|error| describe(addr, before, &error))?;
+        open.push(Listening { name, socket, is_kept: false });
+    }
+    Ok(open)
+}
+
+fn describe<'a>(
+    addr: &ListenAddr,
+    before: impl Iterator<Item = &'a Listening>,
+    error: &io::Error,
+) -> io::Error {
+    let mut before = before.map(|one| one.socket.local_addr());
+    let ours = before.find(|ours| ours.overlaps(addr));
+    let text = match ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
+        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
+        None => format!("cannot listen on {addr}: {error}"),
     };
-    addrs.iter().map(open).collect()
+    io::Error::new(error.kind(), text)
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {

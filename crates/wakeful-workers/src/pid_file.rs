@@ -43,7 +43,10 @@ fn put(path: &Path, process: u32) -> io::Result<()> {
     let written = fs::write(&new, format!("{process}\n")).and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
-        io::Error::new(error.kind(), format!("the pid file {}: {error}", path.display()))
+        io::Error::new(
+            error.kind(),
+            format!("cannot write the pid file {}: {error}", path.display()),
+        )
     })
 }
 

@@ -126,7 +126,7 @@ impl Running {
         // Further ones are there while others drain.
         let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?);
         let siblings = siblings
-            .inspect_err(|error| tracing::warn!(%error, "workers do not share their turns"))
+            .inspect_err(|error| tracing::warn!(%error, "workers cannot share their turns: a connection may wake several of them"))
             .ok();
         let running = Self {
             crew: Crew::new(workers),
@@ -180,7 +180,7 @@ impl Running {
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: &io::Error) {
         let text = format!("cannot start a worker: {error}");
         if self.crew.cannot_start(place, now) {
-            tracing::error!("{text}; it is tried again");
+            tracing::error!("{text}; the master tries again");
         } else {
             self.fail(io::Error::new(error.kind(), text));
         }

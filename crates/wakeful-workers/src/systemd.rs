@@ -62,8 +62,10 @@ pub(crate) fn keeps_sockets() -> bool {
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> bool {
     let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
     let told = send(&text, &[socket]);
-    told.inspect_err(|error| tracing::warn!(%error, "the service manager cannot keep a socket"))
-        .is_ok()
+    told.inspect_err(
+        |error| tracing::warn!(%error, "cannot give the service manager a socket to keep"),
+    )
+    .is_ok()
 }
 
 /// Nobody asks for this listener's socket any more. The name is the listener's own, or the
@@ -84,7 +86,7 @@ pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
     match sys::take_descriptors(&numbers) {
         Ok(taken) => names.into_iter().zip(taken.unwrap_or_default()).collect(),
         Err(error) => {
-            tracing::warn!(%error, "the sockets that the service manager kept cannot be had");
+            tracing::warn!(%error, "cannot take over the sockets that the service manager kept");
             Vec::new()
         }
     }
@@ -137,7 +139,7 @@ pub(crate) fn send_what_waits() {
     }
     drop(waiting);
     if let Some(error) = failed {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 

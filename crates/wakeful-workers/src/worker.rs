@@ -159,7 +159,7 @@ impl Worker {
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
             if let Err(error) = signals::survive_hangup() {
-                tracing::warn!(%error, "a HUP would end this worker");
+                tracing::warn!(%error, "cannot catch HUP: it would end this worker");
             }
             // A master that is gone is noticed by `orphaned`.
             let _ = rustix::io::write(&ready, &[1]);

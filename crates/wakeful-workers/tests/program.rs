@@ -258,7 +258,7 @@ fn a_hangup_ends_no_worker() {
     let addr = master.addr();
     let worker = master.next_worker();
     master.signal("USR1");
-    master.says("the workers reopen their logs");
+    master.says("sending HUP to the workers");
     signal(worker, "HUP");
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("TERM");
@@ -276,7 +276,7 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays() {
     fs::write(&slow, "").unwrap();
     master.signal("HUP");
     master.says("is killed: it does not accept after 1s");
-    master.says("before it accepted: the workers from before go on");
+    master.says("before it accepted: the old workers continue");
     assert!(asks(&addr).starts_with("SigBlk"));
     // The same in an upgrade.
     master.signal("USR2");

@@ -118,7 +118,9 @@ fn measure(cpus: &[usize], held: &mut HeldCpus, lines: &mut Lines) -> io::Result
     let gain = thread::scope(|scope| {
         let measuring = thread::Builder::new()
             .spawn_scoped(scope, || Gain::measure_by(&mut both, Some(&two)))?;
-        measuring.join().unwrap_or_else(|_| Err(io::Error::other("a panic")))
+        measuring
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")))
     });
     // Also after an error between a hold and its release.
     both.release()?;

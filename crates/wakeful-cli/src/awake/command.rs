@@ -33,7 +33,9 @@ pub(super) fn run(
         Ok(relay) => relay,
         // It gets its signals itself then, and has the number of this process.
         Err(error) => {
-            say(format_args!("wakeful awake: the command runs alone: no signals: {error}"));
+            say(format_args!(
+                "wakeful awake: the command runs as it would without: signals cannot be passed on to it: {error}"
+            ));
             let mut command = command;
             let error = command.exec();
             return Ok(cannot_run(&command, &error));
@@ -48,7 +50,7 @@ pub(super) fn run(
     };
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
     if let Err(error) = relay.to(pid) {
-        say(format_args!("wakeful awake: signals are not passed on: {error}"));
+        say(format_args!("wakeful awake: signals cannot be passed on to the command: {error}"));
     }
     let waiting = Waiting::begin(child, pid);
     if let Err(error) = watch(pid) {

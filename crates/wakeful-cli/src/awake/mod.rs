@@ -36,19 +36,19 @@ const REPORT: Duration = Duration::from_secs(60);
         wakeful awake --probe",
     after_help = "\
 A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
-machine. This keeps CPUs from halting while a process has traffic: from 50 \
-wakes a second on, above its own housekeeping, and no longer than a quarter of a second behind it. The process \
-is not changed, and may be anything: a static binary, Go, the JVM, Node, redis, nginx.
+machine. This command keeps CPUs from halting while a process has traffic: at least 50 wakes a second, above its \
+own housekeeping. A quarter of a second after the traffic the hold has ended. The process is not changed, and may be \
+anything: a static binary, Go, the JVM, Node, redis, nginx.
 
-The bill: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs busy; `top` \
-shows them idle. Where the machine's keeper runs (wakeful keeper) it holds the CPUs on which the process ran \
-lately. Without one, all CPUs of the machine are held (/dev/cpu_dma_latency), so machines of more than four CPUs \
-take --hold machine. \
-Nothing is held that gains nothing: it is measured first. However this program ends, the hold ends with it.
+The cost: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs as busy; `top` \
+shows them as idle. Where the machine's keeper runs (wakeful keeper), the CPUs on which the process ran \
+lately are held. Without a keeper, all CPUs of the machine are held (/dev/cpu_dma_latency); a machine with more than \
+four CPUs needs --hold machine. The gain is measured first, and without a gain no CPU is held. However this program \
+ends, the hold ends with it.
 
-Once a minute and at the end it says what it did (with --spin at the end only). Where CPUs may not be held a COMMAND runs all the same, and a \
-line says why. The exit code is the command's (128 and the signal's number, if one ended it). Signals are passed on, \
-but for real-time ones.
+It reports what it did once a minute and at the end (with --spin at the end only). If CPUs may not be held, the \
+COMMAND runs all the same, and a line says why. The exit code is the command's, or 128 plus the number of the signal \
+that ended it. Signals are passed on to the command, except real-time ones.
 
   $ wakeful awake --probe                              what a wake costs here, and is it permitted?
   $ wakeful awake -- redis-server --port 7000
@@ -58,13 +58,12 @@ but for real-time ones.
 )]
 pub(crate) struct Arguments {
     /// Say how idle CPUs sleep here, what a wake costs with CPUs that halt and with CPUs that are
-    /// held, whether this process may hold them, and else what permits it. Takes some 60 ms.
-    /// Exits with 1 if it is not permitted, or not worth it.
+    /// held, and whether this process may hold CPUs; if not, what would permit it. Takes some 60
+    /// ms. Exits with 1 if it is not permitted, or not worth it.
     #[arg(long, group = "what")]
     probe: bool,
 
-    /// Watch this process, the children that it has, and what they start from now on, until it
-    /// ends.
+    /// Watch this process, its children, and what they start from now on, until the process ends.
     #[arg(
         long,
         group = "what",
@@ -73,24 +72,24 @@ pub(crate) struct Arguments {
     )]
     pid: Option<i32>,
 
-    /// Watch all processes of this cgroup (v2), until INT or TERM, also after it was removed and
-    /// made again, as with a service's restart. Takes CAP_PERFMON.
+    /// Watch all processes of this cgroup (v2), until INT or TERM. It may be removed and made
+    /// again, as when a service restarts. Needs CAP_PERFMON.
     #[arg(long, group = "what", value_name = "DIR")]
     cgroup: Option<PathBuf>,
 
-    /// Whose CPUs may be held without being told: `small` is a machine of at most four CPUs, of
-    /// which at least half are this process's; `machine` are all CPUs of any machine.
+    /// Without a keeper: `small` holds CPUs only on a machine of at most four CPUs, of which this
+    /// process may use at least half; `machine` holds all CPUs of any machine.
     #[arg(long, value_enum, default_value = "small", conflicts_with = "probe")]
     hold: Whose,
 
-    /// With a keeper (wakeful keeper): hold these CPUs, as 0-3,8, in the place of those on which
-    /// the process ran in the last 0.2 s. For example those that serve the network card's
+    /// With a keeper (wakeful keeper): hold these CPUs, for example 0-3,8, instead of those on
+    /// which the process ran in the last 0.2 s. Useful for the CPUs that serve the network card's
     /// interrupts.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, conflicts_with_all = ["probe", "hold"])]
     cpus: Option<CpuList>,
 
-    /// How long a CPU may take to come back: 2us keeps shallow idle states on bare metal. In whole
-    /// microseconds.
+    /// How long a CPU may take to come back, in whole microseconds: 2us keeps shallow idle states
+    /// on bare metal.
     #[arg(
         long,
         value_name = "TIME",
@@ -100,12 +99,12 @@ pub(crate) struct Arguments {
     )]
     latency: Duration,
 
-    /// Hold nothing, and have the COMMAND spin instead: its threads ask again and again for a while
-    /// before they sleep in epoll_wait or poll, as long as that pays. For machines on which CPUs
-    /// may not be held, or halt all the same. The bill is CPU time while there is traffic: up to a
-    /// whole CPU for each thread. It is preloaded (LD_PRELOAD), so it is for programs that are
-    /// linked dynamically with glibc; children inherit it. At the end it says how much CPU time the
-    /// command used, its spins included.
+    /// Hold no CPUs. Instead, the threads of COMMAND poll for a while before they sleep in
+    /// epoll_wait or poll, as long as that pays. For machines on which CPUs may not be held, or
+    /// halt all the same. The cost is CPU time while there is traffic: up to a whole CPU for each
+    /// thread. A library is preloaded (LD_PRELOAD), so this works for programs that are linked
+    /// dynamically with glibc; children inherit it. At the end it says how much CPU time the
+    /// command used, including its spins.
     #[arg(
         long,
         requires = "command",
@@ -206,7 +205,7 @@ fn watch(
     let mut watcher = Watcher::open(target, settings)?;
     if watcher.done().is_sampled && !arguments.quiet {
         say(
-            "wakeful awake: perf events are refused here, so /proc is read five times a second (CAP_PERFMON permits them)",
+            "wakeful awake: perf events are refused here, so /proc is read five times a second instead (CAP_PERFMON would permit them)",
         );
     }
     let report = |done: &_| {

@@ -20,7 +20,7 @@ pub(super) fn line(done: &Done) -> String {
         line += &if gain.is_worth_it() {
             format!("; {costs}: at most {:.1?} of waiting saved", done.saved_at_most())
         } else {
-            format!("; not held, since nothing is gained: {costs}")
+            format!("; not held, because it gains nothing: {costs}")
         };
     }
     if let Some(why_not) = why_not {

@@ -48,24 +48,23 @@ const ENDING: [i32; 10] = [
     override_usage = "wakeful keeper [OPTIONS]\n       wakeful keeper --status [--socket PATH]",
     after_help = "\
 A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
-machine. The kernel keeps a CPU from halting while its file \
-/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us says so. That is one value for the whole machine, only \
-root writes it, and it stays when its writer dies. So one process writes it, this one, for all programs that ask. \
-In contrast to /dev/cpu_dma_latency, which `wakeful awake` uses, it holds single CPUs: those of the loops that have \
-traffic, also on a large machine.
+machine. The file /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us can keep CPU N from halting. It has \
+one value for the whole machine, only root may write it, and its value stays when the writer dies. So one process \
+writes these files for all programs that ask: the keeper. Unlike /dev/cpu_dma_latency, which `wakeful awake` uses \
+without a keeper, it holds single CPUs: those of the loops that have traffic, also on a large machine.
 
-The bill: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs busy; `top` \
-shows them idle. --cpus, --most-cpus and --longest say how much of it the programs may run up. Whether a wake gets \
-shorter is measured at the first hold, and where it does not nothing is held.
+The cost: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs as busy; `top` \
+shows them as idle. --cpus, --most-cpus and --longest limit what programs may hold. The first hold measures whether a \
+wake gets shorter; if it does not, programs are refused.
 
-A program holds as long as its connection lives, so its death gives the CPUs back. The keeper restores what stood \
-in the files with the last release, and when it ends by TERM, INT, HUP, QUIT, PWR, XCPU (the limit of CPU \
-time), ALRM, VTALRM, PROF or IO; USR1 and USR2 have no effect. If it is killed, it does so at its \
-next start, from the file of --state. A value that somebody else has written meanwhile is left alone.
+A hold ends with the program's connection, so also when the program dies. The keeper restores the earlier contents \
+of the files after the last release, and when it ends by TERM, INT, HUP, QUIT, PWR, XCPU (the limit of CPU time), \
+ALRM, VTALRM, PROF or IO. USR1 and USR2 have no effect. If it is killed, the next keeper restores them, from the \
+--state file. A value that another process has written meanwhile stays.
 
-The socket is root's and the group's (mode 0660). systemd starts the keeper with the socket (wakeful-keeper.socket), \
-and learns when it is ready. Programs use the crate wakeful-awake (KeeperClient), or send `hold 2-3 0`, `release` or \
-`status` as a SOCK_SEQPACKET message.
+The socket belongs to root and the group (mode 0660). systemd starts the keeper with the socket \
+(wakeful-keeper.socket), and learns when it is ready. Programs use the crate wakeful-awake (KeeperClient), or send \
+`hold 2-3 0`, `release` or `status` as a SOCK_SEQPACKET message.
 
   $ wakeful awake --probe                         what does a wake cost here?
   $ sudo wakeful keeper --group wakeful           its members may hold all CPUs
@@ -73,7 +72,7 @@ and learns when it is ready. Programs use the crate wakeful-awake (KeeperClient)
   $ wakeful keeper --status                       who holds what?"
 )]
 pub(crate) struct Arguments {
-    /// Print who holds which CPUs, and whether that is worth it, and exit.
+    /// Print which programs hold which CPUs, and whether that is worth it; then exit.
     #[arg(
         long,
         conflicts_with_all = [
@@ -82,41 +81,41 @@ pub(crate) struct Arguments {
     )]
     status: bool,
 
-    /// Where programs connect. systemd's socket takes its place, if one is passed.
+    /// Where programs connect. If systemd passes a socket, that one is used instead.
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
 
-    /// Where the keeper notes what its successor has to restore if it is killed. Without room for
-    /// it nothing is held. The directory may be written by root only.
+    /// Where the keeper notes what the next keeper has to restore if this one is killed. If it
+    /// cannot be written, no CPU is held. Only root may write to its directory.
     #[arg(long, value_name = "PATH", default_value = "/run/wakeful/keeper.state")]
     state: PathBuf,
 
-    /// Locked by the keeper that runs: another one ends with an error.
+    /// The lock file: a second keeper finds it locked, and ends with an error.
     #[arg(long, value_name = "PATH", default_value = "/run/wakeful/keeper.lock")]
     lock: PathBuf,
 
-    /// The group that may connect, by name or number; otherwise the group of this process.
+    /// The group that may connect, by name or number [default: the group of this process].
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
 
-    /// Hold only these CPUs, as 0-3,8; otherwise all.
+    /// Hold only these CPUs, for example 0-3,8 [default: all].
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
 
-    /// Hold at most N CPUs at once, for all programs together; otherwise all.
+    /// Hold at most N CPUs at once, for all programs together [default: all].
     #[arg(long, value_name = "N", value_parser = positive_count)]
     most_cpus: Option<usize>,
 
-    /// End a hold that lasts longer than TIME without a release, as 10m. The program may hold again
-    /// after it has released. Otherwise a hold has no limit of time.
+    /// End a hold that lasts longer than TIME without a release, for example 10m. The program may
+    /// hold again after it has released [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = longest)]
     longest: Option<Duration>,
 
-    /// Let at most N programs connect.
+    /// Let at most N programs connect; each event loop counts as one.
     #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count)]
     most_clients: usize,
 
-    /// Hold also where that gains nothing, and do not measure.
+    /// Do not measure, and hold even if that gains nothing.
     #[arg(long)]
     unmeasured: bool,
 
@@ -154,7 +153,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     // That waits for room in systemd's socket, and the keeper does not wait for systemd.
     let notify = || {
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
-            say(format_args!("wakeful keeper: systemd does not hear that it is ready: {error}"));
+            say(format_args!(
+                "wakeful keeper: cannot tell systemd that the keeper is ready: {error}"
+            ));
         }
     };
     if thread::Builder::new().name("notify".to_owned()).spawn(notify).is_err() {
@@ -180,7 +181,7 @@ fn settings(arguments: Arguments) -> Result<(KeeperSettings, String), String> {
         });
     let mut passed = passed_sockets()?;
     if passed.len() > 1 {
-        return Err("systemd passes several sockets: one is expected".to_owned());
+        return Err("systemd passes several sockets (LISTEN_FDS), and the keeper takes one: keep one ListenSequentialPacket= in the .socket unit".to_owned());
     }
     if let Some(socket) = passed.pop() {
         "systemd's socket".clone_into(&mut place);

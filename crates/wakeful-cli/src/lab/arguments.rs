@@ -11,49 +11,49 @@ use crate::numbers::{count, share_of_cpu, time_in};
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// An experiment's name; or `list`, which says what there is, `peers`, which builds them, or
-    /// `all`.
+    /// The name of an experiment; or `all`; or `list`, which lists them, or `peers`, which builds
+    /// the peers.
     #[arg(value_name = "NAME", default_value = "list")]
     pub(super) what: String,
 
-    /// Minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers names
-    /// them.
+    /// Take minutes instead of an hour: fewer rounds and parts, and fewer peers unless --peers
+    /// names them.
     #[arg(long)]
     pub(super) quick: bool,
 
-    /// Only these peers, by name or program; `none` for wakeful alone.
+    /// Measure only these peers, by name or program; `none` for wakeful alone.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) peers: Option<Vec<String>>,
 
-    /// Where the sources of the peers are; looked for above the current directory and above the
-    /// program unless given.
+    /// The directory with the sources of the peers [default: proof/peers above the current
+    /// directory or above this program].
     #[arg(long, value_name = "DIR")]
     pub(super) peers_dir: Option<PathBuf>,
 
-    /// What makes the schedules repeatable.
+    /// The same seed makes the same schedules.
     #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
     pub(super) seed: u64,
 
-    /// late-wake: how far away the loop's timer is, 200ms to 10m. 5s unless given; 2s with --quick.
+    /// late-wake: how far away the loop's timer is, 200ms to 10m [default: 5s; with --quick 2s].
     #[arg(long, value_name = "TIME", value_parser = timer)]
     pub(super) timer: Option<Duration>,
 
-    /// sleepy-median, shared-socket: only these of its parts.
+    /// sleepy-median, shared-socket, upgrade: measure only these parts.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub(super) parts: Option<Vec<String>>,
 
-    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In
-    /// sleepy-median, quota, silence, chain, proxy, and the peers that no claim names have half
-    /// as many.
+    /// sleepy-median, shared-socket, upgrade: the number of rounds. In sleepy-median the parts
+    /// quota, silence, chain and proxy, and peers that no claim names, have half as many [default:
+    /// 5, with --quick 2; upgrade: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 
-    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m. 1.2s and 1s unless
-    /// given; 500ms and 400ms with --quick.
+    /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m [default:
+    /// 1.2s or 1s; with --quick 500ms or 400ms].
     #[arg(long, value_name = "TIME", value_parser = block)]
     pub(super) block: Option<Duration>,
 
-    /// What is measured while other programs use more than this share of a CPU is measured again.
+    /// Measure a block again if other programs used more than this share of a CPU during it.
     #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share_of_cpu)]
     pub(super) quiet_share: f64,
 
@@ -65,24 +65,24 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
 
-    /// Write a report: one HTML file with plots. With `all`, the name of each experiment is put in
-    /// front of the file's.
+    /// Write a report: one HTML file with plots. With `all`, the name of each experiment precedes
+    /// the file's name.
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// Write the plot of p50 against the rate as SVG. sleepy-median's others are written beside it:
-    /// FILE-frontier.svg, p50 against CPU at each rate, and FILE-max-cpu.svg.
+    /// Write the plot of p50 against the rate as SVG. sleepy-median also writes FILE-frontier.svg
+    /// (p50 against CPU at each rate) and FILE-max-cpu.svg.
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 
-    /// Draw only this server, by its name in the table, and no plot beside FILE; may be repeated
+    /// Draw only this server, by its name in the table, and write no other plot; may be repeated.
     #[arg(long, value_name = "NAME", requires = "plot")]
     pub(super) plot_server: Vec<String>,
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 every claim holds or cannot be told here; 1 an error; 2 wrong usage; 3 a claim does not hold;
-130 ended by Ctrl-C.";
+Exit codes: 0 every claim holds, or this machine cannot tell; 1 an error; 2 wrong usage;
+3 a claim does not hold; 130 ended by Ctrl-C.";
 
 /// Why there is nothing to show.
 pub(super) enum Refusal {

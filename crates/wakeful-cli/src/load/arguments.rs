@@ -23,28 +23,28 @@ pub(crate) struct Arguments {
     #[arg(value_name = "ADDR", required_unless_present_any = ["server", "compare"])]
     addr: Option<String>,
 
-    /// Start this server for each block and stop it behind it: `[NAME=]COMMAND`, in which {addr}
-    /// stands for a free address ({host} and {port} too). Or the address of one that runs:
+    /// Start this server for each block, and stop it afterwards: a command in which {addr} stands
+    /// for a free address ({host} and {port} too). Or the address of a server that runs:
     /// `NAME=HOST:PORT`. May be repeated.
     #[arg(long, value_name = "[NAME=]COMMAND", conflicts_with = "addr")]
     server: Vec<ServerSpec>,
 
-    /// Compare two servers in interleaved A B B A blocks, behind A against A; each as for --server.
+    /// Compare two servers in interleaved A B B A blocks, after A against A; each as for --server.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["addr", "server", "find_max"])]
     pub(super) compare: Option<Vec<ServerSpec>>,
 
-    /// Pairs of A and B for --compare; fewer than 7 can claim nothing.
+    /// Pairs of A and B for --compare; fewer than 7 can show no difference.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) pairs: u16,
 
-    /// Find the highest rate at which a promise is kept, as p99<1ms; the time is 1us to 1h.
+    /// Find the highest rate at which a promise holds, for example p99<1ms; the time is 1us to 1h.
     #[arg(long, value_name = "PROMISE", conflicts_with_all = ["rate", "closed", "trace"])]
     pub(super) find_max: Option<Promise>,
 
-    #[command(flatten, next_help_heading = "What is asked")]
+    #[command(flatten, next_help_heading = "Requests")]
     request: Request,
 
-    #[command(flatten, next_help_heading = "When")]
+    #[command(flatten, next_help_heading = "Schedule")]
     when: When,
 
     #[command(flatten, next_help_heading = "Connections")]
@@ -77,25 +77,25 @@ pub(super) enum Command {
         /// The logs, as --log writes them, of at most 64 MiB each.
         #[arg(required = true)]
         logs: Vec<PathBuf>,
-        /// Write the sum as a log, too.
+        /// Also write the sum as a log.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Answer frames, slowly in a known way: a server to try generators on. It spins.
+    /// Answer frames after known delays: a server to test load generators with. It spins.
     NullServer {
         /// Where to listen: IP:PORT.
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
         listen: String,
-        /// How long each answer is held back.
+        /// How long to hold back each answer.
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         delay: Duration,
-        /// Draw the delays from an exponential distribution with that mean.
+        /// Draw the delays from an exponential distribution with this mean.
         #[arg(long)]
         exponential: bool,
-        /// For how long it does nothing at all, again and again.
+        /// Stand still for this long, again and again.
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         stall: Duration,
-        /// How often it does so.
+        /// The time from the start of one stall to the next.
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
         stall_every: Duration,
     },
@@ -103,9 +103,9 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 struct Request {
-    /// What is spoken. h2 is HTTP/2 with prior knowledge; grpc are unary calls over it, of the
-    /// method --path, as /package.Service/Method, with the encoded message --body or --body-file;
-    /// frames are 4 bytes of length, big-endian, and a payload, as `wakeful serve echo` answers.
+    /// The protocol. h2: HTTP/2 with prior knowledge. grpc: unary calls over it, of the method
+    /// --path (/package.Service/Method), with the encoded message --body or --body-file. frames: 4
+    /// bytes of length, big-endian, then a payload, as `wakeful serve echo` answers.
     #[arg(long, value_enum, default_value = "http1")]
     protocol: ProtocolName,
 
@@ -113,7 +113,7 @@ struct Request {
     #[arg(long, default_value = "GET")]
     method: String,
 
-    /// HTTP: path and query; / unless ADDR has one.
+    /// HTTP: path and query [default: the path of ADDR, or /].
     #[arg(long)]
     path: Option<String>,
 
@@ -129,13 +129,13 @@ struct Request {
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
 
-    /// RESP: the command and its first arguments; the last one is a payload of --size bytes. {key}
-    /// stands for a key below --keys, in 12 digits. May be repeated: then each request is one of
-    /// these, drawn by --mix, and each is reported by itself as well.
+    /// RESP: the command and its first arguments; the last argument is a payload of --size bytes.
+    /// {key} stands for a key below --keys, in 12 digits. May be repeated: then --mix draws one of
+    /// them for each request, and the report also has each by itself.
     #[arg(long = "command", value_name = "COMMAND", default_value = "ECHO")]
     resp_commands: Vec<String>,
 
-    /// RESP: how frequent each --command is, as 3:1. All the same unless given.
+    /// RESP: how frequent each --command is, for example 3:1 [default: all the same].
     #[arg(long, value_name = "N:N…", value_delimiter = ':', value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     mix: Vec<u32>,
 
@@ -143,8 +143,8 @@ struct Request {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = keys)]
     keys: u64,
 
-    /// Bytes of payload: frames and RESP. One for each --command, or the same for all; 0 is for
-    /// those without, as `GET {key}`.
+    /// Frames and RESP: bytes of payload. One number for each --command, or one for all; 0 for
+    /// commands without a payload, as `GET {key}`.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
     size: Vec<u32>,
 }
@@ -160,89 +160,91 @@ enum ProtocolName {
 
 #[derive(Debug, Args)]
 struct When {
-    /// Requests a second, as 250, 10k or 1.5M; several are measured one after another.
+    /// Requests a second, for example 250, 10k or 1.5M; several rates are measured one after
+    /// another.
     #[arg(long, value_delimiter = ',', value_name = "RATE,…", default_value = "1k", conflicts_with_all = ["closed", "trace"])]
     rate: Vec<Rate>,
 
-    /// All gaps the same, instead of a Poisson process.
+    /// Leave the same gap between all requests, instead of a Poisson process.
     #[arg(long, conflicts_with_all = ["closed", "trace"])]
     constant: bool,
 
-    /// Closed loop: each connection keeps --in-flight requests under way. It measures saturation,
+    /// Closed loop: each connection keeps --in-flight requests under way. This measures saturation,
     /// and hides stalls.
     #[arg(long, conflicts_with = "trace")]
     closed: bool,
 
-    /// Replay arrivals: a file with a time in each line, in seconds since the start.
+    /// Replay arrivals from a file: a line for each request, in seconds since the start.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// What makes the schedule repeatable.
+    /// The same seed makes the same schedule.
     #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
     seed: u64,
 
-    /// How long is measured: 10s, 500ms, 2m.
+    /// How long to measure: 10s, 500ms, 2m.
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = time)]
     duration: Duration,
 
-    /// How long the server is loaded before that.
+    /// How long to load the server before that.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
     warm_up: Duration,
 
-    /// How long the last answers are waited for; those that have not come by then count as failed.
+    /// How long to wait for the last answers; those that are still missing count as failed.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time_or_none)]
     timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 struct Connections {
-    /// How many.
+    /// The number of connections.
     #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
 
-    /// Requests under way on one connection at a time: 1 for http1 (more is pipelining), 100 for
-    /// h2, 64 for frames and RESP unless given; 1 for all of them in a closed loop.
+    /// Requests under way on one connection at a time [default: 1 for http1 (more is pipelining),
+    /// 100 for h2 and grpc, 64 for frames and RESP; 1 with --closed].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     in_flight: Option<u32>,
 
-    /// Open a connection for each request and close it behind the answer; the time counts from
-    /// before the connect.
+    /// Open a connection for each request, and close it after the answer; the time includes the
+    /// connect.
     #[arg(long)]
     connect_per_request: bool,
 
-    /// So many clients more dribble their requests a byte every 20 ms. Their requests are not
-    /// measured.
+    /// Add so many slow clients, which send their requests a byte every 20 ms. Their requests are
+    /// not measured.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     slow: u32,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Machine {
-    /// The CPU that the generator spins on; the last one that may be used unless given.
+    /// The CPU on which the generator spins [default: the last one that this process may use].
     #[arg(long, value_name = "CPU", value_parser = count::<usize>)]
     pub(super) cpu: Option<usize>,
 
-    /// The CPUs of servers that are started here, as 0-3,6; all but the generator's unless given.
+    /// The CPUs of servers that are started here, for example 0-3,6 [default: all but the
+    /// generator's].
     #[arg(long, value_name = "CPUS", value_parser = wakeful_load::internals::affinity::parse_cpus)]
     pub(super) server_cpus: Option<Cpus>,
 
-    /// The process of a server that runs already: its CPU time is measured.
+    /// The process of a server that runs already, to measure its CPU time.
     #[arg(long, value_name = "PID", conflicts_with_all = ["server", "compare"])]
     pub(super) pid: Option<u32>,
 
-    /// A block during which other programs used more than this share of a CPU is measured again.
+    /// Measure a block again if other programs used more than this share of a CPU during it.
     #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share_of_cpu)]
     pub(super) quiet_share: f64,
 
-    /// How long a quiet machine is waited for before each block.
+    /// How long to wait for a quiet machine before each block.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time_or_none)]
     pub(super) quiet_patience: Duration,
 
-    /// How often a spoilt block is measured again, at most.
+    /// How often to measure a disturbed block again, at most.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub(super) repeats: u16,
 
-    /// Do not measure what the generator and the kernel take by themselves.
+    /// Do not measure the floor: what the generator and the kernel take by themselves.
     #[arg(long)]
     pub(super) no_floor: bool,
 }
@@ -439,7 +441,7 @@ impl Request {
         if self.protocol != ProtocolName::Resp || commands.len() == 1 {
             return match self.mix[..] {
                 [] => Ok(None),
-                _ => Err("--mix is for several --command of RESP".to_owned()),
+                _ => Err("--mix needs --protocol resp and several --command".to_owned()),
             };
         }
         let weights = if self.mix.is_empty() { vec![1; commands.len()] } else { self.mix.clone() };

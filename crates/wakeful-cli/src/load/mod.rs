@@ -83,7 +83,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
         say(format_args!("wakeful: {error}"));
     }
     if bench.is_interrupted() {
-        measured.notes.push("It was ended early; this is what was measured until then.".to_owned());
+        measured.notes.push("It was ended early: these are the results until then.".to_owned());
     }
     let (results, recordings) = measured.results(&bench.limits);
     outputs.write(&results, &recordings)?;
@@ -117,7 +117,7 @@ pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
 
 fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>, String> {
     let mut bench = Bench::on_this_machine(interrupted, Progress::to_stderr())
-        .map_err(|error| format!("cannot ask which CPUs may be used: {error}"))?;
+        .map_err(|error| format!("cannot find out which CPUs this process may use: {error}"))?;
     if let Some(cpu) = machine.cpu {
         bench.give_generator(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;
     }
@@ -159,8 +159,7 @@ impl Measured {
         if bench.cpu.zip(bench.server_cpus.as_ref()).is_some_and(|(cpu, cpus)| cpus.contains(&cpu))
         {
             self.notes.push(
-                "The generator's CPU is one of the servers', too: it may be late because of them."
-                    .to_owned(),
+                "The servers may use the generator's CPU, so the generator may be late.".to_owned(),
             );
         }
         task.servers.iter().try_for_each(|server| bench.try_out(server))?;

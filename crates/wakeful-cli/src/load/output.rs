@@ -163,7 +163,7 @@ fn read_log(path: &Path) -> Result<Log, String> {
     file.take(LARGEST_LOG + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > LARGEST_LOG {
         return Err(format!(
-            "it has more than {} MiB, which is the most that is read of a log: is it one?",
+            "it has more than {} MiB, the most that a log may have: is it one?",
             LARGEST_LOG >> 20
         ));
     }

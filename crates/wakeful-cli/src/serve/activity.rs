@@ -8,23 +8,25 @@ use super::given::given;
 use crate::numbers::number;
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Balance")]
 pub(super) struct ActivityArguments {
-    /// The share of its time that a loop may work before another one is woken for connections, 0.05
-    /// to 0.95: light load is concentrated on few loops [default: 0.6]
+    /// Activate another loop when the active ones work for more than this share of their time, 0.05
+    /// to 0.95: light load stays on few loops [default: 0.6]
     #[arg(long, value_name = "SHARE", value_parser = utilisation, conflicts_with = "spread")]
     target_utilisation: Option<f64>,
 
-    /// Spread connections over all loops, however light the load is
+    /// Use all loops, however light the load is
     #[arg(long)]
     spread: bool,
 }
 
 /// Of services whose connections move.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Balance")]
 pub(super) struct MoveArguments {
-    /// How many times the mean a loop above the target has to do before some of its connections go
-    /// on to others, between two requests; 1.05 to 1000, or off. Those of a loop that is no longer
-    /// active always go, unless it is off [default: 1.25]
+    /// Move connections, between two requests, away from a loop that is above the target
+    /// utilisation and has this many times the mean load; 1.05 to 1000, or off. Connections of a
+    /// loop that is no longer active always move, except with off [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
 }

@@ -26,30 +26,31 @@ pub(super) struct CommonArguments {
         long,
         value_name = "ADDR",
         default_value = "127.0.0.1:8080",
-        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, or systemd: on the sockets that systemd passes (LISTEN_FDS). May be repeated"
+        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, or systemd for the sockets that systemd passes (LISTEN_FDS). May be repeated"
     )]
     listen: Vec<String>,
 
-    /// Options from a TOML file, as `grace = 20`; what the command line says wins. With --workers
-    /// new workers read it again after a HUP
+    /// Read options from a TOML file, for example `grace = 20`. Options on the command line win.
+    /// With --workers, new workers read the file again after a HUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// How many loops, each on a thread of its own; 0 is one for each CPU that may be used.
+    /// The number of loops, each on a thread of its own. 0: one for each CPU that this process may
+    /// use, or fewer under a CPU quota of its cgroup; with --workers, the workers divide the CPUs
+    /// between them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     loops: u16,
 
-    /// Pin each loop's thread to a CPU: in turn, if there are more loops than CPUs.
+    /// Pin each loop's thread to a CPU. If there are more loops than CPUs, some share one.
     #[arg(long)]
     pin: bool,
 
-    /// How connections reach the loops: the loop that is first takes one, each loop has a socket of
-    /// its own, or the first loop hands them out.
+    /// How connections reach the loops.
     #[arg(long, value_enum, default_value_t = Accept::Exclusive)]
     accept: Accept,
 
-    /// With --accept dispatch, which of the active loops (all, with --spread) gets the next one:
-    /// round-robin, random, least-loaded, power-of-two. [default: power-of-two]
+    /// With --accept dispatch: which of the active loops (with --spread: of all loops) gets the
+    /// next connection: round-robin, random, least-loaded or power-of-two [default: power-of-two]
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<Placement>,
 
@@ -59,19 +60,20 @@ pub(super) struct CommonArguments {
     #[command(flatten)]
     workers: WorkerArguments,
 
-    /// Seconds that open connections may take to finish after TERM or Ctrl-C. A second signal stops
-    /// at once.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Seconds that open connections have to finish after TERM or Ctrl-C. A second signal stops the
+    /// server at once.
+    #[arg(long, help_heading = "Ending", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Accept {
-    /// One socket for all loops: a connection wakes one of them.
+    /// All loops share one socket, and a connection wakes one of them.
     Exclusive,
-    /// A socket for each loop on the same port: the kernel chooses by a hash. TCP only.
+    /// Each loop has a socket of its own on the same port, and the kernel chooses by a hash. TCP
+    /// only.
     ReusePort,
-    /// The first loop accepts for all.
+    /// The first loop accepts all connections and distributes them by --placement.
     Dispatch,
 }
 
@@ -87,7 +89,7 @@ impl CommonArguments {
         self.strategy()?;
         self.idle_policy()?;
         if self.is_passed_sockets() && self.accept == Accept::ReusePort {
-            let reason = "--accept reuse-port makes a socket for each loop: with --listen systemd take exclusive or dispatch";
+            let reason = "--accept reuse-port cannot be used with --listen systemd, since each loop needs a socket of its own: use exclusive or dispatch";
             return Err(reason.to_owned());
         }
         if self.workers.are_given() {
@@ -100,9 +102,8 @@ impl CommonArguments {
 
     fn check_workers(&self) -> Result<(), String> {
         if self.accept == Accept::ReusePort {
-            return Err(
-                "--accept reuse-port is not for --workers: they share one socket".to_owned()
-            );
+            return Err("--accept reuse-port cannot be used with --workers: they share one socket"
+                .to_owned());
         }
         Ok(())
     }
@@ -195,7 +196,7 @@ impl CommonArguments {
             (Accept::Dispatch, placement) => {
                 Ok(AcceptStrategy::Dispatch(placement.unwrap_or_default()))
             }
-            (_, Some(_)) => Err("--placement is for --accept dispatch".to_owned()),
+            (_, Some(_)) => Err("--placement needs --accept dispatch".to_owned()),
             (Accept::Exclusive, None) => Ok(AcceptStrategy::Exclusive),
             (Accept::ReusePort, None) => Ok(AcceptStrategy::ReusePort),
         }
@@ -207,7 +208,7 @@ impl CommonArguments {
 fn passed() -> Result<Vec<SharedListener>, String> {
     let sockets = passed_sockets()?;
     if sockets.is_empty() {
-        let reason = "--listen systemd: no socket is passed (LISTEN_FDS): this is for a service with a .socket unit";
+        let reason = "--listen systemd: systemd has passed no socket (LISTEN_FDS): the service needs a .socket unit";
         return Err(reason.to_owned());
     }
     let listeners = sockets.into_iter().map(SharedListener::from_socket).collect::<Result<_, _>>();

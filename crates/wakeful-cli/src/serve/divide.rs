@@ -35,10 +35,9 @@ pub(super) fn divide(
     let master = Master::new(group).listen(common.addresses()?).passed(passed).admin(admin);
     // Those that can end have ended by then.
     let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
-    let role = arguments
-        .set(master.drain_timeout(limit))
-        .run()
-        .map_err(|error| format!("cannot serve: {error}"))?;
+    let role = arguments.set(master.drain_timeout(limit)).run();
+    // The text says what cannot be done.
+    let role = role.map_err(|error| error.to_string())?;
     match role {
         Role::Worker(worker) => {
             logging::of_worker();
@@ -62,7 +61,7 @@ fn take_share_of_cpus(number: usize, loops: usize) {
         sched_setaffinity(None, &share)
     });
     if let Err(error) = pinned {
-        tracing::warn!(%error, "workers share CPUs: the affinity cannot be had or set");
+        tracing::warn!(%error, "cannot give this worker CPUs of its own (sched_setaffinity): --pin uses the CPUs of all workers");
     }
 }
 

@@ -30,19 +30,20 @@ pub(super) struct EchoArguments {
     #[arg(
         long,
         value_name = "ADDR",
-        help = "Pass each frame on to the echo service that listens there, and its answer back: 127.0.0.1:8081, [::1]:8081, unix:PATH. Each connection has one of \
-                its own to it, and never moves"
+        help_heading = "Forwarding",
+        help = "Forward each frame to the echo service that listens there, and its answer back: 127.0.0.1:8081, [::1]:8081, unix:PATH. Each connection has its \
+                own connection to that service, and never moves"
     )]
     backend: Option<String>,
 
-    /// What the frames of all connections may take; a connection that needs more is closed; 0 is no
-    /// limit [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Memory for the frames of all connections together; a connection that needs more is closed.
+    /// 0: no limit [default: 1GiB]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has
+    /// The most open connections; further ones wait until one closes. 0: as many as `ulimit -n` has
     /// descriptors for [default: 0]
-    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    #[arg(long, help_heading = "Limits", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
     #[command(flatten)]
@@ -55,10 +56,10 @@ impl EchoArguments {
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.backend {
             Some(_) if self.stalls.are_given() => {
-                Err("--idle-timeout and --stall-timeout are not for --backend".to_owned())
+                Err("--idle-timeout and --stall-timeout cannot be used with --backend".to_owned())
             }
             Some(_) if self.moves.is_given() => {
-                Err("--moves: connections that pass frames on to a backend never move".to_owned())
+                Err("--moves cannot be used with --backend: such connections never move".to_owned())
             }
             _ => Ok(()),
         }

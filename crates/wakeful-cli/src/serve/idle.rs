@@ -10,37 +10,37 @@ use crate::numbers::number;
 
 #[derive(Debug, Args)]
 pub(super) struct IdleArguments {
-    /// What a loop does when it has nothing to do: adaptive stays awake while traffic flows and
-    /// then sleeps (where a keeper of CPUs runs, wakeful keeper, it sleeps at once and has its CPU
-    /// held instead); hold sleeps at once, and has the kernel keep the machine's CPUs from halting
-    /// while there is traffic (look first: wakeful awake --probe); park sleeps at once; spin asks
-    /// again at once (a whole CPU for each loop, for ever); busy-poll sleeps while the kernel polls
-    /// the network card (Linux 6.9; no effect on loopback); keep-warm sleeps while a thread of the
-    /// lowest priority keeps the CPU from halting.
-    #[arg(long, value_name = "adaptive|hold|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
+    /// What a loop does when it has no work:
+    /// - adaptive: spin while there is traffic, else sleep; beside a keeper, hold the CPU instead
+    /// - hold: sleep; with traffic the kernel keeps CPUs from halting (`wakeful awake --probe`)
+    /// - park: sleep at once
+    /// - spin: never sleep: a whole CPU for each loop, all the time
+    /// - busy-poll: sleep while the kernel polls the network card (Linux 6.9; not on loopback)
+    /// - keep-warm: sleep while a thread of the lowest priority keeps the CPU from halting
+    #[arg(long, verbatim_doc_comment, value_name = "adaptive|hold|park|spin|busy-poll|keep-warm", default_value_t = IdlePolicy::ADAPTIVE)]
     idle: IdlePolicy,
 
-    /// adaptive: the share of a CPU that each loop may spend on spinning, 0 to 1 [default: 1].
+    /// adaptive: the share of a CPU that each loop may spend on spinning, 0 to 1. A CPU quota
+    /// lowers it [default: 1].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_cpu: Option<f64>,
 
-    /// adaptive: which share of the events a spin should meet, 0.05 to 0.9999 [default: 0.999].
+    /// adaptive: the share of events that a spin should meet, 0.05 to 0.9999 [default: 0.999].
     #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
     hit_rate: Option<f64>,
 
-    /// adaptive: the longest spin, as 500us or 3ms; at most 16.7ms. Unless given, 25 times what a
-    /// wake from sleep takes on this machine, 200us to 2ms.
+    /// adaptive: the longest spin, for example 500us or 3ms; at most 16.7ms [default: 25 times what
+    /// a wake takes on this machine, 200us to 2ms].
     #[arg(long, value_name = "TIME", value_parser = window)]
     max_window: Option<Duration>,
 
-    /// adaptive: spin also where the machine's keeper of CPUs (wakeful keeper) would hold them
-    /// instead.
+    /// adaptive: spin even where the machine's keeper (wakeful keeper) would hold the CPU instead.
     #[arg(long)]
     never_hold: bool,
 
-    /// hold: what a held microsecond costs, as a share of what a spun one does, 0 to 1. At 0 CPUs
-    /// are held for 50 ms behind each event, at 1 for 4 ms where adaptive would spin. Where a wake
-    /// takes 20us, 0.1 holds for traffic from about 100 events a second of a loop, and 0.01 from 10
+    /// hold: what a held microsecond costs, as a share of what a spun one costs, 0 to 1. At 0 CPUs
+    /// are held for 50 ms after each event; at 1 for 4 ms, where adaptive would spin. If a wake
+    /// takes 20us, 0.1 holds from about 100 events a second of a loop on, and 0.01 from 10
     /// [default: 0].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     hold_cost: Option<f64>,

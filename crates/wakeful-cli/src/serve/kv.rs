@@ -25,30 +25,30 @@ pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
 
-    /// What keys, values and what holds them may take, on all loops together; beyond it a write
-    /// that needs more is refused; 0 is no limit. Redis: maxmemory [default: 1GiB]
-    #[arg(long, alias = "maxmemory", value_name = "SIZE", value_parser = size::parse)]
+    /// Memory for keys, values and their tables, on all loops together; a write that needs more is
+    /// refused. 0: no limit. Redis: maxmemory [default: 1GiB]
+    #[arg(long, help_heading = "Limits", alias = "maxmemory", value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// The longest key or value, 64 to 512MiB. Redis: proto-max-bulk-len [default: 16MiB]
-    #[arg(long, alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
+    /// The longest key or value, 64 bytes to 512MiB. Redis: proto-max-bulk-len [default: 16MiB]
+    #[arg(long, help_heading = "Limits", alias = "proto-max-bulk-len", value_name = "SIZE", value_parser = max_value)]
     max_value: Option<usize>,
 
-    /// The longest command, 1MiB to 1GiB, which is the largest query buffer of a connection; it
-    /// closes beyond it [default: 1MiB more than --max-value]
-    #[arg(long, value_name = "SIZE", value_parser = query_buffer)]
+    /// The longest command, 1MiB to 1GiB: the largest query buffer of a connection, which closes
+    /// beyond it [default: 1MiB more than --max-value]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = query_buffer)]
     client_query_buffer_limit: Option<usize>,
 
-    /// What the buffers of all connections may take beside --max-memory: of commands that have not
-    /// come whole and answers that are not read; beyond it a connection is closed with an error, or
-    /// its answer is one; 0 is no limit. Redis: maxmemory-clients [default: a quarter of
+    /// Memory for the buffers of all connections, beside --max-memory: unfinished commands, and
+    /// answers that clients have not read. Beyond it a connection is closed with an error, or its
+    /// answer is an error. 0: no limit. Redis: maxmemory-clients [default: a quarter of
     /// --max-memory, and at least 4 of the longest commands]
-    #[arg(long, alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, help_heading = "Limits", alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
     max_memory_clients: Option<usize>,
 
-    /// Connections that are open at a time; further ones are closed with an error; 0 is no limit.
-    /// Redis: maxclients [default: 10000]
-    #[arg(long, alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
+    /// The most open connections; further ones are closed with an error. 0: no limit. Redis:
+    /// maxclients [default: 10000]
+    #[arg(long, help_heading = "Limits", alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
     #[command(flatten)]
@@ -60,14 +60,14 @@ impl KvArguments {
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.common.workers().are_given() {
-            let reason = "--workers is not for kv: its keys are in the memory of one process, and several would each have some of them. Take --loops";
+            let reason = "--workers cannot be used with kv: its keys are in the memory of one process. Use --loops";
             return Err(reason.to_owned());
         }
         let longest = self.max_value.unwrap_or(kv::DEFAULT_MAX_VALUE);
         match self.client_query_buffer_limit {
             Some(limit) if limit < longest => Err(format!(
-                "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes): a command of \
-                 the longest value would never come whole"
+                "--client-query-buffer-limit ({limit} bytes) is less than --max-value ({longest} bytes): a command with \
+                 the longest value would not fit"
             )),
             _ => Ok(()),
         }

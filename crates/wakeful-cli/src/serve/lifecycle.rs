@@ -130,7 +130,10 @@ where
             Ok(())
         }
         Some(Ok(aborted)) => {
-            tracing::warn!(aborted, "ended with connections still open");
+            tracing::warn!(
+                aborted,
+                "the grace period (--grace) is over: ended with connections still open"
+            );
             Ok(())
         }
         Some(Err(message)) => Err(message),

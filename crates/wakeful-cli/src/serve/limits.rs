@@ -14,53 +14,55 @@ use crate::numbers::count;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArguments {
-    /// Seconds that a client may take for a request's header; then 408, or nothing if nothing came
+    /// Seconds that a client has to send a request's header; then 408, or no answer if no byte came
     /// [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     header_timeout: Option<Duration>,
 
-    /// Seconds that a connection may be open without a request; then it closes [default: 75]
+    /// Close a connection that has had no request for this many seconds [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Seconds that nothing may come of a request's body that is waited for; then 408 [default: 30]
+    /// Seconds that a request's body may be silent while the service waits for it; then 408
+    /// [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// Seconds that a request may take in all; then 503. Calls of rpc have deadlines of their own,
-    /// and so have those through a proxy with --http2-upstream [default: no limit]
+    /// Seconds that a request may take in all; then 503. gRPC calls have their own deadlines
+    /// instead, to rpc and through a proxy with --http2-upstream [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
-    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that
-    /// does not answer is gone after as many again; 0 is never [default: 75]
+    /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
+    /// without an answer for as long again, the connection closes. 0: never [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
     keepalive: Option<u16>,
 
-    /// The largest header of a request, 8KiB and more; 431 beyond it [default: 64KiB]
+    /// The largest header of a request, at least 8KiB; a larger one is answered 431 [default:
+    /// 64KiB]
     #[arg(long, value_name = "SIZE", value_parser = header_size)]
     max_header: Option<usize>,
 
-    /// The largest body of a request, answered 413 beyond it; 0 is no limit [default: 0]
+    /// The largest body of a request; a larger one is answered 413. 0: no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_body: Option<usize>,
 
-    /// Connections that are open at a time; further ones wait; 0 is as many as `ulimit -n` has
-    /// descriptors for [default: 0]
+    /// The most open connections. Further ones wait, and idle ones close to make room. 0: as many
+    /// as `ulimit -n` has descriptors for [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
-    /// Connections of one address, or one /64 network of IPv6; further ones are answered 503, or
-    /// closed without a word where TLS is spoken; 0 is no limit [default: 0]
+    /// The most connections of one address, or of one /64 network of IPv6; further ones are
+    /// answered 503, or closed without an answer on a TLS port. 0: no limit [default: 0]
     #[arg(long, value_name = "N")]
     max_connections_per_peer: Option<u32>,
 
-    /// Requests in flight; further ones are answered 503; 0 is no limit [default: 0]
+    /// The most requests in flight; further ones are answered 503. 0: no limit [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_requests: Option<usize>,
 
-    /// Requests a second from one address, or one /64 network of IPv6; 429 answers further ones. As
-    /// many may come at once [default: no limit]
+    /// Requests a second from one address, or from one /64 network of IPv6; further ones are
+    /// answered 429. As many may come at once [default: no limit]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     peer_rate: Option<u32>,
 }
@@ -88,8 +90,8 @@ impl LimitArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ending")]
 pub(super) struct DrainArguments {
-    /// Seconds that it goes on after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin)
-    /// says 503 and gRPC's health NOT_SERVING, before it drains for up to --grace.
+    /// Seconds to keep serving after TERM or Ctrl-C, while /readyz (of rpc and proxy: at --admin)
+    /// answers 503 and gRPC's health says NOT_SERVING. Then the drain begins, for up to --grace.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(super) pre_drain: Duration,
 }

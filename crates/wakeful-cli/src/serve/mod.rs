@@ -57,20 +57,20 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; files with
-    /// --root. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; with --root
+    /// also files. The default.
     Http(http::HttpArguments),
-    /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
+    /// An echo of frames: 4 bytes of length, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),
-    /// Keys and values in memory, for Redis clients (RESP2). Sharded over the loops: with several,
-    /// MSET and other commands of many keys are not atomic.
+    /// Keys and values in memory, for Redis clients (RESP2). Keys are sharded over the loops: with
+    /// several loops, a command with many keys (MSET) is not atomic.
     Kv(kv::KvArguments),
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and
     /// reflection.
     Rpc(rpc::RpcArguments),
-    /// A reverse proxy for HTTP/1.1 and HTTP/2: requests go on to the backends that --to names, to
-    /// the less busy of two. Those that can be understood in two ways are refused: two Hosts, or
-    /// Content-Length beside Transfer-Encoding.
+    /// A reverse proxy for HTTP/1.1 and HTTP/2. It forwards each request to the less busy of two
+    /// backends of --to. It refuses ambiguous requests: two Hosts, or Content-Length beside
+    /// Transfer-Encoding.
     Proxy(Box<proxy::ProxyArguments>),
 }
 
@@ -184,7 +184,7 @@ fn of_worker(
     let mut new = again()?;
     let service = |arguments: &Arguments| arguments.service.as_ref().map(mem::discriminant);
     if service(&new) != service(masters) {
-        return Err("cannot serve: another service takes a new start".to_owned());
+        return Err("cannot serve: the settings file names another service now. Stop this server and start it again".to_owned());
     }
     let mut kept = new.common_mut().keep(masters.common());
     if let (Some(new), Some(masters)) = (new.http_arguments_mut(), masters.http_arguments()) {
@@ -192,7 +192,10 @@ fn of_worker(
         kept.extend(new.1.keep(masters.1));
     }
     if !kept.is_empty() {
-        tracing::warn!("{} stays as it is until an upgrade (USR2)", kept.join(", "));
+        tracing::warn!(
+            "unchanged until an upgrade (USR2), although the settings file differs: {}",
+            kept.join(", ")
+        );
     }
     check(&new)?;
     Ok(Some(new))

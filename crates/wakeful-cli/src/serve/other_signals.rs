@@ -27,12 +27,12 @@ Signals:
   ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain
 
 Signals of the master with --workers:
-  TERM, INT, QUIT  the workers drain, then it exits. A second one ends all at once
-  HUP              replace the workers, one after the other
-  USR1             a HUP for each worker
-  USR2             upgrade: start the program anew with the sockets, then drain the old workers
-  TTIN, TTOU       a worker more, a worker fewer
-  WINCH            drain the workers and keep the master; HUP starts them again"
+  TERM, INT, QUIT, PWR  drain the workers, then exit. A second one ends all at once
+  HUP         replace the workers, one after the other
+  USR1        send HUP to each worker: it reloads certificates, and reopens its access log
+  USR2        upgrade: start the program again with the sockets, then drain the old workers
+  TTIN, TTOU  one worker more, one worker fewer
+  WINCH       drain the workers, and keep the master; HUP or TTIN starts them again"
         )
     };
 }
@@ -108,8 +108,8 @@ impl Caught {
                 match signal {
                     SIGHUP if reloaded.is_empty() => tracing::info!("HUP: nothing to reload"),
                     SIGHUP => tracing::info!("HUP: reloading {}", reloaded.join(" and ")),
-                    SIGUSR1 => tracing::info!("USR1: no effect"),
-                    SIGUSR2 => tracing::info!("USR2: no effect"),
+                    SIGUSR1 => tracing::info!("USR1: no effect, except on a master (--workers)"),
+                    SIGUSR2 => tracing::info!("USR2: no effect, except on a master (--workers)"),
                     _ => end_by(signal, &draining),
                 }
             }
@@ -127,7 +127,7 @@ fn end_by(signal: i32, draining: &Draining) {
     }
     let name = if signal == SIGPWR { "PWR" } else { "XCPU" };
     match signal_hook::low_level::raise(SIGTERM) {
-        Ok(()) => tracing::warn!("{name}: ending"),
-        Err(error) => tracing::error!(%error, "{name}: cannot end"),
+        Ok(()) => tracing::warn!("{name}: ending, as after TERM"),
+        Err(error) => tracing::error!(%error, "{name}: cannot send TERM to this process"),
     }
 }

@@ -37,69 +37,72 @@ pub(super) struct ProxyArguments {
     // Not a doc comment: rustdoc takes the brackets for a link.
     #[arg(
         long,
+        help_heading = "Backends",
         value_name = "ADDR",
         required = true,
-        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. May be repeated"
+        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. May be repeated: a request goes to the less busy of two"
     )]
     to: Vec<String>,
 
-    /// Speak HTTP/2 to the backends (without TLS by prior knowledge), as gRPC needs it.
-    #[arg(long)]
+    /// Speak HTTP/2 to the backends, which gRPC needs; without TLS, with prior knowledge.
+    #[arg(long, help_heading = "Backends")]
     http2_upstream: bool,
 
-    /// A PEM file with the authorities that backends of https:// must be of, instead of Mozilla's.
-    #[arg(long, value_name = "FILE")]
+    /// A PEM file with the authorities that must have issued the certificates of https:// backends,
+    /// instead of Mozilla's.
+    #[arg(long, help_heading = "Backends", value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
 
-    /// Seconds that a connection to a backend may take to be made [default: 2]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    /// Seconds to connect to a backend [default: 2]
+    #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = positive_seconds)]
     connect_timeout: Option<Duration>,
 
-    /// Seconds that a backend may be silent: until its response begins, and between two pieces of
-    /// it [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    /// Seconds that a backend may be silent: until its response begins, and between two parts of it
+    /// [default: 60]
+    #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = positive_seconds)]
     upstream_timeout: Option<Duration>,
 
-    /// Connections to each backend on each loop; 1,024 requests beyond them wait, for 2 s, then
-    /// they are answered 503 [default: 256]
-    #[arg(long, value_name = "N", value_parser = positive_count)]
+    /// The most connections to each backend on each loop. Beyond them 1,024 requests may wait, for
+    /// up to 2 s; then the answer is 503 [default: 256]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = positive_count)]
     upstream_connections: Option<usize>,
 
-    /// How many fields the header of a backend's response may have by HTTP/1.1; one with more is
-    /// answered 502 [default: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24_576))]
+    /// The most header fields of a backend's HTTP/1.1 response; one with more is answered 502
+    /// [default: 1000]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24_576))]
     max_response_headers: Option<u32>,
 
     /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC
-    /// is streamed from the start; what else waits for an answer in the middle of its body needs 0
+    /// is streamed from the start. A service that answers in the middle of a request needs 0
     /// [default: 64KiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, help_heading = "Backends", value_name = "SIZE", value_parser = size::parse)]
     request_buffer: Option<usize>,
 
     /// How much of a response's body is read ahead of its client [default: 256KiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, help_heading = "Backends", value_name = "SIZE", value_parser = size::parse)]
     response_buffer: Option<usize>,
 
-    /// How much of all bodies together waits on each loop [default: 64MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// How much of all bodies together is buffered on each loop [default: 64MiB]
+    #[arg(long, help_heading = "Backends", value_name = "SIZE", value_parser = size::parse)]
     loop_buffer: Option<usize>,
 
-    /// Which protocols clients may change to, if a backend agrees. Backends of --http2-upstream are
-    /// never asked.
-    #[arg(long, value_enum, default_value_t = Upgrade::Websocket)]
+    /// Which protocols clients may change to, if a backend agrees. With --http2-upstream no backend
+    /// is asked.
+    #[arg(long, help_heading = "Backends", value_name = "WHAT", value_enum, default_value_t = Upgrade::Websocket)]
     upgrades: Upgrade,
 
-    /// Upgraded connections on each loop, with those that a backend is asked for; further ones are
-    /// answered 503 [default: 4096]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The most upgraded connections on each loop, including those that a backend has not answered
+    /// yet; further ones are answered 503 [default: 4096]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tunnels: Option<u32>,
 
-    /// Seconds that nothing may move on an upgraded connection, in either direction [default: 3600]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    /// Close an upgraded connection if nothing moves on it for this many seconds, in either
+    /// direction [default: 3600]
+    #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = positive_seconds)]
     tunnel_timeout: Option<Duration>,
 
-    /// What becomes of X-Forwarded-*, Forwarded and X-Real-IP of clients.
-    #[arg(long, value_enum, default_value_t = Forwarded::Replace)]
+    /// What becomes of X-Forwarded-*, Forwarded and X-Real-IP headers that clients send.
+    #[arg(long, help_heading = "Backends", value_name = "WHAT", value_enum, default_value_t = Forwarded::Replace)]
     forwarded: Forwarded,
 
     // Without it there are none: every path is the backends'.
@@ -118,21 +121,21 @@ pub(super) struct ProxyArguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Forwarded {
-    /// They go, and backends are told about the client: right where clients are strangers.
+    /// The proxy's own replace them: right if clients are not trusted.
     Replace,
     /// The client is added to them: right behind another proxy that is trusted.
     Append,
-    /// They go on as they came.
+    /// They are forwarded unchanged.
     Keep,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Upgrade {
-    /// None: such a request goes on as any other.
+    /// None: such a request is forwarded like any other.
     Off,
-    /// WebSockets, of HTTP/1.1 and of HTTP/2.
+    /// WebSockets, over HTTP/1.1 and HTTP/2.
     Websocket,
-    /// Whatever HTTP/1.1 clients ask for, but versions of HTTP and TLS.
+    /// Whatever HTTP/1.1 clients ask for, except versions of HTTP and TLS.
     Any,
 }
 
@@ -141,7 +144,7 @@ impl ProxyArguments {
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.upstream_ca.is_some() && !self.has_tls_backends() {
-            return Err("--upstream-ca is for backends of https://".to_owned());
+            return Err("--upstream-ca needs a backend with https://".to_owned());
         }
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }

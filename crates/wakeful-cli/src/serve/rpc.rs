@@ -23,8 +23,8 @@ pub(super) struct RpcArguments {
     #[command(flatten)]
     activity: ActivityArguments,
 
-    /// The longest message that is accepted, from 1 byte to 4GiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE", value_parser = message_size)]
+    /// The longest message that is accepted, 1 byte to 4GiB [default: 4MiB]
+    #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = message_size)]
     max_message: Option<usize>,
 
     #[command(flatten)]

@@ -10,19 +10,18 @@ use wakeful_services::http::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files and logs")]
 pub(super) struct SiteArguments {
-    /// Serve the files of this directory: / is its index.html. The paths of the service itself stay
-    /// as they are. Nothing outside of it is served, wherever links lead; nor is what begins with a
-    /// dot. file.br and file.gz are sent in place of file to clients that take them
+    /// Serve the files of this directory; / is its index.html. The service's own paths stay. Files
+    /// outside of the directory are not served, not even through links, nor are names that begin
+    /// with a dot. Clients that accept it get file.br or file.gz instead of file
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Write a line for each request, to standard output or --access-log-file; then requests have
-    /// ids (x-request-id, a new one whatever the client says), and a traceparent is continued.
-    /// Queries are left out
+    /// Write a line for each request to standard output, or to --access-log-file. Each request then
+    /// gets a new id (x-request-id), and a traceparent is continued. Query strings are left out
     #[arg(long, value_enum, value_name = "FORMAT")]
     access_log: Option<LogFormat>,
 
-    /// Append the access log to this file; HUP opens it anew, after a rotation
+    /// Append the access log to this file. HUP opens it anew, after a rotation
     #[arg(long, value_name = "FILE", requires = "access_log")]
     access_log_file: Option<PathBuf>,
 }

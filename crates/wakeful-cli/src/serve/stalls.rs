@@ -8,19 +8,21 @@ use super::given::unless_zero;
 use super::seconds::seconds;
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
 pub(super) struct StallArguments {
-    /// Seconds that a connection may be open without a request; then it closes; 0 is no limit.
-    /// Redis: timeout [default: 0]
+    /// Close a connection that has had no request for this many seconds. 0: never. Redis: timeout
+    /// [default: 0]
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Seconds that nothing may come of a request that has begun, or be taken of an answer; then
-    /// the connection closes; 0 is no limit [default: 60]
+    /// Close a connection if for this many seconds nothing comes of a request that has begun, or
+    /// the client reads nothing of an answer. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall_timeout: Option<Duration>,
 
-    /// Seconds without a word after which a peer is probed (TCP keepalive), up to 32767; one that
-    /// does not answer is gone after as many again; 0 is never. Redis: tcp-keepalive [default: 300]
+    /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
+    /// without an answer for as long again, the connection closes. 0: never. Redis: tcp-keepalive
+    /// [default: 300]
     #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
     keepalive: Option<u16>,
 }

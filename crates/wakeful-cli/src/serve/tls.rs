@@ -15,8 +15,9 @@ use wakeful_services::tls::{ClientAuth, MinVersion, ServerTls, TicketSecret};
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsArguments {
     /// Speak TLS: a PEM file with the certificate and those of its issuers. HUP reads the files
-    /// again; what is bad then is logged and changes nothing. May be repeated, with as many keys:
-    /// which one a client gets goes by the name that it asks for.
+    /// again; if one cannot be used, that is logged, and the old certificates stay. May be
+    /// repeated, with as many --tls-key: the name that a client asks for decides which certificate
+    /// it gets.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Vec<PathBuf>,
 
@@ -24,29 +25,28 @@ pub(super) struct TlsArguments {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Vec<PathBuf>,
 
-    /// A PEM file with the authorities that clients' certificates must be of.
+    /// A PEM file with the authorities that must have issued the clients' certificates.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// With --tls-client-ca, whether a client may come without a certificate.
-    #[arg(long, value_enum, default_value_t = Auth::Require, requires = "tls_client_ca")]
+    /// With --tls-client-ca: whether clients need a certificate.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Auth::Require, requires = "tls_client_ca")]
     tls_client_auth: Auth,
 
-    /// The oldest version of TLS that is spoken.
-    #[arg(long, value_enum, default_value_t = Version::Tls12, requires = "tls_cert")]
+    /// The oldest version of TLS that the server accepts.
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t = Version::Tls12, requires = "tls_cert")]
     tls_min_version: Version,
 
-    /// Also look every so many seconds whether one of the files has changed, and read them again
-    /// then.
+    /// Check the files every so many seconds, and read them again if one has changed.
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert")]
     tls_reload_interval: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Auth {
-    /// It may; one that does not verify is refused.
+    /// A client may come without one; a certificate that does not verify is refused.
     Request,
-    /// It may not.
+    /// A client without one is refused.
     Require,
 }
 
@@ -66,7 +66,9 @@ impl TlsArguments {
             return Ok(());
         }
         let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
-        Err(format!("--tls-cert and --tls-key go in pairs: {certificates} and {keys} are given"))
+        Err(format!(
+            "--tls-cert and --tls-key go in pairs: {certificates} and {keys} are given. Give each certificate its key"
+        ))
     }
 
     /// What HUP reloads.
@@ -119,7 +121,7 @@ impl TlsArguments {
                 let tls = tls.clone();
                 // What fails is logged there, and a panic by its hook.
                 if let Err(error) = spawn_blocking(move || tls.reload()).await {
-                    tracing::error!(%error, "the certificates are not reloaded");
+                    tracing::error!(%error, "the certificates cannot be reloaded; the old ones stay in use");
                 }
             }
         })

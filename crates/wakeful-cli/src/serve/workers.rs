@@ -13,26 +13,26 @@ use super::seconds::positive_seconds;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Processes")]
 pub(super) struct WorkerArguments {
-    /// Serve by N worker processes, each with its share of the loops, below a master that replaces
-    /// those that die or hang; auto is one for each CPU
+    /// Run N worker processes below a master, which replaces those that die or hang. The workers
+    /// divide the CPUs between them. auto: one worker for each CPU
     #[arg(long, value_name = "N|auto", value_parser = workers)]
     workers: Option<Workers>,
 
-    /// Names the process of the master in charge, also after an upgrade
+    /// Write the process id of the master in charge to this file, also after an upgrade
     #[arg(long, value_name = "FILE", requires = "workers")]
     pid_file: Option<PathBuf>,
 
-    /// Seconds that a loop may be in one turn, 1 and more; then its worker is killed and replaced
-    /// [default: 30]
+    /// Kill and replace a worker if one of its loops is in one turn for this many seconds, 1 or
+    /// more: it looks for no new events meanwhile [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
     worker_timeout: Option<Duration>,
 
-    /// Seconds, 1 and more, after which a new worker must accept, and a new master's workers in an
-    /// upgrade; else it is killed, and the old ones stay [default: 60]
+    /// Kill a new worker that does not accept within this many seconds, 1 or more; the old ones
+    /// stay. In an upgrade the new master has 5 seconds more [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
     worker_start_timeout: Option<Duration>,
 
-    /// What workers do whose master is gone [default: drain]
+    /// What workers do if the master is gone [default: drain]
     #[arg(long, value_enum, value_name = "WHAT", requires = "workers")]
     orphan: Option<Orphan>,
 }
@@ -45,9 +45,9 @@ enum Workers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Orphan {
-    /// They drain and end.
+    /// Drain, then end.
     Drain,
-    /// They go on, until somebody ends each of them.
+    /// Continue to serve, until each gets a signal.
     GoOn,
 }
 

@@ -269,7 +269,7 @@ fn failed(error: BoxError) -> BoxError {
             warn,
             %error,
             count,
-            "a service answered a request by an error: its connection is closed (HTTP/2: its stream is reset)"
+            "the service returned an error for a request: its connection is closed (HTTP/2: its stream is reset)"
         );
     }
     error

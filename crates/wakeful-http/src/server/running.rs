@@ -90,7 +90,11 @@ impl Running {
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
-            foreign_code::log!(info, "not ready; it drains in {:?}", plan.pre_drain);
+            foreign_code::log!(
+                info,
+                "not ready any more (/readyz); the drain begins in {:?}",
+                plan.pre_drain
+            );
             thread::sleep(plan.pre_drain);
         }
         let addrs: Vec<_> = self.local_addrs().iter().map(ToString::to_string).collect();

@@ -130,8 +130,14 @@ impl Server {
                     return Ok(self);
                 }
                 Err(error) => {
-                    let message = format!("cannot listen on {addr}: {error}");
-                    refused = io::Error::new(error.kind(), message);
+                    let ours = self.listeners.iter().map(SharedListener::local_addr);
+                    let ours = ours.into_iter().find(|ours| ours.overlaps(&addr));
+                    let text = match ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
+                        Some(ours) => format!("this server already listens on {ours}"),
+                        None => error.to_string(),
+                    };
+                    refused =
+                        io::Error::new(error.kind(), format!("cannot listen on {addr}: {text}"));
                 }
             }
         }

@@ -51,7 +51,7 @@ impl ServerTls {
                 drop(source);
                 if is_news {
                     counts.failed_reloads.one_more();
-                    foreign_code::log!(error, %error, "TLS: cannot reload the certificates, the old ones stay in use");
+                    foreign_code::log!(error, %error, "TLS: cannot reload the certificates; the old ones stay in use");
                 }
                 Err(error)
             }
@@ -68,7 +68,7 @@ impl ServerTls {
             let this = self.clone();
             // The next look may do better.
             if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
-                foreign_code::log!(error, %error, "TLS: cannot look whether the certificates have changed");
+                foreign_code::log!(error, %error, "TLS: cannot check whether the certificates have changed");
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) async fn serve(
         Err(error) => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                log::log!(warn, %peer, %backend, %error, count, "closing the connection: there is no backend");
+                log::log!(warn, %peer, %backend, %error, count, "closing the connection: cannot connect to the backend");
             }
             return Ok(());
         }

@@ -183,14 +183,14 @@ impl Exchange {
         match verdict {
             Verdict::Stays => log::log!(debug, %backend, error = %why, "the backend failed"),
             Verdict::Fails => {
-                log::log!(warn, %backend, error = %why, "the backend fails, and stays in as the last one");
+                log::log!(warn, %backend, error = %why, "the backend fails, but is not excluded, because it is the last one");
             }
             Verdict::Ejected { for_, news } => {
                 self.counts().ejections.add(1);
                 if news == News::Yes {
-                    log::log!(warn, %backend, error = %why, "the backend failed, and is left out for {for_:?}");
+                    log::log!(warn, %backend, error = %why, "the backend failed, and is excluded for {for_:?}");
                 } else {
-                    log::log!(debug, %backend, error = %why, "the backend failed again, and is left out for {for_:?}");
+                    log::log!(debug, %backend, error = %why, "the backend failed again, and is excluded for {for_:?}");
                 }
             }
         }

@@ -155,7 +155,7 @@ impl Proxy {
             exchange.succeeded();
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                log::log!(warn, %error, count, "a response is not passed on");
+                log::log!(warn, %error, count, "a response is answered 502: its header is too large (--max-response-headers)");
             }
             return Trouble::HeaderTooLarge;
         }

@@ -67,18 +67,24 @@ impl Running {
         for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
-            tracing::error!("worker {pid} is killed: it does not accept after {limit:?}");
+            tracing::error!(
+                "worker {pid} is killed: it does not accept after {limit:?}, the start timeout"
+            );
             process.signal(Signal::KILL);
         }
         for process in self.processes.iter_mut().filter(|process| is_late(&process.end_by)) {
             process.end_by = None;
             let (pid, limit) = (process.pid.as_raw_pid(), self.drain_timeout.unwrap_or_default());
-            tracing::error!("worker {pid} is killed: it has not ended after {limit:?}");
+            tracing::error!(
+                "worker {pid} is killed: it has not ended after {limit:?}, the drain timeout"
+            );
             process.signal(Signal::KILL);
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
-            tracing::error!("process {pid} is killed: it has neither taken over nor ended in time");
+            tracing::error!(
+                "process {pid}, the new master, is killed: it has neither taken over nor ended in time"
+            );
             successor.kill();
         }
     }
@@ -104,13 +110,13 @@ impl Running {
                 Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
                 Loss::Replacement => {
                     tracing::error!(
-                        "worker {pid} {how} before it accepted: the workers from before go on"
+                        "worker {pid} {how} before it accepted: the old workers continue"
                     );
                     // What is not replaced is as ready as it was.
                     systemd::ready();
                 }
                 Loss::First => {
-                    tracing::error!("worker {pid} {how} before it accepted: ending");
+                    tracing::error!("worker {pid} {how} before it accepted: this master ends");
                     self.code = code_of(status);
                     self.end();
                 }
@@ -143,13 +149,15 @@ impl Running {
             let pid = process.pid.as_raw_pid();
             let sibling = self.siblings.as_ref().zip(process.sibling.as_ref());
             if status.stopped() {
-                tracing::warn!("worker {pid} is stopped");
+                tracing::warn!(
+                    "worker {pid} is stopped (SIGSTOP): the others take new connections"
+                );
                 process.is_stopped = true;
                 if let Some((siblings, sibling)) = sibling {
                     siblings.is_stopped(sibling);
                 }
             } else if status.continued() {
-                tracing::info!("worker {pid} goes on");
+                tracing::info!("worker {pid} continues");
                 process.is_stopped = false;
                 if let Some((siblings, sibling)) = sibling {
                     siblings.goes_on(sibling);
@@ -163,19 +171,19 @@ impl Running {
         match successor.progress() {
             Progress::Starting => {}
             Progress::Ready => {
-                tracing::info!("process {} has taken over: ending", successor.process());
+                tracing::info!("process {} has taken over: this master ends", successor.process());
                 self.listeners.hand_over();
                 self.is_succeeded = true;
                 self.successor = None;
                 self.crew.end();
             }
             Progress::Failed(how) => {
-                tracing::error!("no upgrade: the new master {how}; this one goes on");
+                tracing::error!("no upgrade: the new master {how}; this one continues");
                 self.successor = None;
                 // It may have told others that it was in charge.
                 systemd::still_in_charge();
                 if let Some(Err(error)) = self.pid_file.as_ref().map(PidFile::restore) {
-                    tracing::error!(%error, "the pid file is not this master's");
+                    tracing::error!(%error, "cannot write the pid file of this master again");
                 }
             }
         }

@@ -21,7 +21,7 @@ impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
         let is_of_somebody = !matches!(request, Request::End | Request::LookAtChildren);
         if self.crew.is_ending() && is_of_somebody {
-            tracing::info!("{signal}: no effect, since this master ends");
+            tracing::info!("{signal}: no effect, because this master ends");
             return;
         }
         match request {
@@ -41,7 +41,9 @@ impl Running {
             }
             Request::Replace => self.replace(signal),
             Request::Reopen => {
-                tracing::info!("{signal}: the workers reopen their logs");
+                tracing::info!(
+                    "{signal}: sending HUP to the workers: they reopen logs and reread certificates"
+                );
                 // One that starts is not told before it has its handlers.
                 for process in &mut self.processes {
                     if process.has_accepted {
@@ -146,7 +148,7 @@ impl Running {
                     tracing::info!("{signal}: upgrading: process {} starts", successor.process());
                     self.successor = Some(successor);
                 }
-                Err(error) => tracing::error!(%error, "no upgrade; this master goes on"),
+                Err(error) => tracing::error!(%error, "no upgrade; this master continues"),
             }
         }
     }

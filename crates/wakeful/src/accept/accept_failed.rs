@@ -81,7 +81,11 @@ impl Backoff {
             let closed = server.reserve.lend(|| close_what_waits(listener, counts, AT_ONCE));
             let closed = closed.unwrap_or(0);
             if self.tries == PATIENCE + 1 {
-                panics::log!(warn, closed, "no descriptors for too long: closing what waits");
+                panics::log!(
+                    warn,
+                    closed,
+                    "no descriptors for too long: closing the connections that wait. Raise RLIMIT_NOFILE (ulimit -n)"
+                );
             }
         }
         let _full = server.shared.balancer.full();
@@ -112,7 +116,7 @@ impl Backoff {
         server.counts().count_failed();
         if is_broken(error) {
             let fd = listener.raw_fd();
-            panics::log!(error, %error, fd, "a listener was closed or shut down by somebody else; it accepts no more");
+            panics::log!(error, %error, fd, "other code has closed or shut down a listener; it accepts no more");
             return ControlFlow::Break(());
         }
         if self.logged.is_none_or(|at| at.elapsed() > LOG_AGAIN) {

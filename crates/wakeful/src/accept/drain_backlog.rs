@@ -90,7 +90,7 @@ fn raises_limit() -> bool {
         panics::log!(
             info,
             soft = before,
-            "the limit of open descriptors (RLIMIT_NOFILE) is raised to the hard one, for connections that wait while the server drains"
+            "raised the limit of open descriptors (RLIMIT_NOFILE) to the hard limit, for connections that wait while the server drains"
         );
     }
     is_raised

@@ -246,13 +246,13 @@ impl Bound {
             panics::log!(
                 warn,
                 connections,
-                "the limit of connections is reached: another one closes for each further one"
+                "the limit of connections is reached: for each further one another one closes"
             );
         } else if self.by_descriptors.is_some() {
             panics::log!(
                 warn,
                 connections,
-                "no descriptors for more connections, which wait: raise RLIMIT_NOFILE (ulimit -n)"
+                "no descriptors for more connections: further ones wait. Raise RLIMIT_NOFILE (ulimit -n)"
             );
         } else {
             panics::log!(

@@ -21,6 +21,7 @@
 mod accept_failed;
 mod accepting;
 mod arrival;
+mod bind_error;
 mod connection;
 mod descriptors;
 mod dispatch;

@@ -92,10 +92,7 @@ impl Routes {
         drop(arrival);
         if !self.logged.swap(true, Ordering::Relaxed) {
             // An inbox passes on what is in it while it is dropped.
-            panics::log!(
-                error,
-                "no loop takes a connection that was accepted: it is closed, and counted"
-            );
+            panics::log!(error, "no loop takes an accepted connection: it is closed, and counted");
         }
     }
 

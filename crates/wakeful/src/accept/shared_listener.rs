@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
+use super::bind_error;
 use super::holders::Holders;
 use super::socket_file::{self, SocketFile};
 use super::syn_filter;
@@ -42,8 +43,13 @@ impl SharedListener {
     /// (nobody answers on it), it is replaced. If somebody listens on it, that is an error.
     ///
     /// # Errors
-    /// The address is in use, not one of this host, or needs a privilege; no descriptors left.
+    /// The address is in use, not one of this host, or needs a privilege; no descriptors left. The
+    /// text says what to do, and does not name the address.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
+        Self::listen(addr).map_err(|error| bind_error::explain(addr, error))
+    }
+
+    fn listen(addr: &ListenAddr) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);
         let (fd, file, addr) = match addr {
@@ -87,7 +93,7 @@ impl SharedListener {
             return Err(invalid("the socket does not listen"));
         }
         if known.r#type()? != socket2::Type::STREAM {
-            return Err(invalid("the socket is none of streams"));
+            return Err(invalid("the socket is no stream socket (SOCK_STREAM)"));
         }
         let addr = known.local_addr().map_err(explain_call_error("getsockname"))?;
         let addr = match (addr.as_socket(), addr.as_pathname(), addr.as_abstract_namespace()) {

@@ -111,7 +111,7 @@ impl StandIn {
             panics::log!(
                 info,
                 number,
-                "user code has blocked the loop that accepts: another one accepts meanwhile"
+                "user code has blocked the loop that accepts: another loop accepts meanwhile"
             );
             while self.is_needed() && !self.called.is_closed() {
                 sleep(LOOK).await;

@@ -195,7 +195,7 @@ impl Board {
             let mut stays = true;
             if !panics::contain(|| stays = watcher(self)) {
                 let what = "reviewing the loops of a group";
-                panics::log!(error, what, "panicked, and is called again");
+                panics::log!(error, what, "a function of the group panicked, and is called again");
             }
             stays
         });

@@ -92,7 +92,10 @@ impl Epoll {
                         // Linux before 5.11, or a seccomp profile that does not know the call.
                         Err(Errno::NOSYS | Errno::PERM) => {
                             PWAIT2_EXISTS.store(false, Ordering::Relaxed);
-                            panics::log!(info, "no epoll_pwait2 here: timers round up to 1 ms");
+                            panics::log!(
+                                info,
+                                "this kernel lacks epoll_pwait2: timers round up to 1 ms"
+                            );
                             Some(limit)
                         }
                         done => return done,

@@ -56,7 +56,7 @@ fn give_up(why: &'static str) {
         panics::log!(
             warn,
             why,
-            "no EPOLLEXCLUSIVE here: a connection wakes every loop that sleeps"
+            "this kernel lacks EPOLLEXCLUSIVE: a connection wakes every sleeping loop"
         );
     }
 }

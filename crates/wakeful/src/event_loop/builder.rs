@@ -61,7 +61,7 @@ impl EventLoop {
         // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
         // fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
-            panics::log!(info, %error, "cannot set the timer slack");
+            panics::log!(info, %error, "cannot set the timer slack: timers may be up to 50 µs late");
         }
         let handle = LoopHandle::new(process, bell);
         let counters = handle.counters().clone();

@@ -40,7 +40,7 @@ pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
             })
         });
         if let Err(error) = began {
-            panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
+            panics::log!(warn, %error, "cannot measure what holding CPUs gains: they are not held");
         }
     }
     match GAIN.load(Ordering::Relaxed) {
@@ -70,7 +70,7 @@ fn find_out() {
                     info,
                     ?unheld,
                     ?held,
-                    "CPUs are held while there is traffic: a wake is shorter"
+                    "CPUs are held while there is traffic, because that shortens a wake"
                 );
                 break;
             }
@@ -78,19 +78,19 @@ fn find_out() {
                 warn,
                 ?unheld,
                 ?held,
-                "CPUs are not held, the loops park: a wake is hardly shorter with it here \
+                "CPUs are not held, and the loops park: holding hardly shortens a wake here \
                  (`wakeful awake --probe` says more)"
             ),
             Ok(Some(Gain { unheld, held, .. })) => panics::log!(
                 debug,
                 ?unheld,
                 ?held,
-                "a wake seems to be hardly shorter with CPUs held: measured again in {pause:?}"
+                "holding CPUs hardly shortens a wake: measured again in {pause:?}"
             ),
             Err(error) if is_told => {
-                panics::log!(warn, %error, "cannot find out what holding CPUs gains: they are not held");
+                panics::log!(warn, %error, "cannot measure what holding CPUs gains: they are not held");
             }
-            Err(error) => panics::log!(debug, %error, "cannot find out what holding CPUs gains"),
+            Err(error) => panics::log!(debug, %error, "cannot measure what holding CPUs gains"),
         }
         GAIN.store(NONE, Ordering::Relaxed);
         sleep(pause);

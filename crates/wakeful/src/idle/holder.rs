@@ -46,7 +46,7 @@ pub(crate) enum HoldError {
     Device(#[from] DeviceError),
     #[error(transparent)]
     Keeper(#[from] KeeperLost),
-    #[error("{0}; in code Hold::whole_machine() says so")]
+    #[error("{0}. In code Hold::whole_machine() tells it to; a keeper holds single CPUs")]
     Large(#[from] LargeMachine),
 }
 
@@ -349,7 +349,7 @@ impl Holder {
                 State::Lost { pause, ask_at: None }
             }
             Err(error) => {
-                panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks");
+                panics::log!(warn, %error, "cannot hold CPUs any more: this loop parks from now on");
                 self.why_not = error.shown();
                 State::Useless
             }

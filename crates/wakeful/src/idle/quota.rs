@@ -60,7 +60,11 @@ impl Quota {
             let quota = Self::of(Group::of_this_process());
             // Here, since a look allocates nothing, and a log might.
             if let Some(cpus) = quota.groups.iter().filter_map(Group::cpus).reduce(f64::min) {
-                panics::log!(info, cpus, "a CPU quota limits for how long loops may spin");
+                panics::log!(
+                    info,
+                    cpus,
+                    "a CPU quota: spinning and work together stay below four fifths of it"
+                );
             }
             Box::new(quota)
         })

@@ -37,7 +37,7 @@ pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
     if found.is_none() && is_first(&BEGUN, stamp) {
         let began = without_signals(|| start_thread("wakeful-survey", find_out));
         if let Err(error) = began {
-            panics::log!(info, %error, "cannot find out what a sleep costs here");
+            panics::log!(info, %error, "cannot start the thread that measures a wake: a spin lasts up to 1 ms");
             let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
         }
     }
@@ -57,7 +57,7 @@ fn find_out() {
     let max_window = match wake_cost() {
         Ok(cost) => (cost * WORTH).clamp(LEAST, MOST),
         Err(error) => {
-            panics::log!(info, %error, "cannot find out what a wake from sleep takes here");
+            panics::log!(info, %error, "cannot measure what a wake takes here: a spin lasts up to 1 ms");
             UNKNOWN
         }
     };

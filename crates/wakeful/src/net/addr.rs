@@ -21,6 +21,22 @@ pub enum ListenAddr {
     Abstract(Box<[u8]>),
 }
 
+impl ListenAddr {
+    /// Returns whether a server that listens on one of the two cannot listen on the other as well:
+    /// they are equal, or they have the same port, and one of them is all addresses (`0.0.0.0` or
+    /// `[::]`).
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => {
+                let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+                one == other || (is_any && one.port() == other.port())
+            }
+            _ => self == other,
+        }
+    }
+}
+
 impl FromStr for ListenAddr {
     type Err = InvalidListenAddr;
 
@@ -35,7 +51,7 @@ impl FromStr for ListenAddr {
             }),
             None => text.parse().map(Self::Tcp).map_err(|_| {
                 invalid(
-                    "expected an address and a port, as 127.0.0.1:8080 or [::1]:8080, unix:PATH, or unix:@NAME",
+                    "expected an IP address and a port, as 127.0.0.1:8080 or [::1]:8080, unix:PATH, or unix:@NAME",
                 )
             }),
         }
@@ -184,6 +200,23 @@ mod tests {
             let error = text.parse::<ListenAddr>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn all_addresses_overlap_with_each_address_of_the_port() {
+        let overlap = |one: &str, other: &str| {
+            let (one, other): (ListenAddr, ListenAddr) =
+                (one.parse().expect("valid"), other.parse().expect("valid"));
+            assert_eq!(one.overlaps(&other), other.overlaps(&one));
+            one.overlaps(&other)
+        };
+        assert!(overlap("127.0.0.1:80", "127.0.0.1:80"));
+        assert!(overlap("0.0.0.0:80", "127.0.0.1:80"));
+        assert!(overlap("[::]:80", "[::1]:80"));
+        assert!(overlap("unix:@a", "unix:@a"));
+        assert!(!overlap("0.0.0.0:80", "127.0.0.1:81"));
+        assert!(!overlap("127.0.0.1:80", "127.0.0.2:80"));
+        assert!(!overlap("unix:a", "unix:@a"));
     }
 
     /// Of what a `TcpListener` is bound to, all but names.

@@ -43,7 +43,7 @@ pub(super) fn adopt(orphan: Orphan) {
     };
     static LIMIT: OncePerSecond = OncePerSecond::new();
     if let Some(count) = LIMIT.pass() {
-        panics::log!(warn, %error, count, "a child that was dropped waits for a thread that reaps it");
+        panics::log!(warn, %error, count, "no thread to reap a dropped child: a thread for blocking work does it later");
     }
     spawn_blocking(move || orphan.reap()).detach();
 }

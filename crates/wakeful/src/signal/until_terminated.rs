@@ -114,7 +114,8 @@ where
     let (failed, ended) = event_loop.block_on(async move {
         let failed = match signal_or_failure(&mut signals, failure(&server)).await {
             Ok(signal) => {
-                panics::log!(info, signal, "ending; a second signal stops at once");
+                let name = if signal == SIGINT { "INT" } else { "TERM" };
+                panics::log!(info, "{name}: ending; a second signal stops at once");
                 None
             }
             Err(error) => {
