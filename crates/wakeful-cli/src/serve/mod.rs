@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; files with
-    /// --root. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /cpu/US, /bytes/N, /ws;
+    /// files with --root. The default.
     Http(http::HttpArguments),
     /// Length-prefixed frames: 4 bytes, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),
