@@ -451,6 +451,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         &["serve", "--moves", "1"],
         &["serve", "--moves", "never"],
         &["lab", "sleepy-median", "--parts", "rates,nothing"],
+        &["lab", "herd", "--parts", "threads"],
+        &["lab", "herd", "--block", "1s"],
         &["lab", "sleepy-median", "--rounds", "0"],
         &["lab", "sleepy-median", "--block", "1ms"],
         &["lab", "echo", "--rounds", "2"],

@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = timer)]
     pub(super) timer: Option<Duration>,
 
-    /// sleepy-median, shared-socket: only these of its parts.
+    /// sleepy-median, shared-socket, herd: only these of its parts.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub(super) parts: Option<Vec<String>>,
 
-    /// sleepy-median, shared-socket: how many rounds. 5 unless given; 2 with --quick. In
-    /// sleepy-median, quota, silence, chain, proxy, and the peers that no claim names have half
-    /// as many.
+    /// sleepy-median, shared-socket, herd: how many rounds. 5 unless given, in herd 3; 2 with
+    /// --quick. In sleepy-median, quota, silence, chain, proxy, and the peers that no claim names
+    /// have half as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 
