@@ -167,16 +167,15 @@ pub(crate) fn check(arguments: &Arguments) -> Result<(), String> {
 fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<(), Refusal> {
     let known: Vec<&str> =
         experiments.iter().flat_map(|experiment| experiment.parts()).copied().collect();
-    let given = [
-        ("--parts", arguments.parts.is_some()),
-        ("--rounds", arguments.rounds.is_some()),
-        ("--block", arguments.block.is_some()),
-    ];
-    if let (true, Some((flag, _))) = (known.is_empty(), given.iter().find(|(_, given)| *given)) {
-        let with = EXPERIMENTS.iter().filter(|experiment| !experiment.parts().is_empty());
-        let with: Vec<_> = with.map(|experiment| experiment.name()).collect();
-        let line = format!("{flag} is not for {}, but for {}", arguments.what, with.join(", "));
-        return Err(Refusal::WrongUsage(line));
+    let has_parts = |experiment: &dyn Experiment| !experiment.parts().is_empty();
+    if arguments.parts.is_some() {
+        check_means("--parts", arguments, experiments, has_parts)?;
+    }
+    if arguments.rounds.is_some() {
+        check_means("--rounds", arguments, experiments, has_parts)?;
+    }
+    if arguments.block.is_some() {
+        check_means("--block", arguments, experiments, |experiment| experiment.has_blocks())?;
     }
     let wanted = arguments.parts.iter().flatten();
     match wanted.into_iter().find(|part| !known.contains(&part.as_str())) {
@@ -185,6 +184,22 @@ fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result
         }
         None => Ok(()),
     }
+}
+
+/// Whether a flag `means` something to one of the experiments.
+fn check_means(
+    flag: &str,
+    arguments: &Arguments,
+    experiments: &[&dyn Experiment],
+    means: impl Fn(&dyn Experiment) -> bool,
+) -> Result<(), Refusal> {
+    if experiments.iter().any(|experiment| means(*experiment)) {
+        return Ok(());
+    }
+    let with = EXPERIMENTS.iter().filter(|experiment| means(**experiment));
+    let with: Vec<_> = with.map(|experiment| experiment.name()).collect();
+    let line = format!("{flag} is not for {}, but for {}", arguments.what, with.join(", "));
+    Err(Refusal::WrongUsage(line))
 }
 
 fn unknown(name: &str) -> String {

@@ -71,6 +71,16 @@ impl Server {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
+    /// Of all its threads.
+    fn cpu_time(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(tasks.filter_map(of_task).sum())
+    }
+
     fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -104,6 +114,19 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn work_uses_the_cpu_time_that_it_is_asked_for() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--idle", "park"], 1);
+    assert!(server.get("/healthz").ends_with("ok\n"));
+    let before = server.cpu_time();
+    for _ in 0..3 {
+        assert!(server.get("/cpu/100000").ends_with("used 100000 µs of CPU time\n"));
+    }
+    let used = server.cpu_time() - before;
+    // The kernel may count the last few milliseconds of a thread that still runs later.
+    assert!(used >= Duration::from_millis(270), "{used:?}");
+}
+
+#[test]
 fn http_answers_on_every_path() {
     let server = Server::start(&["--listen", "127.0.0.1:0"], 1);
     assert!(server.get("/").contains("wakeful serve http"));
@@ -111,6 +134,8 @@ fn http_answers_on_every_path() {
     assert!(server.get("/readyz").ends_with("ready\n"));
     assert!(server.get("/sleep/5").ends_with("slept 5 ms\n"));
     assert!(server.get("/sleep/9999999").starts_with("HTTP/1.1 400"));
+    assert!(server.get("/cpu/5").ends_with("used 5 µs of CPU time\n"));
+    assert!(server.get("/cpu/100001").starts_with("HTTP/1.1 400"));
     let bytes = server.get("/bytes/100000");
     assert!(bytes.contains("content-length: 100000\r\n"));
     assert_eq!(bytes.split("\r\n\r\n").nth(1).unwrap().len(), 100_000);
@@ -126,7 +151,7 @@ fn http_answers_on_every_path() {
         metrics.contains("wakeful_loop_longest_poll_seconds{loop=\"0\",spawned_at=\""),
         "{metrics}"
     );
-    assert_eq!(of_all_loops(&metrics, "wakeful_accepts_total"), 10, "{metrics}");
+    assert_eq!(of_all_loops(&metrics, "wakeful_accepts_total"), 12, "{metrics}");
     let mut stream = server.connect();
     stream
         .write_all(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello")
@@ -431,6 +456,8 @@ fn what_cannot_be_served_is_one_line_and_exit_code_1_bad_usage_2() {
         &["serve", "--moves", "1"],
         &["serve", "--moves", "never"],
         &["lab", "sleepy-median", "--parts", "rates,nothing"],
+        &["lab", "herd", "--parts", "threads"],
+        &["lab", "herd", "--block", "1s"],
         &["lab", "sleepy-median", "--rounds", "0"],
         &["lab", "sleepy-median", "--block", "1ms"],
         &["lab", "echo", "--rounds", "2"],

@@ -1,5 +1,6 @@
 //! The HTTP service: pages for browsers, health checks, and tests of clients.
 
+use std::hint::black_box;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use futures_core::Stream;
+use rustix::time::{ClockId, clock_gettime};
 use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
@@ -29,6 +31,8 @@ pub use wakeful_http::files::{Precompressed, ServeDir};
 
 /// The longest sleep that `/sleep/{ms}` grants.
 pub const MAX_SLEEP: Duration = Duration::from_secs(60);
+/// The most CPU time that `/cpu/{us}` uses.
+pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 /// The most that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
@@ -144,6 +148,7 @@ fn router(shared: Shared, files: Option<ServeDir>) -> Router {
         .route("/metrics", get(render_metrics))
         .route("/echo", post(|body: Body| async { body }))
         .route("/sleep/{ms}", get(sleep))
+        .route("/cpu/{us}", get(use_cpu))
         .route("/bytes/{n}", get(send_bytes))
         // On HTTP/2 its method is CONNECT.
         .route("/ws", any(|ws: WebSocketUpgrade| async { ws.on_upgrade(echo_messages) }))
@@ -182,6 +187,35 @@ async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {
     }
     wakeful::time::sleep(duration).await;
     Ok(format!("slept {ms} ms\n"))
+}
+
+/// Computes on the loop's own thread: nothing else runs on the loop meanwhile.
+async fn use_cpu(Path(us): Path<u64>) -> Result<String, (StatusCode, String)> {
+    let time = Duration::from_micros(us);
+    if time > MAX_CPU_TIME {
+        let text = format!("at most {} µs\n", MAX_CPU_TIME.as_micros());
+        return Err((StatusCode::BAD_REQUEST, text));
+    }
+    compute_for(time);
+    Ok(format!("used {us} µs of CPU time\n"))
+}
+
+/// Returns when this thread has used that much CPU time. Time in which it waits for a CPU does not
+/// count.
+fn compute_for(time: Duration) {
+    let start = thread_cpu_time();
+    let mut number = 1_u64;
+    while thread_cpu_time().saturating_sub(start) < time {
+        // The clock is a system call. These are a fraction of a microsecond.
+        for _ in 0..256 {
+            number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    // It is never negative.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 async fn send_bytes(Path(n): Path<u64>) -> Result<Response, (StatusCode, String)> {

@@ -9,6 +9,7 @@ mod case;
 mod client;
 mod contenders;
 mod found;
+mod parts;
 mod tables;
 mod trace;
 mod verdicts;
@@ -21,6 +22,7 @@ use wakeful_load::internals::results::Results;
 use self::block::Served;
 use self::case::{CASES, Case, ONE, PUBLIC};
 use self::found::Found;
+use self::parts::PARTS;
 use self::trace::Trace;
 use crate::interleaved::{self, Measured};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
@@ -49,7 +51,16 @@ impl Experiment for Herd {
     }
 
     fn claims(&self) -> Vec<String> {
-        verdicts::claims(&Found::none(), 0).into_iter().map(|claim| claim.claim).collect()
+        verdicts::claims(&Found::none(), 0).into_iter().map(|(_, claim)| claim.claim).collect()
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &PARTS
+    }
+
+    /// A case is so many connections, however long they take.
+    fn has_blocks(&self) -> bool {
+        false
     }
 
     fn probes(&self) -> Vec<Probe> {
@@ -67,39 +78,42 @@ impl Experiment for Herd {
         if let Err(reason) = &trace {
             lab.notes.push(format!("The kernel's trace of who is woken is missing: {reason}."));
         }
-        let parts: Vec<_> = CASES.map(|case| Part::new(lab.size, case, &herds)).into();
-        for part in &parts {
-            let measurements = part.rounds * part.herds.len();
-            lab.bench.progress.expect(measurements, part.case.expected_time());
+        let planned = CASES.map(|case| Planned::new(lab, case, &herds));
+        for one in &planned {
+            let measurements = one.rounds * one.herds.len();
+            lab.bench.progress.expect(measurements, one.case.expected_time());
         }
         let found: Result<_, _> =
-            parts.iter().map(|part| part.measure(lab, trace.as_ref().ok())).collect();
+            planned.iter().map(|one| one.measure(lab, trace.as_ref().ok())).collect();
         let found = Found(found?);
         if found.0.iter().all(Measured::is_empty) {
             return Err(LabError::Nothing);
         }
-        let claims = verdicts::claims(&found, lab.seed);
+        let claims = verdicts::claims(&found, lab.seed).into_iter();
+        let claims = claims.filter(|(part, _)| lab.is_wanted(part)).map(|(_, claim)| claim);
+        let claims = claims.collect();
         let tables = tables::tables(&found);
         Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
     }
 }
 
 /// A case as it is measured.
-struct Part<'a> {
+struct Planned<'a> {
     case: Case,
     rounds: usize,
     herds: Vec<&'a contenders::Herd>,
 }
 
-impl<'a> Part<'a> {
-    fn new(size: Size, case: Case, herds: &'a [contenders::Herd]) -> Self {
-        let (rounds, connections) = match size {
+impl<'a> Planned<'a> {
+    fn new(lab: &Lab<'_>, case: Case, herds: &'a [contenders::Herd]) -> Self {
+        let (rounds, connections) = match lab.size {
             Size::Quick if case == ONE => (2, 2_000),
             Size::Quick => (2, case.connections),
             Size::Full if case == PUBLIC => (3, 100_000),
             Size::Full => (3, case.connections),
         };
-        let herds = herds.iter().filter(|herd| case.work.is_zero() || herd.is_plain());
+        let rounds = lab.rounds.unwrap_or(rounds);
+        let herds = herds.iter().filter(|herd| case.work.is_zero() || herd.can_compute());
         Self { case: Case { connections, ..case }, rounds, herds: herds.collect() }
     }
 

@@ -31,9 +31,13 @@ pub trait Experiment: Sync {
     fn has_timer(&self) -> bool {
         false
     }
-    /// Its parts, if [`Lab::parts`], [`Lab::rounds`] and [`Lab::block`] mean something to it.
+    /// Its parts, if [`Lab::parts`] and [`Lab::rounds`] mean something to it.
     fn parts(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// Whether [`Lab::block`] means something to it, as to most that have parts.
+    fn has_blocks(&self) -> bool {
+        !self.parts().is_empty()
     }
     /// Whether CPU against latency is what it is about: then that is drawn as well.
     fn has_frontier(&self) -> bool {

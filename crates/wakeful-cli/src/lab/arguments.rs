@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = timer)]
     pub(super) timer: Option<Duration>,
 
-    /// sleepy-median, shared-socket, upgrade: measure only these parts.
+    /// sleepy-median, shared-socket, herd, upgrade: measure only these parts.
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub(super) parts: Option<Vec<String>>,
 
-    /// sleepy-median, shared-socket, upgrade: the number of rounds. In sleepy-median the parts
-    /// quota, silence, chain and proxy, and peers that no claim names, have half as many [default:
-    /// 5, with --quick 2; upgrade: 1].
+    /// sleepy-median, shared-socket, herd, upgrade: the number of rounds. In sleepy-median the
+    /// parts quota, silence, chain and proxy, and peers that no claim names, have half as many
+    /// [default: 5, with --quick 2; herd: 3, with --quick 2; upgrade: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 

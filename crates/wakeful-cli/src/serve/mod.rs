@@ -57,8 +57,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /bytes/N, /ws; with --root
-    /// also files. The default.
+    /// An axum router: /, /healthz, /readyz, /metrics, /echo, /sleep/MS, /cpu/US, /bytes/N, /ws;
+    /// with --root also files. The default.
     Http(http::HttpArguments),
     /// An echo of frames: 4 bytes of length, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),

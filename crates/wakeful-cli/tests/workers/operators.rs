@@ -120,7 +120,7 @@ fn a_stopped_worker_keeps_no_operator_waiting() {
     let answers: BTreeSet<_> = listed(&admin, "answers").into_iter().collect();
     assert_eq!(answers, ["false".to_owned(), "true".to_owned()].into());
     signal(stopped, "CONT");
-    master.waits_for(&format!("worker {stopped} goes on"), 1);
+    master.waits_for(&format!("worker {stopped} continues"), 1);
     master.waits_until(|_| listed(&admin, "answers") == ["true", "true"], "answering");
 }
 

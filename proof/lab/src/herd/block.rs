@@ -106,10 +106,11 @@ pub(super) fn run(
     // Whatever goes wrong from here on may be because it died.
     let died = |error: io::Error| Failure::LeftOut(server.died().unwrap_or(error.to_string()));
     let interrupted = bench.interrupted;
-    let path = herd.path(case.work);
+    let (path, body) = herd.asked(case.work);
     let mut work = Work {
         socket: &socket,
         path: &path,
+        body,
         clients: case.clients,
         connections: WARM_UP,
         pause: case.pause,

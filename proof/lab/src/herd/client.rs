@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 /// An answer that takes longer is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The body of every answer has so many bytes.
-const BODY: usize = 11;
-
 /// What each of the clients does.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) socket: &'a Path,
     /// Of the request.
     pub(super) path: &'a str,
+    /// The length of the answer's body.
+    pub(super) body: usize,
     pub(super) clients: usize,
     /// Of all clients together.
     pub(super) connections: usize,
@@ -41,7 +40,7 @@ pub(super) fn run(work: &Work<'_>, interrupted: &AtomicBool) -> io::Result<Optio
             if interrupted.load(Ordering::Relaxed) {
                 break;
             }
-            let outcome = call(work.socket, &request).and_then(|answer| check(&answer));
+            let outcome = call(work.socket, &request).and_then(|answer| check(&answer, work.body));
             if let Err(error) = outcome {
                 failed.store(true, Ordering::Relaxed);
                 return Err(error);
@@ -84,9 +83,9 @@ fn call(socket: &Path, request: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn check(answer: &[u8]) -> io::Result<()> {
+fn check(answer: &[u8], length: usize) -> io::Result<()> {
     let is_ok = answer.starts_with(b"HTTP/1.1 200 ");
-    if is_ok && body(answer).is_some_and(|body| body.len() == BODY) {
+    if is_ok && body(answer).is_some_and(|body| body.len() == length) {
         return Ok(());
     }
     let start: String = String::from_utf8_lossy(answer).chars().take(80).collect();
@@ -132,7 +131,7 @@ mod tests {
 
     fn calls(socket: &Path, interrupted: bool) -> io::Result<Option<Duration>> {
         let pause = Duration::ZERO;
-        let work = Work { socket, path: "/", clients: 3, connections: 20, pause };
+        let work = Work { socket, path: "/", body: 11, clients: 3, connections: 20, pause };
         run(&work, &AtomicBool::new(interrupted))
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::parts::{LOOPS, PROCESSES};
 use crate::lab::Lab;
 use crate::probe::{Probe, Source};
 
@@ -55,6 +56,9 @@ pub(super) fn programs() -> Vec<Probe> {
     herd.chain(installed).collect()
 }
 
+/// The body of an answer that takes no work, bytes.
+const BODY: usize = "hello world".len();
+
 /// A server with several workers on one Unix socket.
 #[derive(Debug, Clone)]
 pub(super) struct Herd {
@@ -92,8 +96,9 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
     }
     let serve = |(name, kind, idle): (&str, Kind, &str)| {
         let program = lab.program.to_string_lossy().into_owned();
-        let words = ["serve", "http", "--idle", idle].map(str::to_owned);
-        let command = std::iter::once(program).chain(words).collect();
+        // A warning of a slow turn would wake the thread of the log, for no connection.
+        let words = ["env", "RUST_LOG=error", &program, "serve", "http", "--idle", idle];
+        let command = words.map(str::to_owned).to_vec();
         Herd { name: name.to_owned(), kind, command }
     };
     let at = all.iter().position(|herd| herd.kind != Kind::Plain).unwrap_or(all.len());
@@ -105,22 +110,40 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
     ]
     .map(serve);
     all.splice(at..at, ours);
+    all.retain(|herd| herd.parts().iter().any(|part| lab.is_wanted(part)));
     all
 }
 
 impl Herd {
-    /// Whether it is one of `proof/peers/herd`: these count for themselves, and a request to them
-    /// can cost more than its answer.
+    /// Which parts of the experiment it belongs to.
+    fn parts(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Plain if matches!(&self.name[..], PARK | ADAPTIVE) => &[LOOPS],
+            Kind::Plain => &[LOOPS, PROCESSES],
+            Kind::Serve => &[LOOPS],
+            Kind::Workers | Kind::Nginx | Kind::Unicorn => &[PROCESSES],
+        }
+    }
+
+    /// Whether it is one of `proof/peers/herd`: these count for themselves.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == Kind::Plain
     }
 
-    /// What is answered with 11 bytes after so much work.
-    pub(super) fn path(&self, work: Duration) -> String {
+    /// Whether a request can cost more CPU time than its answer takes.
+    pub(super) fn can_compute(&self) -> bool {
+        matches!(self.kind, Kind::Plain | Kind::Serve | Kind::Workers)
+    }
+
+    /// The path of a request that uses so much CPU time, and the length of its answer's body.
+    /// Without work every body has 11 bytes.
+    pub(super) fn asked(&self, work: Duration) -> (String, usize) {
+        let us = work.as_micros();
         match self.kind {
-            Kind::Plain => format!("/work/{}", work.as_micros()),
-            Kind::Serve | Kind::Workers => "/bytes/11".to_owned(),
-            Kind::Nginx | Kind::Unicorn => "/".to_owned(),
+            // The same answer of all that can do this.
+            _ if us > 0 => (format!("/cpu/{us}"), format!("used {us} µs of CPU time\n").len()),
+            Kind::Serve | Kind::Workers => ("/bytes/11".to_owned(), BODY),
+            Kind::Plain | Kind::Nginx | Kind::Unicorn => ("/".to_owned(), BODY),
         }
     }
 

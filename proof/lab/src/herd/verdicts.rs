@@ -14,6 +14,7 @@ use super::contenders::{
     ADAPTIVE, AGAIN, EPOLL, EXCLUSIVE, PARK, SELECT, UNICORN, WORKERS_ADAPTIVE, WORKERS_PARK,
 };
 use super::found::Found;
+use super::parts::{LOOPS, PROCESSES};
 use crate::claims::{self, Bound};
 
 /// Of the connections of a worker, busiest / mean.
@@ -33,7 +34,15 @@ const FASTER: f64 = 0.9;
 /// And this is what it was.
 const AS_MUCH_FASTER: f64 = 0.735;
 
-pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
+/// Each with the part of the experiment that it belongs to.
+pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
+    let loops = of_loops(found, seed).into_iter().map(|claim| (LOOPS, claim));
+    let processes = of_processes(found, seed).into_iter().map(|claim| (PROCESSES, claim));
+    loops.chain(processes).collect()
+}
+
+/// The plain servers' own included: these are threads as well.
+fn of_loops(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in [SELECT, EPOLL] {
         let text = format!("a connection to {name} wakes at least {HERD} workers");
@@ -44,45 +53,47 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     claims.push(in_vain(found, &ONE, EXCLUSIVE));
     let text = format!("the busiest worker of {EXCLUSIVE} has at least {PILE_UP} times the mean");
     claims.push(every(found, &ONE, EXCLUSIVE, &text, Served::spread, Bound::AtLeast(PILE_UP)));
-    let seconds = |name| found.of(&PUBLIC).figures(name, |one| Some(one.seconds));
-    claims.push(claims::ratio(
-        &format!("{}, time: {EXCLUSIVE} / {SELECT} is at most {FASTER}", PUBLIC.name),
-        (EXCLUSIVE, &seconds(EXCLUSIVE)),
-        (SELECT, &seconds(SELECT)),
-        Bound::AtMost(FASTER),
-        seed,
-    ));
+    claims.push(faster(found, EXCLUSIVE, SELECT, FASTER, seed));
     for name in [PARK, ADAPTIVE] {
-        claims.extend([&ONE, &SATURATED].map(|case| in_vain(found, case, name)));
-        let text = format!("the busiest loop of {name} has at most {SPREAD} times the mean");
-        let bound = Bound::AtMost(SPREAD);
-        claims.push(every(found, &SATURATED, name, &text, Served::spread, bound));
-        claims.push(not_above(found, name, &CASES.iter().collect::<Vec<_>>()));
-    }
-    // It has nothing that takes CPU time.
-    let measured: Vec<_> = CASES.iter().filter(|case| case.work.is_zero()).collect();
-    for name in [WORKERS_PARK, WORKERS_ADAPTIVE] {
-        claims.push(in_vain(found, &ONE, name));
-        claims.push(not_above(found, name, &measured));
-        claims.push(claims::ratio(
-            &format!("{}, time: {name} / {SELECT} is at most {AS_MUCH_FASTER}", PUBLIC.name),
-            (name, &seconds(name)),
-            (SELECT, &seconds(SELECT)),
-            Bound::AtMost(AS_MUCH_FASTER),
-            seed,
-        ));
-    }
-    // The server of the story, with what it does for a request.
-    for name in [WORKERS_PARK, WORKERS_ADAPTIVE] {
-        claims.push(claims::ratio(
-            &format!("{}, time: {name} / {UNICORN} is at most {AS_MUCH_FASTER}", PUBLIC.name),
-            (name, &seconds(name)),
-            (UNICORN, &seconds(UNICORN)),
-            Bound::AtMost(AS_MUCH_FASTER),
-            seed,
-        ));
+        claims.extend(no_herd(found, name, "loop"));
     }
     claims
+}
+
+fn of_processes(found: &Found, seed: u64) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for name in [WORKERS_PARK, WORKERS_ADAPTIVE] {
+        claims.extend(no_herd(found, name, "worker"));
+        // The second is the server of the story, with what it does for a request.
+        for than in [SELECT, UNICORN] {
+            claims.push(faster(found, name, than, AS_MUCH_FASTER, seed));
+        }
+    }
+    claims
+}
+
+/// What is promised of each way to run wakeful.
+fn no_herd(found: &Found, name: &str, worker: &str) -> [Claim; 4] {
+    let spread = format!("the busiest {worker} of {name} has at most {SPREAD} times the mean");
+    let bound = Bound::AtMost(SPREAD);
+    [
+        in_vain(found, &ONE, name),
+        in_vain(found, &SATURATED, name),
+        every(found, &SATURATED, name, &spread, Served::spread, bound),
+        not_above(found, name),
+    ]
+}
+
+/// The time of the public case.
+fn faster(found: &Found, name: &str, than: &str, bound: f64, seed: u64) -> Claim {
+    let seconds = |name| found.of(&PUBLIC).figures(name, |one| Some(one.seconds));
+    claims::ratio(
+        &format!("{}, time: {name} / {than} is at most {bound}", PUBLIC.name),
+        (name, &seconds(name)),
+        (than, &seconds(than)),
+        Bound::AtMost(bound),
+        seed,
+    )
 }
 
 /// A figure that has to keep its bound in every round of a case.
@@ -109,10 +120,10 @@ fn noticed(served: &Served) -> Option<f64> {
     Some(served.refused()? / in_vain)
 }
 
-/// Wakes in vain in each of these cases, against plain EPOLLEXCLUSIVE in the same run. The worst
+/// Wakes in vain in each case, against plain EPOLLEXCLUSIVE in the same run. The worst
 /// cases decide, and are named.
-fn not_above(found: &Found, name: &str, cases: &[&Case]) -> Claim {
-    let against = cases.iter().map(|case| against_plain(found, case, name));
+fn not_above(found: &Found, name: &str) -> Claim {
+    let against = CASES.iter().map(|case| against_plain(found, case, name));
     let against: Vec<(Verdict, String)> = against.collect();
     let of = |verdict| {
         let texts = against.iter().filter(|(one, _)| *one == verdict).map(|(_, text)| &text[..]);
@@ -123,7 +134,7 @@ fn not_above(found: &Found, name: &str, cases: &[&Case]) -> Claim {
     let (verdict, measured) = worst
         .into_iter()
         .find(|(_, texts)| !texts.is_empty())
-        .unwrap_or_else(|| (Verdict::Holds, format!("in {} cases", cases.len())));
+        .unwrap_or_else(|| (Verdict::Holds, format!("in {} cases", CASES.len())));
     let claim = format!("in every case, {name} has not more wakes in vain than {EXCLUSIVE}");
     Claim { claim, measured, verdict }
 }
@@ -168,19 +179,27 @@ mod tests {
         [0.99, 1.01].map(one).to_vec()
     }
 
-    /// All as it should be, with wakeful as a test has it.
-    fn found(ours: &dyn Fn(&Case) -> Vec<Served>) -> Found {
+    /// All as it should be, with wakeful's parking loops as a test has them.
+    fn found(loops: &dyn Fn(&Case) -> Vec<Served>) -> Found {
+        found_with(loops, &|_| served(1_000, 4, 0.0, 130.0, 2.4))
+    }
+
+    /// And its parking processes.
+    fn found_with(
+        loops: &dyn Fn(&Case) -> Vec<Served>,
+        processes: &dyn Fn(&Case) -> Vec<Served>,
+    ) -> Found {
         let of = |case: &Case| {
             Measured::canned(vec![
                 (SELECT, served(8_000, 7_000, 100.0, 200.0, 3.4)),
                 (EPOLL, served(8_000, 7_000, 100.0, 200.0, 3.4)),
                 (EXCLUSIVE, served(1_000, 4, 0.0, 999.0, 2.5)),
                 (AGAIN, served(1_000, 5, 0.0, 999.0, 2.5)),
-                (PARK, ours(case)),
+                (PARK, loops(case)),
                 (ADAPTIVE, served(1_000, 4, 0.0, 130.0, 2.5)),
                 (UNICORN, served(8_000, 7_000, 100.0, 200.0, 7.0)),
-                (WORKERS_PARK, served(1_000, 4, 0.0, 999.0, 2.4)),
-                (WORKERS_ADAPTIVE, served(1_000, 4, 0.0, 999.0, 2.4)),
+                (WORKERS_PARK, processes(case)),
+                (WORKERS_ADAPTIVE, served(1_000, 4, 0.0, 130.0, 2.4)),
             ])
         };
         Found(CASES.iter().map(of).collect())
@@ -188,13 +207,13 @@ mod tests {
 
     fn fails(found: &Found) -> Vec<usize> {
         let verdicts = claims(found, 1).into_iter().enumerate();
-        let failed = verdicts.filter(|(_, claim)| claim.verdict == Verdict::DoesNotHold);
+        let failed = verdicts.filter(|(_, (_, claim))| claim.verdict == Verdict::DoesNotHold);
         failed.map(|(index, _)| index).collect()
     }
 
     #[test]
     fn what_is_as_it_should_be_holds() {
-        for claim in claims(&found(&|_| served(1_000, 5, 0.0, 150.0, 2.5)), 1) {
+        for (_, claim) in claims(&found(&|_| served(1_000, 5, 0.0, 150.0, 2.5)), 1) {
             assert_eq!(claim.verdict, Verdict::Holds, "{claim:?}");
         }
     }
@@ -218,6 +237,25 @@ mod tests {
         assert_eq!(of(&SATURATED, 11, 125.0), [7, 9]);
         assert_eq!(of(&PUBLIC, 7, 999.0), [9]);
         assert!(of(&PUBLIC, 6, 999.0).is_empty(), "one in a thousand more");
+    }
+
+    #[test]
+    fn each_claim_about_processes_can_fail() {
+        let first = of_loops(&Found::none(), 1).len();
+        let of = |which: &'static Case, in_vain, busiest, seconds| {
+            let loops = |_: &Case| served(1_000, 0, 0.0, 125.0, 2.5);
+            let found = found_with(&loops, &move |case: &Case| match case == which {
+                true => served(1_000, in_vain, 0.0, busiest, seconds),
+                false => served(1_000, 0, 0.0, 125.0, 2.4),
+            });
+            fails(&found).into_iter().map(|index| index - first).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&ONE, 11, 999.0, 2.4), [0, 3]);
+        assert_eq!(of(&SATURATED, 11, 125.0, 2.4), [1, 3]);
+        assert_eq!(of(&SATURATED, 0, 160.0, 2.4), [2]);
+        assert_eq!(of(&PUBLIC, 7, 999.0, 2.4), [3]);
+        assert_eq!(of(&PUBLIC, 0, 999.0, 2.6), [4], "of 3.4 s");
+        assert_eq!(of(&PUBLIC, 0, 999.0, 5.3), [4, 5], "of 7 s as well");
     }
 
     #[test]
@@ -246,9 +284,13 @@ mod tests {
             served
         };
         let claims = claims(&found(&untraced), 1);
-        assert_eq!(claims[6].verdict, Verdict::CannotTell);
-        assert_eq!(claims[8].verdict, Verdict::Holds, "the workers counted connections themselves");
-        assert_eq!(claims[9].verdict, Verdict::CannotTell);
+        assert_eq!(claims[6].1.verdict, Verdict::CannotTell);
+        assert_eq!(
+            claims[8].1.verdict,
+            Verdict::Holds,
+            "the workers counted connections themselves"
+        );
+        assert_eq!(claims[9].1.verdict, Verdict::CannotTell);
         assert_eq!(super::claims(&Found::none(), 1).len(), claims.len());
     }
 }

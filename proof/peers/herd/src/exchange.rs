@@ -1,37 +1,56 @@
 //! What is said on a connection: one request without a body, one answer, the end.
 
-use std::time::{Duration, Instant};
+use std::hint::black_box;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::counts::{self, Counts};
 
 /// A request that is longer is none.
 pub const LONGEST_REQUEST: usize = 1024;
 
-/// More work than this is not done for one request, microseconds.
-const MOST_WORK: u64 = 10_000;
+/// No request uses more CPU time than this, microseconds.
+const MOST_CPU_TIME: u64 = 100_000;
 
 /// Whether the request is complete.
 pub fn is_complete(request: &[u8]) -> bool {
     request.ends_with(b"\r\n\r\n")
 }
 
-/// Its answer: to `/counts` those, to everything else 11 bytes; to `/work/N` after so many
-/// microseconds of the CPU.
+/// Its answer: to `/counts` those, to `/cpu/N` as `wakeful serve http` has it, after so many
+/// microseconds of CPU time, and to everything else 11 bytes.
 pub fn answer(request: &[u8], counts: &[Counts]) -> Vec<u8> {
     let path =
         request.strip_prefix(b"GET ").and_then(|rest| rest.split(|byte| *byte == b' ').next());
     let path = path.and_then(|path| std::str::from_utf8(path).ok()).unwrap_or_default();
-    if let Some(work) = path.strip_prefix("/work/").and_then(|number| number.parse().ok()) {
-        work_for(Duration::from_micros(MOST_WORK.min(work)));
-    }
-    let body = if path == "/counts" { counts::json(counts) } else { "hello world".to_owned() };
+    let us: Option<u64> = path.strip_prefix("/cpu/").and_then(|number| number.parse().ok());
+    let body = match us {
+        Some(us) => {
+            compute_for(Duration::from_micros(MOST_CPU_TIME.min(us)));
+            format!("used {us} µs of CPU time\n")
+        }
+        None if path == "/counts" => counts::json(counts),
+        None => "hello world".to_owned(),
+    };
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
         .into_bytes()
 }
 
-fn work_for(time: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        std::hint::spin_loop();
+/// The same work as `/cpu/N` of `wakeful serve http`: until this thread has used that much CPU
+/// time.
+fn compute_for(time: Duration) {
+    let start = thread_cpu_time();
+    let mut number = 1_u64;
+    while thread_cpu_time().saturating_sub(start) < time {
+        // The clock is a system call. These are a fraction of a microsecond.
+        for _ in 0..256 {
+            number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
     }
+}
+
+fn thread_cpu_time() -> Duration {
+    // It is never negative.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

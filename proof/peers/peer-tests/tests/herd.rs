@@ -14,7 +14,7 @@ use serde_json::Value;
 const VARIANTS: [&str; 5] = ["exclusive", "epoll", "select", "wakeful-park", "wakeful-adaptive"];
 const WORKERS: usize = 3;
 const CLIENTS: usize = 4;
-/// Of each client.
+/// Of each client, on each path.
 const CONNECTIONS: usize = 50;
 
 /// Killed when dropped.
@@ -71,8 +71,10 @@ fn every_connection_is_answered_and_counted_once() -> Result<()> {
         let herd = Running::start(variant)?;
         let client = || -> Result<()> {
             for _ in 0..CONNECTIONS {
-                let body = get(&herd.socket, "/work/10")?;
+                let body = get(&herd.socket, "/")?;
                 ensure!(body == "hello world", "{variant}: {body}");
+                let body = get(&herd.socket, "/cpu/10")?;
+                ensure!(body == "used 10 µs of CPU time\n", "{variant}: {body}");
             }
             Ok(())
         };
@@ -84,7 +86,7 @@ fn every_connection_is_answered_and_counted_once() -> Result<()> {
         let sum = |name: &str| counts.iter().map(|one| one[name].as_u64()).sum::<Option<u64>>();
         let accepts = sum("accepts").context("no accepts")?;
         ensure!(counts.len() == WORKERS, "{variant}: {counts:?}");
-        ensure!(accepts == (CLIENTS * CONNECTIONS + 1) as u64, "{variant}: {counts:?}");
+        ensure!(accepts == (CLIENTS * 2 * CONNECTIONS + 1) as u64, "{variant}: {counts:?}");
         let waits = sum("returns").zip(sum("in_vain"));
         if variant.starts_with("wakeful") {
             ensure!(waits.is_none(), "nobody counts these: {counts:?}");
