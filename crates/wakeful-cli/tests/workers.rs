@@ -19,6 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, get};
+use nix::sys::ptrace;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, Winsize};
@@ -588,12 +591,7 @@ fn process_1_buries_children_of_others() {
 fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     let mut master = Master::start(&with(&["--workers", "2"]));
     let before = master.workers();
-    let limit = |most: &str| {
-        let pid = master.pid().to_string();
-        let nofile = format!("--nofile={most}");
-        let status = Command::new("prlimit").args(["--pid", &pid, &nofile]).status().unwrap();
-        assert!(status.success());
-    };
+    let limit = |most: &str| limit_descriptors(master.pid(), most);
     limit("4:4096");
     master.signal("HUP");
     let again = "it is tried again";
@@ -606,6 +604,71 @@ fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     limit("4096:4096");
     master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
     master.waits_for("all workers accept", 2);
+}
+
+/// Sets the limit of descriptors, as `soft:hard`.
+fn limit_descriptors(pid: u32, most: &str) {
+    let (pid, nofile) = (pid.to_string(), format!("--nofile={most}"));
+    let status = Command::new("prlimit").args(["--pid", &pid, &nofile]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Attaches a debugger to it, and kills it. `false`: that is not permitted here.
+fn is_killed_in_a_debugger(pid: u32) -> bool {
+    let is_attached =
+        ptrace::seize(Pid::from_raw(pid.try_into().unwrap()), ptrace::Options::empty());
+    if let Err(error) = is_attached {
+        eprintln!("skipped: {error}");
+        return false;
+    }
+    signal(pid, "KILL");
+    true
+}
+
+/// The debugger lets go of it.
+fn let_go(pid: u32) {
+    waitpid(Pid::from_raw(pid.try_into().unwrap()), None).unwrap();
+}
+
+#[test]
+fn a_dead_worker_that_a_debugger_holds_is_buried_when_it_lets_go() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let (pid, worker) = (master.pid(), *master.workers().first().unwrap());
+    if !is_killed_in_a_debugger(worker) {
+        return;
+    }
+    master.waits_for("another one takes its place", 1);
+    master.waits_for(" accepts", 3);
+    assert!(children(pid).contains(&worker));
+    let_go(worker);
+    master.waits_until(|_| !children(pid).contains(&worker), "buried");
+}
+
+#[test]
+fn a_dead_successor_that_a_debugger_holds_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let mut master = Master::start_by(Command::new(&program), &with(&["--workers", "1"]));
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nexec sleep 60\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    master.signal("USR2");
+    let starts = "upgrading: process ";
+    master.waits_for(starts, 1);
+    let log = master.log();
+    let successor = log.split_once(starts).unwrap().1.split(' ').next().unwrap();
+    let successor = successor.parse().unwrap();
+    if !is_killed_in_a_debugger(successor) {
+        signal(successor, "KILL");
+        return;
+    }
+    master.waits_for("no upgrade: the new master has ended", 1);
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    let_go(successor);
+    let pid = master.pid();
+    master.waits_until(|_| !children(pid).contains(&successor), "buried");
 }
 
 #[test]

@@ -54,6 +54,14 @@ struct Process {
     sibling: Option<Sibling>,
 }
 
+/// A dead child, which a debugger has not let go of: how it ended is not known before.
+#[derive(Debug)]
+struct Unburied {
+    pid: Pid,
+    /// What it has ended with is this master's, too, if it was to end.
+    may_fail: bool,
+}
+
 /// What a forked worker takes along.
 #[derive(Debug)]
 pub(crate) struct New {
@@ -66,6 +74,7 @@ pub(crate) struct New {
 pub(crate) struct Running {
     pub(crate) crew: Crew,
     processes: Vec<Process>,
+    unburied: Vec<Unburied>,
     listeners: Listeners,
     signals: Signals,
     watchdog: Watchdog,
@@ -120,6 +129,7 @@ impl Running {
         let running = Self {
             crew: Crew::new(workers),
             processes: Vec::new(),
+            unburied: Vec::new(),
             listeners,
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
@@ -177,7 +187,7 @@ impl Running {
     /// # Errors
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
-        let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready, told) = sys::pipe_of_news()?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
         let pid = match sys::fork() {
@@ -275,8 +285,9 @@ impl Running {
         }
         self.see_who_is_ready();
         self.see_who_is_dead();
-        self.bury_strangers();
         self.see_successor();
+        self.bury();
+        self.bury_strangers();
         self.look_for_stuck_loops();
         let now = Instant::now();
         self.kill_who_takes_too_long(now);
