@@ -613,6 +613,28 @@ fn limit_descriptors(pid: u32, most: &str) {
     assert!(status.success());
 }
 
+#[test]
+fn a_master_with_fewer_descriptors_than_it_has_open_goes_on() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let pid = master.pid();
+    for (most, times) in [("0:4096", 1), ("3:4096", 2)] {
+        limit_descriptors(pid, most);
+        let before = master.workers();
+        master.signal("USR1");
+        master.waits_for("the workers reopen their logs", times);
+        signal(*before.first().unwrap(), "KILL");
+        master.waits_for("another one takes its place", times);
+        master.waits_for("it is tried again", times);
+        assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+        limit_descriptors(pid, "4096:4096");
+        master.waits_for(" accepts", 2 + times);
+        master.waits_until(|this| this.workers().len() == 2, "replaced");
+    }
+    master.signal("TERM");
+    let (status, log) = master.ended();
+    assert!(status.success(), "{log}");
+}
+
 /// Attaches a debugger to it, and kills it. `false`: that is not permitted here.
 fn is_killed_in_a_debugger(pid: u32) -> bool {
     let is_attached =

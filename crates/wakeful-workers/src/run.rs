@@ -52,7 +52,7 @@ impl Master {
             if running.is_over() {
                 return running.end_of_all().map(Role::Ended);
             }
-            running.wait_and_see()?;
+            running.wait_and_see();
         }
     }
 }

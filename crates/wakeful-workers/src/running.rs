@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +29,9 @@ use crate::{sys, systemd};
 
 /// How long processes may take that were told to end at once. Then they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How often it looks at everything while it cannot wait for events.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// What comes within so much time of a signal to end is no second one: timeout(1) signals a process
 /// and its group.
@@ -75,6 +79,8 @@ pub(crate) struct Running {
     pub(crate) crew: Crew,
     processes: Vec<Process>,
     unburied: Vec<Unburied>,
+    /// It cannot wait for events, and has said so.
+    cannot_wait: bool,
     listeners: Listeners,
     signals: Signals,
     watchdog: Watchdog,
@@ -130,6 +136,7 @@ impl Running {
             crew: Crew::new(workers),
             processes: Vec::new(),
             unburied: Vec::new(),
+            cannot_wait: false,
             listeners,
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
@@ -274,12 +281,8 @@ impl Running {
     }
 
     /// Waits until something has happened, and takes note of all that has.
-    ///
-    /// # Errors
-    /// No memory is left.
-    pub(crate) fn wait_and_see(&mut self) -> io::Result<()> {
-        // Nobody looks after them any more, and nothing can be waited for.
-        self.wait().inspect_err(|_| self.signal_all(Signal::TERM))?;
+    pub(crate) fn wait_and_see(&mut self) {
+        self.wait();
         while let Some((signal, request)) = self.signals.next() {
             self.take(signal, request);
         }
@@ -304,10 +307,9 @@ impl Running {
             systemd::alive();
             *at = now + *every;
         }
-        Ok(())
     }
 
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&mut self) {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = vec![readable(self.signals.as_fd()), readable(self.watchdog.as_fd())];
         fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
@@ -333,10 +335,20 @@ impl Running {
             .flatten()
             .min()
             .map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => self.cannot_wait = false,
+            // No memory, or a limit of descriptors that was lowered below those that are open.
+            Err(error) => {
+                if !std::mem::replace(&mut self.cannot_wait, true) {
+                    tracing::error!(
+                        %error,
+                        "cannot wait for events (is RLIMIT_NOFILE below {}?): looking every {LOOKS:?}",
+                        fds.len()
+                    );
+                }
+                thread::sleep(left.map_or(LOOKS, |left| left.min(LOOKS)));
+            }
         }
     }
 }
