@@ -1,8 +1,9 @@
 //! `wakeful upgrade`: asks a master to hand over to a new one, and says how that ended.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use crate::logging::say;
 
 /// How often it looks.
 const AGAIN: Duration = Duration::from_millis(20);
+/// In bytes: what is longer is no pid file.
+const LONGEST: u64 = 64;
 /// How long a master may take to start its successor.
 const TO_BEGIN: Duration = Duration::from_secs(10);
 
@@ -24,7 +27,7 @@ const TO_BEGIN: Duration = Duration::from_secs(10);
 )]
 pub(crate) struct Arguments {
     /// The file of `wakeful serve --workers N --pid-file FILE`, or the master's process. With a
-    /// process it ends when the old master has.
+    /// process, or a file that somebody else has written, it ends when the old master has.
     #[arg(value_name = "FILE|PID")]
     master: String,
 }
@@ -69,9 +72,11 @@ impl Master {
         if let Ok(pid) = text.parse() {
             return Ok(Self { pid, file: None });
         }
-        let named = fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
-        let pid = named.trim().parse().map_err(|_| format!("{text} names no process"))?;
-        Ok(Self { pid, file: Some(text.into()) })
+        let path = Path::new(text);
+        let named = number_in(path).map_err(|error| format!("{text}: {error}"))?;
+        let pid = named.ok_or_else(|| format!("{text} names no process"))?;
+        // What is no file, as a FIFO, cannot be read again.
+        Ok(Self { pid, file: path.is_file().then(|| path.to_owned()) })
     }
 
     /// The process that it has started as its successor.
@@ -94,14 +99,18 @@ impl Master {
         Err(format!("process {} starts no successor; its log says why", self.pid))
     }
 
+    /// The master writes its file, if it has one, before the old one drains.
     fn is_followed_by(&self, successor: i32) -> bool {
-        match &self.file {
-            Some(file) => {
-                fs::read_to_string(file).is_ok_and(|text| text.trim().parse() == Ok(successor))
-            }
-            None => !is_there(self.pid) && is_there(successor),
-        }
+        let names = |file: &PathBuf| number_in(file).is_ok_and(|pid| pid == Some(successor));
+        self.file.as_ref().is_some_and(names) || (!is_there(self.pid) && is_there(successor))
     }
+}
+
+/// The process that a file names.
+fn number_in(path: &Path) -> io::Result<Option<i32>> {
+    let mut text = String::new();
+    File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text.trim().parse().ok())
 }
 
 fn is_there(pid: i32) -> bool {

@@ -720,8 +720,31 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     let (code, said) = upgrade(file.to_str().unwrap());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the upgrade failed"), "{said}");
-    let (code, said) = upgrade("/nowhere/pid");
-    assert_eq!(code, Some(1), "{said}");
+    for what in ["/nowhere/pid", "/dev/zero"] {
+        let (code, said) = upgrade(what);
+        assert_eq!(code, Some(1), "{said}");
+    }
+}
+
+#[test]
+fn an_upgrade_by_a_file_that_no_master_writes_ends() {
+    let mut master = Master::start(&with(&["--workers", "1", "--grace", "1"]));
+    let (before, file) = (master.pid(), master.directory.path().join("another"));
+    fs::write(&file, format!("{before}\n")).unwrap();
+    let mut command = Command::new(PROGRAM).arg("upgrade").arg(&file).spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = command.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > GUARD {
+            command.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success(), "{status}");
+    assert!(master.pid() != before && !is_ours(before));
+    master.waits_for("has taken over", 1);
 }
 
 #[test]
