@@ -37,11 +37,8 @@ impl Running {
             }
             completes |= self.crew.ready(process.id);
         }
-        if completes {
-            match self.take_charge() {
-                Ok(()) => tracing::info!(workers = self.crew.wanted(), "all workers accept"),
-                Err(error) => self.fail(error),
-            }
+        if completes && let Err(error) = self.take_charge() {
+            self.fail(error);
         }
     }
 
@@ -55,6 +52,8 @@ impl Running {
         }
         self.listeners.take_over();
         systemd::ready();
+        // First: at the next call the master before says that it ends.
+        tracing::info!(workers = self.crew.wanted(), "all workers accept");
         self.inheritance.ready();
         Ok(())
     }
