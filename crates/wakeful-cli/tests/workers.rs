@@ -694,6 +694,34 @@ fn a_dead_successor_that_a_debugger_holds_holds_nobody_up() {
 }
 
 #[test]
+fn signals_for_the_master_end_no_process_that_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("settings");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let config = ["--workers", "1", "--config", path.to_str().unwrap()];
+    let arguments = [&AT_ANY_PORT[..], &config].concat();
+    let mut master = Master::launch(Command::new(PROGRAM), &arguments);
+    let first = master.first.id();
+    // The master reads it, and then the worker.
+    for is_worker in [false, true] {
+        let mut settings = OpenOptions::new().write(true).open(&path).unwrap();
+        let reader = if is_worker { *children(first).first().unwrap() } else { first };
+        signal(reader, "USR1");
+        if is_worker {
+            signal(reader, "HUP");
+            signal(reader, "USR2");
+        }
+        settings.write_all(b"grace = 1\n").unwrap();
+        drop(settings);
+        master.waits_for("master listening on", 1);
+    }
+    master.waits_for("all workers accept", 1);
+    assert!(master.log().contains("SIGUSR1: the workers reopen their logs"), "{}", master.log());
+    assert_eq!(master.pid(), first);
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
 fn an_upgrade_by_a_command_says_how_it_ended() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("wakeful");

@@ -25,7 +25,7 @@ use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor, is_successor};
 use crate::worker::{Orphans, Worker};
-use crate::{sys, systemd};
+use crate::{signals, sys, systemd};
 
 /// How long processes may take that were told to end at once. Then they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -249,6 +249,10 @@ impl Running {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
+        // Before the master's are blocked no longer, which is at the end of this function.
+        if let Err(error) = signals::survive_requests() {
+            tracing::warn!(%error, "a HUP would end this worker");
+        }
         let listeners = self.listeners.for_worker()?;
         let (lifeline, _) = self.lifeline;
         Ok(Worker {

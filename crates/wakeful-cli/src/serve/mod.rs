@@ -36,6 +36,7 @@ use crate::logging::say;
 use self::common::CommonArguments;
 use self::divide::Divided;
 use self::other_signals::Caught;
+pub(crate) use self::other_signals::put_off_signals;
 use self::start::Start;
 use self::workers::keep;
 
