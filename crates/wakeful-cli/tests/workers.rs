@@ -666,6 +666,39 @@ fn a_dead_worker_that_a_debugger_holds_is_buried_when_it_lets_go() {
     master.waits_until(|_| !children(pid).contains(&worker), "buried");
 }
 
+/// A debugger stops all its threads, until the thread of this test ends. `false`: that is not
+/// permitted here.
+fn is_held_by_a_debugger(pid: u32) -> bool {
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let thread = thread.unwrap().file_name().into_string().unwrap();
+        let id = Pid::from_raw(thread.parse().unwrap());
+        let is_held = ptrace::seize(id, ptrace::Options::empty());
+        if let Err(error) = is_held.and_then(|()| ptrace::interrupt(id)) {
+            eprintln!("skipped: {error}");
+            return false;
+        }
+        let start = Instant::now();
+        let stat = || fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap();
+        while !stat().contains(") t ") {
+            assert!(start.elapsed() < GUARD, "it is not held");
+        }
+    }
+    true
+}
+
+#[test]
+fn workers_that_a_debugger_holds_are_replaced_by_a_reload() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    if !master.workers().iter().all(|worker| is_held_by_a_debugger(*worker)) {
+        return;
+    }
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    for _ in 0..4 {
+        assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    }
+}
+
 #[test]
 fn a_dead_successor_that_a_debugger_holds_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();

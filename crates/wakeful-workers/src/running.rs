@@ -270,6 +270,12 @@ impl Running {
     pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
         let end_by = self.drained_by(now);
         if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
+            if let Some((siblings, sibling)) = self.siblings.as_ref().zip(process.sibling.as_ref())
+                && !self.crew.is_ending()
+            {
+                // It may be unable to say so itself: others take what comes.
+                siblings.is_stopped(sibling);
+            }
             process.end_by = end_by;
             process.signal(Signal::TERM);
         }
