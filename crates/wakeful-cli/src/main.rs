@@ -57,6 +57,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if env::args_os().nth(1).is_some_and(|command| command == "serve") {
+        serve::put_off_signals();
+    }
     stack::with_room(run)
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use crate::logging::say;
 
 /// How often it looks.
 const AGAIN: Duration = Duration::from_millis(20);
+/// In bytes: what is longer is no pid file.
+const LONGEST: u64 = 64;
 /// How long a master may take to start its successor.
 const TO_BEGIN: Duration = Duration::from_secs(10);
 
@@ -30,7 +33,8 @@ const TO_BEGIN: Duration = Duration::from_secs(10);
 )]
 pub(crate) struct Arguments {
     /// The pid file of the server (`wakeful serve --workers N --pid-file FILE`), or the process id
-    /// of its master. With a process id, this command waits until the old master has ended.
+    /// of its master. With a process id, or a file that somebody else has written, this command
+    /// waits until the old master has ended.
     #[arg(value_name = "FILE|PID")]
     master: String,
 }
@@ -78,13 +82,12 @@ impl Master {
         if let Ok(pid) = text.parse() {
             return Ok(Self { pid, file: None });
         }
-        let named = fs::read_to_string(text)
+        let path = Path::new(text);
+        let named = number_in(path)
             .map_err(|error| format!("{text}: expected a pid file or a process id: {error}"))?;
-        let pid = named
-            .trim()
-            .parse()
-            .map_err(|_| format!("{text}: there is no process id in this file"))?;
-        Ok(Self { pid, file: Some(text.into()) })
+        let pid = named.ok_or_else(|| format!("{text}: there is no process id in this file"))?;
+        // What is no file, as a FIFO, cannot be read again.
+        Ok(Self { pid, file: path.is_file().then(|| path.to_owned()) })
     }
 
     /// The process that it has started as its successor.
@@ -106,14 +109,18 @@ impl Master {
         Err(format!("process {} has started no new master within 10 s; its log says why", self.pid))
     }
 
+    /// The master writes its file, if it has one, before the old one drains.
     fn is_followed_by(&self, successor: i32) -> bool {
-        match &self.file {
-            Some(file) => {
-                fs::read_to_string(file).is_ok_and(|text| text.trim().parse() == Ok(successor))
-            }
-            None => !is_there(self.pid) && is_there(successor),
-        }
+        let names = |file: &PathBuf| number_in(file).is_ok_and(|pid| pid == Some(successor));
+        self.file.as_ref().is_some_and(names) || (!is_there(self.pid) && is_there(successor))
     }
+}
+
+/// The process that a file names.
+fn number_in(path: &Path) -> io::Result<Option<i32>> {
+    let mut text = String::new();
+    File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text.trim().parse().ok())
 }
 
 fn is_there(pid: i32) -> bool {

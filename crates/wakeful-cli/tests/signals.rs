@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -152,6 +152,31 @@ fn hup_during_the_start_ends_nothing() {
     // What came before the service could reload is not forgotten.
     let lines = [server.behind("listening on "), server.behind("HUP: ")];
     assert!(lines[1].contains("reloading the access log"), "{lines:?}");
+    server.signal("-TERM");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn signals_before_the_command_line_is_read_end_nothing() {
+    // Which takes as long as the settings file.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("settings");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let options = ["http", "--listen", "127.0.0.1:0", "--config", path.to_str().unwrap()];
+    let mut server = Service::start(&options);
+    let mut settings = OpenOptions::new().write(true).open(&path).unwrap();
+    for name in ["-HUP", "-USR1", "-USR2"] {
+        server.signal(name);
+    }
+    settings.write_all(b"grace = 1\n").unwrap();
+    drop(settings);
+    server.behind("listening on ");
+    let mut lines = ["HUP: ", "USR1: ", "USR2: "].map(|text| (text, false));
+    while lines.iter().any(|(_, is_there)| !is_there) {
+        let line = server.behind("other_signals: ");
+        lines.iter_mut().for_each(|(text, is_there)| *is_there |= line.starts_with(*text));
+    }
     server.signal("-TERM");
     server.behind("drained");
     assert!(server.child.wait().unwrap().success());

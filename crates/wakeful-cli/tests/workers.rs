@@ -21,6 +21,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, get};
+use nix::sys::ptrace;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, Winsize};
@@ -590,12 +593,7 @@ fn process_1_buries_children_of_others() {
 fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     let mut master = Master::start(&with(&["--workers", "2"]));
     let before = master.workers();
-    let limit = |most: &str| {
-        let pid = master.pid().to_string();
-        let nofile = format!("--nofile={most}");
-        let status = Command::new("prlimit").args(["--pid", &pid, &nofile]).status().unwrap();
-        assert!(status.success());
-    };
+    let limit = |most: &str| limit_descriptors(master.pid(), most);
     limit("4:4096");
     master.signal("HUP");
     let again = "the master tries again";
@@ -608,6 +606,154 @@ fn a_reload_for_which_no_process_can_be_had_is_tried_again() {
     limit("4096:4096");
     master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
     master.waits_for("all workers accept", 2);
+}
+
+/// Sets the limit of descriptors, as `soft:hard`.
+fn limit_descriptors(pid: u32, most: &str) {
+    let (pid, nofile) = (pid.to_string(), format!("--nofile={most}"));
+    let status = Command::new("prlimit").args(["--pid", &pid, &nofile]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_master_with_fewer_descriptors_than_it_has_open_goes_on() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let pid = master.pid();
+    for (most, times) in [("0:4096", 1), ("3:4096", 2)] {
+        limit_descriptors(pid, most);
+        let before = master.workers();
+        master.signal("USR1");
+        master.waits_for("the workers reopen their logs", times);
+        signal(*before.first().unwrap(), "KILL");
+        master.waits_for("another one takes its place", times);
+        master.waits_for("it is tried again", times);
+        assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+        limit_descriptors(pid, "4096:4096");
+        master.waits_for(" accepts", 2 + times);
+        master.waits_until(|this| this.workers().len() == 2, "replaced");
+    }
+    master.signal("TERM");
+    let (status, log) = master.ended();
+    assert!(status.success(), "{log}");
+}
+
+/// Attaches a debugger to it, and kills it. `false`: that is not permitted here.
+fn is_killed_in_a_debugger(pid: u32) -> bool {
+    let is_attached =
+        ptrace::seize(Pid::from_raw(pid.try_into().unwrap()), ptrace::Options::empty());
+    if let Err(error) = is_attached {
+        eprintln!("skipped: {error}");
+        return false;
+    }
+    signal(pid, "KILL");
+    true
+}
+
+/// The debugger lets go of it.
+fn let_go(pid: u32) {
+    waitpid(Pid::from_raw(pid.try_into().unwrap()), None).unwrap();
+}
+
+#[test]
+fn a_dead_worker_that_a_debugger_holds_is_buried_when_it_lets_go() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let (pid, worker) = (master.pid(), *master.workers().first().unwrap());
+    if !is_killed_in_a_debugger(worker) {
+        return;
+    }
+    master.waits_for("another one takes its place", 1);
+    master.waits_for(" accepts", 3);
+    assert!(children(pid).contains(&worker));
+    let_go(worker);
+    master.waits_until(|_| !children(pid).contains(&worker), "buried");
+}
+
+/// A debugger stops all its threads, until the thread of this test ends. `false`: that is not
+/// permitted here.
+fn is_held_by_a_debugger(pid: u32) -> bool {
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let thread = thread.unwrap().file_name().into_string().unwrap();
+        let id = Pid::from_raw(thread.parse().unwrap());
+        let is_held = ptrace::seize(id, ptrace::Options::empty());
+        if let Err(error) = is_held.and_then(|()| ptrace::interrupt(id)) {
+            eprintln!("skipped: {error}");
+            return false;
+        }
+        let start = Instant::now();
+        let stat = || fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap();
+        while !stat().contains(") t ") {
+            assert!(start.elapsed() < GUARD, "it is not held");
+        }
+    }
+    true
+}
+
+#[test]
+fn workers_that_a_debugger_holds_are_replaced_by_a_reload() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    if !master.workers().iter().all(|worker| is_held_by_a_debugger(*worker)) {
+        return;
+    }
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    for _ in 0..4 {
+        assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+    }
+}
+
+#[test]
+fn a_dead_successor_that_a_debugger_holds_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let mut master = Master::start_by(Command::new(&program), &with(&["--workers", "1"]));
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nexec sleep 60\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    master.signal("USR2");
+    let starts = "upgrading: process ";
+    master.waits_for(starts, 1);
+    let log = master.log();
+    let successor = log.split_once(starts).unwrap().1.split(' ').next().unwrap();
+    let successor = successor.parse().unwrap();
+    if !is_killed_in_a_debugger(successor) {
+        signal(successor, "KILL");
+        return;
+    }
+    master.waits_for("no upgrade: the new master has ended", 1);
+    master.signal("HUP");
+    master.waits_for("all workers accept", 2);
+    let_go(successor);
+    let pid = master.pid();
+    master.waits_until(|_| !children(pid).contains(&successor), "buried");
+}
+
+#[test]
+fn signals_for_the_master_end_no_process_that_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("settings");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let config = ["--workers", "1", "--config", path.to_str().unwrap()];
+    let arguments = [&AT_ANY_PORT[..], &config].concat();
+    let mut master = Master::launch(Command::new(PROGRAM), &arguments);
+    let first = master.first.id();
+    // The master reads it, and then the worker.
+    for is_worker in [false, true] {
+        let mut settings = OpenOptions::new().write(true).open(&path).unwrap();
+        let reader = if is_worker { *children(first).first().unwrap() } else { first };
+        signal(reader, "USR1");
+        if is_worker {
+            signal(reader, "HUP");
+            signal(reader, "USR2");
+        }
+        settings.write_all(b"grace = 1\n").unwrap();
+        drop(settings);
+        master.waits_for("master listening on", 1);
+    }
+    master.waits_for("all workers accept", 1);
+    assert!(master.log().contains("SIGUSR1: the workers reopen their logs"), "{}", master.log());
+    assert_eq!(master.pid(), first);
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
 #[test]
@@ -637,8 +783,31 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     let (code, said) = upgrade(file.to_str().unwrap());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the upgrade failed"), "{said}");
-    let (code, said) = upgrade("/nowhere/pid");
-    assert_eq!(code, Some(1), "{said}");
+    for what in ["/nowhere/pid", "/dev/zero"] {
+        let (code, said) = upgrade(what);
+        assert_eq!(code, Some(1), "{said}");
+    }
+}
+
+#[test]
+fn an_upgrade_by_a_file_that_no_master_writes_ends() {
+    let mut master = Master::start(&with(&["--workers", "1", "--grace", "1"]));
+    let (before, file) = (master.pid(), master.directory.path().join("another"));
+    fs::write(&file, format!("{before}\n")).unwrap();
+    let mut command = Command::new(PROGRAM).arg("upgrade").arg(&file).spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = command.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > GUARD {
+            command.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success(), "{status}");
+    assert!(master.pid() != before && !is_ours(before));
+    master.waits_for("has taken over", 1);
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Master {
                 return running.end_of_all().map(Role::Ended);
             }
             running.list_workers();
-            running.wait_and_see()?;
+            running.wait_and_see();
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,10 +26,13 @@ use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor, is_successor};
 use crate::worker::{Orphans, Worker};
-use crate::{sys, systemd};
+use crate::{signals, sys, systemd};
 
 /// How long processes may take that were told to end at once. Then they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How often it looks at everything while it cannot wait for events.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// What comes within so much time of a signal to end is no second one: timeout(1) signals a process
 /// and its group.
@@ -60,6 +64,14 @@ struct Process {
     reports_at: usize,
 }
 
+/// A dead child, which a debugger has not let go of: how it ended is not known before.
+#[derive(Debug)]
+struct Unburied {
+    pid: Pid,
+    /// What it has ended with is this master's, too, if it was to end.
+    may_fail: bool,
+}
+
 /// What a forked worker takes along.
 #[derive(Debug)]
 pub(crate) struct New {
@@ -73,6 +85,9 @@ pub(crate) struct New {
 pub(crate) struct Running {
     pub(crate) crew: Crew,
     processes: Vec<Process>,
+    unburied: Vec<Unburied>,
+    /// It cannot wait for events, and has said so.
+    cannot_wait: bool,
     listeners: Listeners,
     signals: Signals,
     watchdog: Watchdog,
@@ -131,6 +146,8 @@ impl Running {
         let running = Self {
             crew: Crew::new(workers),
             processes: Vec::new(),
+            unburied: Vec::new(),
+            cannot_wait: false,
             listeners,
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
@@ -191,7 +208,7 @@ impl Running {
     /// # Errors
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
-        let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready, told) = sys::pipe_of_news()?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
         let reports_at = self.desk.take();
@@ -251,6 +268,10 @@ impl Running {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
+        // Before the master's are blocked no longer, which is at the end of this function.
+        if let Err(error) = signals::survive_requests() {
+            tracing::warn!(%error, "cannot catch HUP: it would end this worker");
+        }
         let (listeners, admin_listeners) = self.listeners.for_worker()?;
         let (lifeline, _) = self.lifeline;
         let reports = self.desk.reports(new.reports_at);
@@ -273,6 +294,12 @@ impl Running {
         // It looks whether others serve.
         self.list_workers();
         if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
+            if let Some((siblings, sibling)) = self.siblings.as_ref().zip(process.sibling.as_ref())
+                && !self.crew.is_ending()
+            {
+                // It may be unable to say so itself: others take what comes.
+                siblings.is_stopped(sibling);
+            }
             process.end_by = end_by;
             process.signal(Signal::TERM);
         }
@@ -303,19 +330,16 @@ impl Running {
     }
 
     /// Waits until something has happened, and takes note of all that has.
-    ///
-    /// # Errors
-    /// No memory is left.
-    pub(crate) fn wait_and_see(&mut self) -> io::Result<()> {
-        // Nobody looks after them any more, and nothing can be waited for.
-        self.wait().inspect_err(|_| self.signal_all(Signal::TERM))?;
+    pub(crate) fn wait_and_see(&mut self) {
+        self.wait();
         while let Some((signal, request)) = self.signals.next() {
             self.take(signal, request);
         }
         self.see_who_is_ready();
         self.see_who_is_dead();
-        self.bury_strangers();
         self.see_successor();
+        self.bury();
+        self.bury_strangers();
         self.look_for_stuck_loops();
         let now = Instant::now();
         self.kill_who_takes_too_long(now);
@@ -332,10 +356,9 @@ impl Running {
             systemd::alive();
             *at = now + *every;
         }
-        Ok(())
     }
 
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&mut self) {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = vec![readable(self.signals.as_fd()), readable(self.watchdog.as_fd())];
         fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
@@ -361,10 +384,20 @@ impl Running {
             .flatten()
             .min()
             .map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => self.cannot_wait = false,
+            // No memory, or a limit of descriptors that was lowered below those that are open.
+            Err(error) => {
+                if !std::mem::replace(&mut self.cannot_wait, true) {
+                    tracing::error!(
+                        %error,
+                        "cannot wait for events (is RLIMIT_NOFILE below {}?): looking every {LOOKS:?}",
+                        fds.len()
+                    );
+                }
+                thread::sleep(left.map_or(LOOKS, |left| left.min(LOOKS)));
+            }
         }
     }
 }

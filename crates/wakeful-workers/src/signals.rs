@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 
 use crate::sys;
 
@@ -99,13 +99,16 @@ impl Drop for Signals {
     }
 }
 
-/// HUP, which a master sends so that files are opened anew, does not end this process, whether or
-/// not it has such files. Whoever handles it is called as before.
+/// Signals that ask a master for something do not end its worker: whoever signals all processes of
+/// a service or a terminal means the master, which also sends HUP so that files are opened anew.
+/// Whoever handles them is called as before.
 ///
 /// # Errors
 /// None that the kernel documents.
-pub(crate) fn survive_hangup() -> io::Result<()> {
-    signal_hook::flag::register(SIGHUP, Arc::default()).map(drop)
+pub(crate) fn survive_requests() -> io::Result<()> {
+    [SIGHUP, SIGUSR1, SIGUSR2]
+        .into_iter()
+        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(drop))
 }
 
 impl AsFd for Signals {

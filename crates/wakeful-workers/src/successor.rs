@@ -10,16 +10,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::str::FromStr;
 use std::time::Instant;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open};
 
 use crate::listeners::{Inherited, Listeners};
-use crate::sys::{self, is_readable};
+use crate::sys::{self, End, News, end_of};
 
 /// The variable of the environment by which a master tells another one that it succeeds it. Its
 /// first line is `from` and the process of the former.
@@ -69,6 +69,8 @@ pub(crate) struct Successor {
     /// When it has taken too long. `None`: it is killed.
     pub(crate) start_by: Option<Instant>,
     is_given_up: bool,
+    /// It is dead, and a debugger has not let go of it.
+    is_held: bool,
 }
 
 /// How far a successor is.
@@ -88,7 +90,7 @@ impl Successor {
         listeners: &Listeners,
         start_by: Option<Instant>,
     ) -> io::Result<Self> {
-        let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready, told) = sys::pipe_of_news()?;
         // Open in the child, and closed here when it has been started. This thread is the only one,
         // so nobody else can start a program meanwhile.
         let told_there = rustix::io::dup(&told)?;
@@ -108,8 +110,8 @@ impl Successor {
         // It has not been waited for, so the number is its own.
         match pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) {
             Ok(pidfd) => {
-                let is_given_up = false;
-                Ok(Self { process, pidfd, ready: Some(ready), start_by, is_given_up })
+                let (is_given_up, is_held) = (false, false);
+                Ok(Self { process, pidfd, ready: Some(ready), start_by, is_given_up, is_held })
             }
             Err(error) => {
                 let _ = process.kill();
@@ -130,20 +132,31 @@ impl Successor {
 
     pub(crate) fn progress(&mut self) -> Progress {
         // Also if it was ready: who is dead takes over nothing.
-        if is_readable(&self.pidfd) {
-            return Progress::Failed(match self.process.wait() {
-                Ok(status) => format!("has ended ({status})"),
-                Err(error) => format!("is gone ({error})"),
-            });
+        match end_of(Pid::from_child(&self.process), &self.pidfd) {
+            Some(End::As(status)) => {
+                let status = ExitStatus::from_raw(status.as_raw());
+                return Progress::Failed(format!("has ended ({status})"));
+            }
+            Some(End::Held) => {
+                self.is_held = true;
+                return Progress::Failed("has ended, held by a debugger".to_owned());
+            }
+            None => {}
         }
-        if let Some(ready) = self.ready.as_ref().filter(|ready| is_readable(ready)) {
-            let accepts = matches!(rustix::io::read(ready, &mut [0]), Ok(1));
-            self.ready = None;
-            if accepts && !self.is_given_up {
+        match self.ready.as_ref().map(sys::news) {
+            None | Some(News::NotYet) => {}
+            Some(News::Accepts) if !self.is_given_up => {
+                self.ready = None;
                 return Progress::Ready;
             }
+            Some(News::Accepts | News::End) => self.ready = None,
         }
         Progress::Starting
+    }
+
+    /// Whoever waits for it, as it has failed and a debugger has not let go of it.
+    pub(crate) fn unburied(&self) -> Option<Pid> {
+        self.is_held.then(|| Pid::from_child(&self.process))
     }
 
     pub(crate) fn kill(&mut self) {

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::ForkResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::FdFlags;
-use rustix::process::Pid;
+use rustix::io::{Errno, FdFlags, ioctl_fionbio};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
 /// In the parent it returns the child, and in the child `None`.
 ///
@@ -74,8 +75,50 @@ pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<Owned
     numbers.iter().map(take).collect::<io::Result<_>>().map(Some)
 }
 
-/// Is there something to read, or an end?
-pub(crate) fn is_readable(fd: &OwnedFd) -> bool {
-    let mut fd = [PollFd::new(fd, PollFlags::IN)];
-    poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+/// A pipe by which a process says that it accepts: by a byte. What is read does not block.
+///
+/// # Errors
+/// No descriptors left.
+pub(crate) fn pipe_of_news() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
+    ioctl_fionbio(&ready, true)?;
+    Ok((ready, told))
+}
+
+/// What has come by such a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    NotYet,
+    Accepts,
+    End,
+}
+
+pub(crate) fn news(ready: &OwnedFd) -> News {
+    match rustix::io::read(ready, &mut [0]) {
+        Ok(1) => News::Accepts,
+        Err(Errno::AGAIN | Errno::INTR) => News::NotYet,
+        _ => News::End,
+    }
+}
+
+/// How a child has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    As(WaitStatus),
+    /// It is dead, and waits for a debugger to let go of it: `waitpid` would block.
+    Held,
+}
+
+/// `None`: it is not dead.
+pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
+    let mut fd = [PollFd::new(pidfd, PollFlags::IN)];
+    // An error: a limit of descriptors was lowered to nothing.
+    let is_dead = poll(&mut fd, Some(&Timespec::default())).map(|ready| ready > 0);
+    if is_dead == Ok(false) {
+        return None;
+    }
+    match waitpid(Some(child), WaitOptions::NOHANG) {
+        Ok(Some((_, status))) => Some(End::As(status)),
+        _ => (is_dead == Ok(true)).then_some(End::Held),
+    }
 }

@@ -14,7 +14,6 @@ use wakeful::readiness::AsyncFd;
 use wakeful::signal::run_until_terminated_in;
 
 use crate::reports::Reports;
-use crate::signals;
 
 /// A worker drains after its first signal, whatever else it gets: a terminal, or a service manager,
 /// signals all processes, and the master signals its workers as well, at some other time. Only the
@@ -36,7 +35,8 @@ pub enum Orphans {
 ///
 /// The master sends SIGTERM to make it drain, and SIGHUP, once it is [`ready`](Self::ready), to
 /// make it reopen its logs. Until your program handles SIGTERM, that signal ends the worker as it
-/// ends any process.
+/// ends any process. SIGHUP, SIGUSR1 and SIGUSR2 do not end it, from its start on: who signals all
+/// processes of a service means its master. Your own handlers are called.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
@@ -151,16 +151,12 @@ impl Worker {
 
     /// Tells the master that this worker accepts. The worker that it replaces then drains. Only for
     /// programs that do not call [`serve`](Self::serve). Call it after the server has started and
-    /// SIGTERM is handled. From now on SIGHUP does not end this process; your own handlers are
-    /// still called.
+    /// SIGTERM is handled.
     ///
     /// If a worker ends before this call, its start has failed: the worker that it was to replace
     /// stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
-            if let Err(error) = signals::survive_hangup() {
-                tracing::warn!(%error, "cannot catch HUP: it would end this worker");
-            }
             // A master that is gone is noticed by `orphaned`.
             let _ = rustix::io::write(&ready, &[1]);
         }

@@ -25,12 +25,16 @@ const SLOW: &str = "WAKEFUL_TEST_SLOW";
 
 const GUARD: Duration = Duration::from_secs(60);
 
-const TESTS: [(&str, fn()); 6] = [
+const TESTS: [(&str, fn()); 7] = [
     (
         "what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade",
         what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade,
     ),
     ("a_hangup_ends_no_worker", a_hangup_ends_no_worker),
+    (
+        "signals_for_the_master_end_no_worker_that_starts",
+        signals_for_the_master_end_no_worker_that_starts,
+    ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
         a_worker_that_does_not_start_is_killed_and_the_old_one_stays,
@@ -264,6 +268,31 @@ fn a_hangup_ends_no_worker() {
     master.signal("TERM");
     // Told to end, not killed by a HUP.
     assert!(master.says(&format!("worker {worker} ")).starts_with("has ended"));
+    assert!(master.ends_within_guard().success());
+}
+
+fn signals_for_the_master_end_no_worker_that_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("serve", Some(&slow));
+    let addr = master.addr();
+    let (pid, start) = (master.first.id(), Instant::now());
+    let worker = loop {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        if let Some(worker) = children.split_whitespace().next() {
+            break worker.parse().unwrap();
+        }
+        assert!(start.elapsed() < GUARD, "there is no worker");
+    };
+    master.seen.insert(worker);
+    for name in ["HUP", "USR1", "USR2"] {
+        signal(worker, name);
+    }
+    fs::remove_file(&slow).unwrap();
+    assert_eq!(master.next_worker(), worker);
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
     assert!(master.ends_within_guard().success());
 }
 

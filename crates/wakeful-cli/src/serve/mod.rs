@@ -38,6 +38,7 @@ use self::common::CommonArguments;
 use self::divide::Divided;
 use self::limits::DrainArguments;
 use self::other_signals::Caught;
+pub(crate) use self::other_signals::put_off_signals;
 use self::start::Start;
 use self::workers::keep;
 

@@ -1,12 +1,14 @@
 //! Signals that must not end a service without a drain, as they do by default: HUP, USR1, USR2, PWR
 //! and XCPU.
 //!
-//! They are caught before anything else happens, so also while the service starts and drains.
+//! They are put off before anything else happens and caught when the command line has been read, so
+//! they end nothing while the service starts and drains.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::signal::{SigSet, Signal as Name};
 use rustix::process::Signal;
 use signal_hook::consts::SIGXCPU;
 use signal_hook::flag;
@@ -46,6 +48,14 @@ pub(super) const HELP_WITHOUT_RELOAD: &str = help!("no effect; logged");
 /// The power fails.
 const SIGPWR: i32 = Signal::POWER.as_raw();
 const CAUGHT: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGPWR, SIGXCPU];
+
+/// They arrive when they are caught, by [`Caught`] or a master: until then they would end the
+/// process.
+pub(crate) fn put_off_signals() {
+    let put_off = [Name::SIGHUP, Name::SIGUSR1, Name::SIGUSR2, Name::SIGPWR];
+    // It has no error for signals that there are.
+    let _ = put_off.into_iter().collect::<SigSet>().thread_block();
+}
 
 /// The signals that have arrived since the program started.
 #[derive(Debug)]

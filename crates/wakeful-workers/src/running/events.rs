@@ -9,23 +9,24 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid,
 };
 
-use super::{Process, Running};
+use super::{Process, Running, Unburied};
 use crate::crew::Loss;
 use crate::pid_file::PidFile;
 use crate::successor::Progress;
-use crate::sys::is_readable;
+use crate::sys::{self, End, News, end_of};
 use crate::systemd;
 
 impl Running {
     pub(super) fn see_who_is_ready(&mut self) {
         let mut completes = false;
         for process in &mut self.processes {
-            let Some(ready) = process.ready.as_ref().filter(|ready| is_readable(ready)) else {
+            let Some(ready) = &process.ready else { continue };
+            let news = sys::news(ready);
+            if news == News::NotYet {
                 continue;
-            };
-            let accepts = matches!(rustix::io::read(ready, &mut [0]), Ok(1));
+            }
             process.ready = None;
-            if !accepts {
+            if news == News::End {
                 continue;
             }
             process.has_accepted = true;
@@ -36,11 +37,8 @@ impl Running {
             }
             completes |= self.crew.ready(process.id);
         }
-        if completes {
-            match self.take_charge() {
-                Ok(()) => tracing::info!(workers = self.crew.wanted(), "all workers accept"),
-                Err(error) => self.fail(error),
-            }
+        if completes && let Err(error) = self.take_charge() {
+            self.fail(error);
         }
     }
 
@@ -57,6 +55,8 @@ impl Running {
         // Before the predecessor ends its workers, those of this master answer operators.
         self.list_workers();
         systemd::ready();
+        // First: at the next call the master before says that it ends.
+        tracing::info!(workers = self.crew.wanted(), "all workers accept");
         self.inheritance.ready();
         Ok(())
     }
@@ -91,21 +91,30 @@ impl Running {
 
     pub(super) fn see_who_is_dead(&mut self) {
         let now = Instant::now();
-        let is_dead = |process: &mut Process| is_readable(&process.pidfd);
-        for process in self.processes.extract_if(.., is_dead).collect::<Vec<_>>() {
+        let mut ends = Vec::new();
+        let is_dead = |process: &mut Process| {
+            let end = end_of(process.pid, &process.pidfd);
+            ends.extend(end);
+            end.is_some()
+        };
+        let dead: Vec<_> = self.processes.extract_if(.., is_dead).collect();
+        for (process, end) in dead.into_iter().zip(ends) {
             self.forget(&process.heartbeats, process.sibling.as_ref(), process.reports_at);
-            let status = waitpid(Some(process.pid), WaitOptions::NOHANG);
-            let status = status.ok().flatten().map(|(_, status)| status);
-            let how = status.map_or_else(|| "ended".to_owned(), describe);
+            let status = match end {
+                End::As(status) => Some(status),
+                End::Held => None,
+            };
+            let may_fail = process.has_accepted;
+            if status.is_none() {
+                self.unburied.push(Unburied { pid: process.pid, may_fail });
+            }
+            let how = status.map_or_else(|| "has ended, held by a debugger".to_owned(), describe);
             let pid = process.pid.as_raw_pid();
             match self.crew.lost(process.id, now) {
                 Loss::Expected => {
                     tracing::info!("worker {pid} {how}");
-                    let has_failed = status.is_none_or(|status| status.exit_status() != Some(0));
                     // One that never accepted loses nothing.
-                    if self.crew.is_ending() && has_failed && process.has_accepted {
-                        self.code = ExitCode::FAILURE;
-                    }
+                    self.code_at_the_end(status.filter(|_| may_fail));
                 }
                 Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
                 Loss::Replacement => {
@@ -120,6 +129,27 @@ impl Running {
                     self.code = code_of(status);
                     self.end();
                 }
+            }
+        }
+    }
+
+    /// Of a worker that was to end.
+    fn code_at_the_end(&mut self, status: Option<WaitStatus>) {
+        let has_failed = status.is_some_and(|status| status.exit_status() != Some(0));
+        if self.crew.is_ending() && has_failed {
+            self.code = ExitCode::FAILURE;
+        }
+    }
+
+    /// Those that a debugger has let go of since.
+    pub(super) fn bury(&mut self) {
+        for one in std::mem::take(&mut self.unburied) {
+            match waitpid(Some(one.pid), WaitOptions::NOHANG) {
+                Ok(Some((_, status))) => {
+                    self.code_at_the_end(Some(status).filter(|_| one.may_fail));
+                }
+                Ok(None) => self.unburied.push(one),
+                Err(_) => {}
             }
         }
     }
@@ -179,6 +209,9 @@ impl Running {
             }
             Progress::Failed(how) => {
                 tracing::error!("no upgrade: the new master {how}; this one continues");
+                if let Some(pid) = successor.unburied() {
+                    self.unburied.push(Unburied { pid, may_fail: false });
+                }
                 self.successor = None;
                 // It may have told others that it was in charge.
                 systemd::still_in_charge();
