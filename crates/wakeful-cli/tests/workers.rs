@@ -626,7 +626,7 @@ fn a_master_with_fewer_descriptors_than_it_has_open_goes_on() {
         master.waits_for("sending HUP to the workers", times);
         signal(*before.first().unwrap(), "KILL");
         master.waits_for("another one takes its place", times);
-        master.waits_for("it is tried again", times);
+        master.waits_for("the master tries again", times);
         assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
         limit_descriptors(pid, "4096:4096");
         master.waits_for(" accepts", 2 + times);
