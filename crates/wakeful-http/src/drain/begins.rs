@@ -46,7 +46,8 @@ thread_local! {
 ///
 /// *Cancel-safe*.
 pub fn drain_begins() -> DrainBegins {
-    let draining = HERE.with_borrow(Clone::clone);
+    // In the destructor of a thread-local it may be gone, as the loop is.
+    let draining = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
     DrainBegins(draining.map(|(draining, home)| LoopBound::with_home(draining.started(), home)))
 }
 
@@ -93,5 +94,29 @@ fn warn_of_thread() {
             "`drain_begins` is awaited on another thread than its connection's loop, where it never ends: \
              use `Readiness` there"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destructor_of_a_thread_local_may_ask_for_it() {
+        struct Asks;
+        impl Drop for Asks {
+            fn drop(&mut self) {
+                drop(drain_begins());
+            }
+        }
+        thread_local! {
+            static ASKS: RefCell<Option<Asks>> = const { RefCell::new(None) };
+        }
+        let thread = std::thread::spawn(|| {
+            ASKS.set(Some(Asks));
+            // Its own is younger, and so is gone before.
+            drop(drain_begins());
+        });
+        thread.join().expect("a panic there aborts the process");
     }
 }

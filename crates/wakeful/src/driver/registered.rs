@@ -284,7 +284,12 @@ impl<T: AsFd> Registered<T> {
 
     /// Has the kernel tell anew, by an event, what is ready. `false`: it does not.
     pub(super) fn is_told_anew(&self) -> bool {
-        !self.registration.driver.process.is_forked() && self.registration.edge_again().is_ok()
+        !self.is_forked() && self.registration.edge_again().is_ok()
+    }
+
+    /// Is this a child's copy of what its parent uses?
+    pub(crate) fn is_forked(&self) -> bool {
+        self.registration.driver.process.is_forked()
     }
 
     /// The operation said EAGAIN.

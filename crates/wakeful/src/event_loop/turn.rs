@@ -45,7 +45,8 @@ impl Inner {
         self.run_hooks(&self.callbacks.after_turn);
         self.stopwatch.turn_ends(polls);
         let now = self.stopwatch.last();
-        if self.pulse.is_due(now) {
+        // What looks tells other processes, in whose eyes a forked child would be its parent.
+        if self.pulse.is_due(now) && !process.is_forked() {
             self.pulse.look(now, self.counters.idle_ticks());
         }
         Ok(())

@@ -113,6 +113,10 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// take it off the loop first, with `into_std`. Listeners that are shared with other loops, and
 /// other files that the tasks own, stay open until the child ends or calls `exec`.
 ///
+/// A child that was forked on a thread of this crate (a [`LoopGroup`](crate::LoopGroup)'s loop, or
+/// one for blocking work) and returns there ends, unless it has started other threads. Destructors
+/// of thread-locals do not run on that thread.
+///
 /// A handler of `pthread_atfork(3)` distinguishes the child from its parent. A bare `clone(2)` and
 /// `_Fork(3)` call no such handler: then only [`run`](Self::run) and [`block_on`](Self::block_on)
 /// detect the child, by its process id. All other operations in such a child, including the drop of

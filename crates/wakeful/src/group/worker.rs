@@ -13,7 +13,7 @@ use crate::heartbeat::{EndOfBeats, Heartbeat, Line};
 use crate::sys::arenas;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
-use crate::sys::thread::{pin_to, start_thread};
+use crate::sys::thread::{end_in_child, pin_to, start_thread};
 
 /// A loop and its thread.
 #[derive(Debug)]
@@ -61,9 +61,13 @@ impl Worker {
             }
             let _ = started.send(Ok(event_loop.handle()));
             let ran = event_loop.run();
-            // A forked child has a copy of this thread. It may find the log's lock locked for ever.
-            let is_forked = event_loop.handle().process().is_forked();
-            if !told.load(Ordering::Acquire) && !is_forked {
+            if event_loop.handle().process().is_forked() {
+                // A forked child has a copy of this thread alone, and the locks of others (the
+                // log's, say) may be locked for ever.
+                drop(event_loop);
+                end_in_child();
+            }
+            if !told.load(Ordering::Acquire) {
                 log_end(&own_name, &ran);
             }
             let _ = last_turn.send(());

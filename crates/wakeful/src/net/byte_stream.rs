@@ -216,6 +216,14 @@ impl StreamIo {
         }
     }
 
+    /// Ends the write side as its owner is dropped. A forked child does not: its parent goes on.
+    pub(super) fn end_writing(&self) {
+        if !self.socket.is_forked() {
+            // The connection may be gone already, and then there is nobody to tell.
+            let _ = self.shutdown(Shutdown::Write);
+        }
+    }
+
     /// Nothing is buffered here.
     pub(crate) fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))

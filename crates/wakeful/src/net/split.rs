@@ -28,7 +28,7 @@ pub struct WriteHalf<'a>(&'a StreamIo);
 pub struct OwnedReadHalf(Rc<Stream>);
 
 /// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write
-/// side down.
+/// side down (in a forked child it does not, because the connection is the parent's).
 ///
 /// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
@@ -97,8 +97,7 @@ impl OwnedWriteHalf {
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take() {
-            // The connection may be gone already, and then there is nobody to tell.
-            let _ = stream.shutdown_side(Shutdown::Write);
+            stream.io().end_writing();
         }
     }
 }

@@ -174,6 +174,19 @@ fn usage_of(whom: libc::c_int) -> Option<libc::rusage> {
     unsafe { (libc::getrusage(whom, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
+/// Ends this thread, the only one that a forked child has of its parent's. With it the child ends,
+/// with status 0, unless it has started other threads.
+///
+/// Nothing else of the thread's end is run: the standard library takes a lock there, and so may a
+/// destructor of a thread-local. A thread of the parent may have held it at the fork.
+pub(crate) fn end_in_child() -> ! {
+    loop {
+        // SAFETY: nothing of this thread is used any more. Nobody can join it: its handle is its
+        // parent's.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
 /// How much CPU time this process has used. (Not by rustix, which looks for the kernel's own code
 /// in a way that valgrind does not survive.)
 pub(crate) fn process_time() -> Duration {

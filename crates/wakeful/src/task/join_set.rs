@@ -260,15 +260,15 @@ impl<T> JoinSet<T> {
     /// # Cancel safety
     /// Dropping the future aborts the tasks, and loses the outputs.
     pub async fn join_all(mut self) -> Vec<T> {
-        let mut outputs = Vec::with_capacity(self.len());
+        let mut outputs = Outputs(Vec::with_capacity(self.len()));
         while let Some(outcome) = self.join_next().await {
             match outcome.map_err(JoinError::try_into_panic) {
-                Ok(output) => outputs.push(output),
+                Ok(output) => outputs.0.push(output),
                 Err(Ok(payload)) => std::panic::resume_unwind(payload),
                 Err(Err(error)) => panic!("JoinSet::join_all: {error}"),
             }
         }
-        outputs
+        mem::take(&mut outputs.0)
     }
 
     /// Aborts all tasks. They stay in the set until they are joined: most with an error that [is
@@ -318,6 +318,16 @@ impl<T> Drop for JoinSet<T> {
     fn drop(&mut self) {
         self.abort_all();
         self.finished.forget_waiter();
+    }
+}
+
+/// The outputs that [`JoinSet::join_all`] has so far. Each may panic in its drop, also while the
+/// panic of a task unwinds.
+struct Outputs<T>(Vec<T>);
+
+impl<T> Drop for Outputs<T> {
+    fn drop(&mut self) {
+        panics::discard_each(mem::take(&mut self.0));
     }
 }
 

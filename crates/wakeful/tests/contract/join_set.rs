@@ -31,6 +31,7 @@ on_every_backend! {
     an_empty_set_that_is_asked_again_and_again_lets_others_run,
     joining_costs_the_same_for_each_task_however_many_there_are,
     panics_in_outputs_and_wakers_reach_no_other_task_of_a_set,
+    outputs_that_join_all_gives_up_may_panic_in_their_drops,
 }
 
 fn a_set_returns_its_tasks_in_the_order_in_which_they_finish<B: Backend>() {
@@ -408,5 +409,38 @@ fn panics_in_outputs_and_wakers_reach_no_other_task_of_a_set<B: Backend>() {
         soon(set.shutdown()).await;
         set.spawn(pending());
         assert!(is_pending(set.join_next()).await);
+    });
+}
+
+fn outputs_that_join_all_gives_up_may_panic_in_their_drops<B: Backend>() {
+    struct Panics(Rc<Cell<u32>>);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            panic!("an output whose drop panics, on purpose");
+        }
+    }
+    B::block_on(async {
+        let dropped = Rc::new(Cell::new(0));
+        let two = || -> JoinSet<Panics> {
+            (0..2).map(|_| std::future::ready(Panics(dropped.clone()))).collect()
+        };
+        // Because a task panics: while that unwinds.
+        let mut set = two();
+        set.spawn(async {
+            yield_now().await;
+            panic!("the task's own, on purpose")
+        });
+        let error = spawn(async { set.join_all().await.len() }).await.unwrap_err();
+        assert!(error.to_string().contains("the task's own"), "{error}");
+        assert_eq!(dropped.get(), 2);
+        // Because nobody waits any more.
+        let mut set = two();
+        set.spawn(pending());
+        let mut all = Box::pin(set.join_all());
+        yield_now().await;
+        assert!(is_pending(&mut all).await);
+        drop(all);
+        assert_eq!(dropped.get(), 4);
     });
 }

@@ -27,7 +27,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use wakeful::accept::{ConnectionServer, SharedListener};
+use wakeful::accept::{Connection, ConnectionServer, SharedListener, Siblings};
 use wakeful::log::LossyWriter;
 use wakeful::net::UnixStream;
 use wakeful::readiness::AsyncFd;
@@ -52,6 +52,7 @@ on_every_backend! {
     drop_in_the_child_waits_for_no_lock_of_a_task,
     drop_in_the_child_closes_its_copies_of_connections,
     drop_in_the_child_keeps_what_was_only_watched,
+    drop_in_the_child_ends_no_half_of_a_connection,
     a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin,
     a_new_loop_in_the_child_works,
     a_new_loop_in_a_child_of_a_turn_and_in_a_grandchild_works,
@@ -60,6 +61,7 @@ on_every_backend! {
     a_signal_to_the_child_is_not_the_parent_s,
     the_blocking_pool_of_the_child_is_its_own,
     a_child_that_returns_from_blocking_work_ends,
+    a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock,
     a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody,
     fork_and_exec_leaks_no_descriptor,
     the_parent_goes_on_while_children_come_and_go,
@@ -68,6 +70,7 @@ on_every_backend! {
     fork_while_another_thread_holds_the_memberships_of_a_shared_listener,
     fork_while_another_thread_begins_and_ends_to_watch_for_signals,
     a_server_in_the_child_is_refused_and_its_drop_does_nothing,
+    a_child_of_a_turn_says_nothing_to_the_other_workers,
     a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable,
     a_fork_while_a_server_drains_copies_a_listener_that_hears,
 }
@@ -367,6 +370,21 @@ fn drop_in_the_child_keeps_what_was_only_watched<B: Backend>() {
     }
 }
 
+/// As in a handler that forks, and returns in the child, too.
+fn drop_in_the_child_ends_no_half_of_a_connection<B: Backend>() {
+    let _one = one_at_a_time();
+    let mut event_loop = B::event_loop();
+    let (mut peer, socket) = StdUnixStream::pair().unwrap();
+    let split = async { UnixStream::from_std(socket).unwrap().into_split() };
+    let mut halves = event_loop.block_on(split).unwrap();
+    in_child_with(&mut halves, drop);
+    let (_read, mut write) = halves;
+    event_loop.block_on(async { write.write_all(b"x").await }).unwrap().unwrap();
+    peer.read_exact(&mut [0]).unwrap();
+    drop(write);
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0, "in the parent, its drop is the end");
+}
+
 /// The child has copies of what the parent closes, and holds them until it is told.
 fn a_copy_in_the_child_that_outlives_ours_does_not_make_the_loop_spin<B: Backend>() {
     let _one = one_at_a_time();
@@ -623,6 +641,50 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
 }
 
+/// Neither for one of the standard library, which the end of a thread takes, nor for that of a
+/// destructor, which is to show it.
+fn a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock<B: Backend>() {
+    struct Locks(Arc<Mutex<()>>);
+    impl Drop for Locks {
+        fn drop(&mut self) {
+            drop(self.0.lock().unwrap());
+        }
+    }
+    thread_local! {
+        static AT_THE_END: Cell<Option<Locks>> = const { Cell::new(None) };
+    }
+    let _one = one_at_a_time();
+    let lock = Arc::new(Mutex::new(()));
+    let (locks, held) = (lock.clone(), lock.lock().unwrap());
+    let forks = move || {
+        AT_THE_END.set(Some(Locks(locks.clone())));
+        let child = fork();
+        if child == 0 {
+            // One that goes on is killed, which threads of the pool would put off.
+            wakeful::signal::unblock(&[libc::SIGALRM]).unwrap();
+            // SAFETY: no memory is involved.
+            unsafe { libc::alarm(10) };
+        }
+        child
+    };
+    let group = B::group().loops(1).build().unwrap();
+    let on_loop = forks.clone();
+    let of_loop = group.handles()[0].spawn(move || async move { on_loop() }).unwrap();
+    let of_pool = wakeful::task::spawn_blocking(forks);
+    let children = B::block_on(async { [of_loop.await.unwrap(), of_pool.await.unwrap()] });
+    let statuses = children.map(|child| {
+        assert!(child > 0);
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    });
+    // The parent's threads take it at their end.
+    drop(held);
+    group.shutdown(LONG).unwrap();
+    assert_eq!(statuses, [0, 0], "each ended by itself");
+}
+
 fn a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody<B: Backend>() {
     let _one = one_at_a_time();
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -797,6 +859,55 @@ fn a_server_in_the_child_is_refused_and_its_drop_does_nothing<B: Backend>() {
     });
     asks();
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+/// The workers of a master share a page, and an alarm. A handler forks, and when its parent sleeps,
+/// the child goes on to the end of its turn.
+fn a_child_of_a_turn_says_nothing_to_the_other_workers<B: Backend>() {
+    let _one = one_at_a_time();
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(1, lifeline).unwrap();
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.socket_addr().unwrap();
+    let (mut goes_on, told) = StdUnixStream::pair().unwrap();
+    let (send, forked) = mpsc::channel();
+    let told = Arc::new(told);
+    let make = move || {
+        let (told, send) = (told.clone(), send.clone());
+        move |mut connection: Connection| {
+            let (told, send) = (told.clone(), send.clone());
+            async move {
+                connection.stream.read(&mut [0]).await.unwrap();
+                match fork() {
+                    0 => (&*told).read_exact(&mut [0]).unwrap(),
+                    child => send.send(child).unwrap(),
+                }
+            }
+        }
+    };
+    let group = B::group().loops(1).sibling(siblings.join());
+    let serving = ConnectionServer::new(vec![listener]).group(group).start(make).unwrap();
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    client.write_all(b"x").unwrap();
+    let child = rustix::process::Pid::from_raw(forked.recv_timeout(LONG).unwrap());
+    until_asleep(&serving.handles()[0]);
+    let since = std::time::Instant::now();
+    while is_a_timer_set() {
+        assert!(since.elapsed() < LONG, "in silence none is set");
+        thread::yield_now();
+    }
+    goes_on.write_all(b"x").unwrap();
+    rustix::process::waitpid(child, rustix::process::WaitOptions::empty()).unwrap();
+    assert!(!is_a_timer_set(), "it would wake a worker in vain");
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+/// Is one of this process's timerfds set?
+fn is_a_timer_set() -> bool {
+    let all = std::fs::read_dir("/proc/self/fdinfo").expect("/proc is there").flatten();
+    let mut texts = all.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let set = |text: String| text.contains("it_value:") && !text.contains("it_value: (0, 0)");
+    texts.any(set)
 }
 
 fn the_parent_goes_on_while_children_come_and_go<B: Backend>() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::job::Run;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
-use crate::sys::thread::{allowed_cpus, pin_to, start_thread, without_signals};
+use crate::sys::thread::{allowed_cpus, end_in_child, pin_to, start_thread, without_signals};
 
 /// How long a thread idles before it ends, if another one idles too.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
@@ -259,7 +259,7 @@ impl Pool {
                     // its last thread, which must not be one of a pool that a loop had here.
                     std::mem::forget(job);
                     keep_no_thread();
-                    return;
+                    end_in_child();
                 }
                 // With it goes the outcome, if nobody wants it.
                 panics::discard(job);
