@@ -32,6 +32,21 @@ pub(crate) fn with_room<T: Send + 'static>(f: fn() -> T) -> T {
     }
 }
 
+/// The line for a user whose limit leaves no room for a master: it must not start a thread.
+///
+/// # Errors
+/// That line.
+pub(crate) fn has_room_for_a_master() -> Result<(), String> {
+    match getrlimit(Resource::RLIMIT_STACK) {
+        Ok((soft, hard)) if soft < ENOUGH => Err(format!(
+            "--workers needs a stack of {} KiB, and the hard limit is {} KiB (ulimit -Hs)",
+            ENOUGH >> 10,
+            hard >> 10,
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A server's main thread may have a larger stack, if the hard limit allows that.
 fn may_grow(hard: u64) -> bool {
     let is_server = std::env::args_os().nth(1).is_some_and(|command| command == "serve");

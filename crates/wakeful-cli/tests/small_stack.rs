@@ -46,6 +46,16 @@ fn services_serve_and_end() {
 }
 
 #[test]
+fn a_master_that_has_no_room_says_so() {
+    let arguments = ["serve", "http", "--listen", "127.0.0.1:0", "--workers", "1"];
+    let output = run("64", &arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--workers needs a stack of 1024 KiB"), "{said}");
+    assert!(said.contains("the hard limit is 64 KiB"), "{said}");
+}
+
+#[test]
 fn help_and_usage_errors_are_what_they_are() {
     let help = run("unlimited", &["serve", "http", "--help"]).stdout;
     for kibibytes in KIBIBYTES {

@@ -9,7 +9,7 @@ use wakeful_workers::{Master, Role, Worker, is_successor};
 use super::activity::ActivityArguments;
 use super::admin::AdminArguments;
 use super::common::CommonArguments;
-use crate::logging;
+use crate::{logging, stack};
 
 /// So much longer than its drain may take, a worker may live.
 const MORE_THAN_GRACE: Duration = Duration::from_secs(5);
@@ -28,6 +28,7 @@ pub(super) fn divide(
     if !arguments.are_given() {
         return Ok(Divided::Whole);
     }
+    stack::has_room_for_a_master()?;
     let group = common.options(&ActivityArguments::default())?.group();
     let loops = group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
     let passed = if is_successor() { Vec::new() } else { common.passed()? };
