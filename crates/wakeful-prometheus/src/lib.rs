@@ -41,7 +41,7 @@
 //! }
 //! ```
 //!
-//! A server of several processes answers with the [`Sum`] of their texts.
+//! A server of several processes answers with the [`TextSum`] of their texts.
 //!
 //! Prometheus wants the content type `application/openmetrics-text; version=1.0.0`.
 
@@ -59,6 +59,6 @@ pub use self::http::{register_http, register_server};
 pub use self::logs::register_access_log;
 pub use self::logs::register_log;
 pub use self::loops::register_loops;
-pub use self::sum::Sum;
+pub use self::sum::TextSum;
 #[cfg(feature = "http")]
 pub use self::tls::register_tls;

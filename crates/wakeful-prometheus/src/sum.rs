@@ -13,14 +13,14 @@ use std::fmt;
 /// ```
 /// let one = "# TYPE requests counter\nrequests_total 2\n# EOF\n";
 /// let other = "# TYPE requests counter\nrequests_total 3\n# EOF\n";
-/// let mut sum = wakeful_prometheus::Sum::new();
+/// let mut sum = wakeful_prometheus::TextSum::new();
 /// sum.add(one);
 /// sum.add(other);
 /// assert_eq!(sum.to_string(), "# TYPE requests counter\nrequests_total 5\n# EOF\n");
 /// assert_eq!(sum.total("requests_total"), 5.0);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Sum {
+pub struct TextSum {
     families: Vec<Family>,
     /// Where a family is among them.
     places: HashMap<String, usize>,
@@ -48,7 +48,7 @@ enum Value {
 /// Of these gauges the largest value says more than the sum.
 const LARGEST: [&str; 1] = ["wakeful_loop_longest_poll_seconds"];
 
-impl Sum {
+impl TextSum {
     /// Sums nothing yet.
     #[must_use]
     pub fn new() -> Self {
@@ -63,6 +63,12 @@ impl Sum {
     /// Adds the counters and histograms of a process that is gone. Its gauges are gone with it.
     pub fn add_counters(&mut self, text: &str) {
         self.add_families(text, |family| family.is_counted);
+    }
+
+    /// Adds what another sum has. A sum of sums does not depend on which of them grew: add up what
+    /// belongs together first, where a total must never fall.
+    pub fn add_sum(&mut self, other: &Self) {
+        self.add(&other.to_string());
     }
 
     /// Returns the sum of all samples of this name, whatever their labels: 0.0 without any. A
@@ -121,7 +127,7 @@ impl Family {
     }
 }
 
-impl fmt::Display for Sum {
+impl fmt::Display for TextSum {
     /// Families without a sample are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for family in self.families.iter().filter(|family| !family.samples.is_empty()) {
@@ -171,7 +177,8 @@ impl fmt::Display for Value {
 /// A name with its labels, and a value.
 fn sample(line: &str) -> Option<(&str, Value)> {
     let (name, value) = line.split_at_checked(end_of_name(line)?)?;
-    let value = value.strip_prefix(' ')?;
+    // What follows is a time, or an exemplar.
+    let value = value.strip_prefix(' ')?.split(' ').next()?;
     let whole = value.parse().map(Value::Whole);
     Some((name, whole.or_else(|_| value.parse().map(Value::Real)).ok()?))
 }
@@ -204,7 +211,7 @@ mod tests {
     use super::*;
 
     fn sum(texts: &[&str]) -> String {
-        let mut sum = Sum::new();
+        let mut sum = TextSum::new();
         texts.iter().for_each(|text| sum.add(text));
         sum.to_string()
     }
@@ -252,13 +259,13 @@ time_seconds_bucket{le=\"+Inf\"} 2
 
     #[test]
     fn gauges_of_the_gone_are_left_out() {
-        let mut sum = Sum::new();
+        let mut sum = TextSum::new();
         sum.add(ONE);
         sum.add_counters(ONE);
         let text = sum.to_string();
         assert!(text.contains("open 3\n") && text.contains("requests_total{loop=\"0\"} 2\n"));
         assert!(text.contains("time_seconds_bucket{le=\"+Inf\"} 4\n"));
-        let mut gone = Sum::new();
+        let mut gone = TextSum::new();
         gone.add_counters(ONE);
         assert!(!gone.to_string().contains("open"));
     }
@@ -280,7 +287,7 @@ time_seconds_bucket{le=\"+Inf\"} 2
 
     #[test]
     fn totals_are_over_all_labels() {
-        let mut sum = Sum::new();
+        let mut sum = TextSum::new();
         sum.add(ONE);
         assert_eq!(sum.total("requests_total"), 3.0);
         assert_eq!(sum.total("requests"), 0.0);
@@ -292,6 +299,34 @@ time_seconds_bucket{le=\"+Inf\"} 2
         let broken =
             "a 1\n# TYPE a counter\na_total\na_total{b=\"c} 1\na_total x\n{} 1\n\n# \n#\n# HELP\n";
         assert_eq!(sum(&[broken]), "# EOF\n");
+    }
+
+    #[test]
+    fn exemplars_and_times_are_left_out() {
+        let text = "# TYPE a counter\na_total{b=\"c\"} 2 # {trace=\"x\"} 1\na_total 3 1700000000\n";
+        let expected = "# TYPE a counter\na_total{b=\"c\"} 2\na_total 3\n# EOF\n";
+        assert_eq!(sum(&[text]), expected);
+    }
+
+    /// Three numbers of which the sum depends on the order.
+    #[test]
+    fn a_total_of_sums_does_not_fall_when_a_worker_is_replaced() {
+        let of = |seconds: f64| format!("# TYPE a counter\na_total {seconds:?}\n# EOF\n");
+        let place = |earlier: f64, own: f64| {
+            let mut sum = TextSum::new();
+            sum.add(&of(earlier));
+            sum.add(&of(own));
+            sum
+        };
+        let total = |second: &TextSum| {
+            let mut total = TextSum::new();
+            total.add_sum(&place(0.0, 0.3));
+            total.add_sum(second);
+            total.total("a_total")
+        };
+        let before = place(0.1, 0.2);
+        let after = place(before.total("a_total"), 0.0);
+        assert_eq!(total(&before), total(&after));
     }
 
     #[test]

@@ -131,28 +131,27 @@ impl RunningService {
     }
 
     /// Ends by the plan; see [`Running::drain`]. Until the end of the drain, `/readyz` for
-    /// operators answers 503, unless other workers serve: then they answer operators. Blocks the
-    /// calling thread.
+    /// operators answers 503, unless other workers serve. If another master is in charge of them,
+    /// they alone answer operators from now on. Blocks the calling thread.
     ///
     /// # Errors
     /// A loop was blocked, and was left behind.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         let Self { server, mut admin, scrape } = self;
-        let mut ending = None;
         let reports = scrape.reports();
-        if reports.is_some_and(|reports| reports.is_served_by_others().unwrap_or(false)) {
-            // Operators who asked here would hear what was, and nobody else could answer.
-            if let Err(error) = answer_others(&scrape, &server) {
-                tracing::warn!(%error, "this worker's counts are missing while it drains");
-            }
-            ending = end_beside(admin.take());
-        }
+        let is_elsewhere = |reports: &Reports| reports.is_served_elsewhere().unwrap_or(false);
+        let beside =
+            if reports.is_some_and(is_elsewhere) { end_beside(admin.take()) } else { None };
         let drained = server.drain(plan);
-        // Whoever is being answered there gets the answer.
-        ending.map(JoinHandle::join);
         scrape.leave();
-        // Nobody waits for what is only looked at: the other one is dropped, and aborts.
-        drop(admin);
+        if let Some(beside) = beside {
+            // A panic there has been logged.
+            let _ = beside.join();
+        } else if reports.is_some() {
+            // Others accept from its sockets, so whoever is being answered gets the answer.
+            end(admin);
+        }
+        // Else nobody waits for what is only looked at: it is dropped, and aborts.
         drained
     }
 }
@@ -207,7 +206,7 @@ async fn list_workers(scrape: &Scrape) -> Response {
 }
 
 fn failed(error: &io::Error) -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
 }
 
 /// On a loop that runs as long as `server` does.
@@ -215,16 +214,17 @@ fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
     server.handles().first().map_or(Ok(()), |handle| scrape.answer_others(handle))
 }
 
+fn end(admin: Option<Running>) {
+    if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(SILENCE))) {
+        tracing::warn!(%error, "the loop for operators is left behind");
+    }
+}
+
 /// On a thread of its own. If none can be had, the connections are aborted.
 fn end_beside(admin: Option<Running>) -> Option<JoinHandle<()>> {
-    let end = move || {
-        if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(SILENCE))) {
-            tracing::warn!(%error, "the loop for operators is left behind");
-        }
-    };
     thread::Builder::new()
         .name("wakeful-admin-end".to_owned())
-        .spawn(end)
+        .spawn(move || end(admin))
         .inspect_err(|error| tracing::warn!(%error, "connections of operators are aborted"))
         .ok()
 }

@@ -4,12 +4,14 @@
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use async_lock::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::LoopHandle;
-use wakeful_prometheus::Sum;
+use wakeful::time::timeout;
+use wakeful_prometheus::TextSum;
 use wakeful_workers::{Report, Reports, Said};
 
 /// A worker that has not answered by then is stuck. Its last answer counts.
@@ -27,7 +29,11 @@ struct Workers {
     reports: Reports,
     /// The counters of workers that were here before this one.
     earlier: Arc<str>,
+    /// The last ones, and when they were asked for.
+    answers: Arc<Mutex<Option<Answers>>>,
 }
+
+type Answers = (Instant, Arc<[Report]>);
 
 impl Scrape {
     /// `reports`: this process is one of several.
@@ -36,11 +42,12 @@ impl Scrape {
     /// What earlier workers have left cannot be read.
     pub(crate) fn new(registry: Registry, reports: Option<Reports>) -> io::Result<Self> {
         let workers = reports.map(|reports| {
-            let left = reports.left()?;
-            let mut earlier = Sum::new();
+            let left = reports.left_by_predecessor()?;
+            let mut earlier = TextSum::new();
             earlier.add_counters(&left.earlier);
             earlier.add_counters(&left.own);
-            io::Result::Ok(Workers { reports, earlier: earlier.to_string().into() })
+            let earlier = earlier.to_string().into();
+            io::Result::Ok(Workers { reports, earlier, answers: Arc::default() })
         });
         Ok(Self { registry: Arc::new(registry), workers: workers.transpose()? })
     }
@@ -55,14 +62,20 @@ impl Scrape {
     /// # Errors
     /// No descriptors or no memory left.
     pub(crate) async fn metrics(&self) -> io::Result<String> {
-        let Some(reports) = self.reports() else { return Ok(self.own()) };
-        let mut sum = Sum::new();
-        for report in collect(reports).await? {
-            sum.add_counters(&report.said.earlier);
+        if self.workers.is_none() {
+            return Ok(self.own());
+        }
+        let mut sum = TextSum::new();
+        for report in self.collect().await?.iter() {
+            // Alone first: when the next worker adds what this one has left, that is the same
+            // number, also where it is a fraction.
+            let mut place = TextSum::new();
+            place.add_counters(&report.said.earlier);
             match report.worker {
-                Some(_) => sum.add(&report.said.own),
-                None => sum.add_counters(&report.said.own),
+                Some(_) => place.add(&report.said.own),
+                None => place.add_counters(&report.said.own),
             }
+            sum.add_sum(&place);
         }
         Ok(sum.to_string())
     }
@@ -72,12 +85,37 @@ impl Scrape {
     /// # Errors
     /// No descriptors or no memory left.
     pub(crate) async fn workers(&self) -> io::Result<String> {
-        let Some(reports) = self.reports() else { return Ok("[]\n".to_owned()) };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut all = collect(reports).await?;
+        let all = self.collect().await?;
+        let mut all: Vec<_> = all.iter().collect();
         all.sort_by_key(|report| report.worker.as_ref().map(|one| (one.number, one.since)));
-        let lines: Vec<_> = all.iter().filter_map(|report| line(report, now)).collect();
+        let lines: Vec<_> = all.into_iter().filter_map(line).collect();
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+    }
+
+    /// What all workers say, asked after this call has begun. However many operators ask, one
+    /// question is under way: whoever comes meanwhile waits for the next one, and shares it.
+    async fn collect(&self) -> io::Result<Arc<[Report]>> {
+        let Some(Workers { reports, answers, .. }) = self.workers.clone() else {
+            return Ok(Arc::new([]));
+        };
+        let come = Instant::now();
+        let mut answers = answers.lock().await;
+        if let Some((_, all)) = answers.as_ref().filter(|(asked, _)| *asked >= come) {
+            return Ok(all.clone());
+        }
+        let asked = Instant::now();
+        let all = wakeful::on_this_loop(async move {
+            // Before, the workers of another master serve, and count.
+            match timeout(LIMIT, reports.until_in_charge()).await {
+                Ok(is) => is?,
+                Err(_) => return Err(io::Error::other("an upgrade is under way: ask again")),
+            }
+            reports.collect(LIMIT).await
+        })
+        .await?;
+        let all: Arc<[Report]> = all.into();
+        *answers = Some((asked, all.clone()));
+        Ok(all)
     }
 
     /// Has this process answer whoever asks one of the other workers, on this loop.
@@ -98,7 +136,7 @@ impl Scrape {
     /// The last counts, which stay when this process is gone.
     pub(crate) fn leave(&self) {
         if let Some(reports) = self.reports()
-            && let Err(error) = reports.publish(&self.said())
+            && let Err(error) = reports.publish(|| self.said())
         {
             tracing::warn!(%error, "the last counts of this worker are lost");
         }
@@ -116,26 +154,16 @@ impl Scrape {
     }
 }
 
-async fn collect(reports: &Reports) -> io::Result<Vec<Report>> {
-    let reports = reports.clone();
-    wakeful::on_this_loop(async move {
-        // Before, the workers of another master serve, and count.
-        reports.in_charge().await?;
-        reports.collect(LIMIT).await
-    })
-    .await
-}
-
-fn line(report: &Report, now: u64) -> Option<String> {
+fn line(report: &Report) -> Option<String> {
     let worker = report.worker.as_ref()?;
-    let mut own = Sum::new();
+    let mut own = TextSum::new();
     own.add(&report.said.own);
     let mut line = format!(
         r#"{{"number": {}, "pid": {}, "state": "{}", "age_seconds": {}, "answers": {}"#,
         worker.number,
         worker.pid,
         worker.state.as_str(),
-        now.saturating_sub(worker.since),
+        worker.since.elapsed().unwrap_or_default().as_secs(),
         report.is_current,
     );
     let counts = [

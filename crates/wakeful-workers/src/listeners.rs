@@ -138,7 +138,22 @@ impl Listeners {
             // Handshakes with other hosts are under way: they complete.
             thread::sleep(SETTLE);
         }
-        self.all.clear();
+        self.all.drain(..).for_each(Listening::end);
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        self.all.drain(..).chain(self.admin.drain(..)).for_each(Listening::end);
+    }
+}
+
+impl Listening {
+    /// The file of a socket that a service manager keeps stays for the next master.
+    fn end(self) {
+        if self.is_kept {
+            self.socket.leave_file();
+        }
     }
 }
 

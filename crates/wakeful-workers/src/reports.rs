@@ -15,7 +15,7 @@ use wakeful::time::timeout;
 pub(crate) use self::desk::Desk;
 use self::page::Page;
 use self::roster::Roster;
-pub use self::roster::{Listed, WorkerState};
+pub use self::roster::{WorkerInfo, WorkerState};
 
 /// In the page. The places of workers follow.
 const ROSTER: usize = 0;
@@ -25,10 +25,10 @@ const ROSTER: usize = 0;
 /// A scrape of `/metrics` reaches one worker, but asks for the counts of all. So each worker runs
 /// [`answer`](Self::answer), and the one that is asked calls [`collect`](Self::collect). What a
 /// worker has said stays when the worker dies: the next worker in its place gets it as
-/// [`left`](Self::left), so that counts never fall.
+/// [`left_by_predecessor`](Self::left_by_predecessor), so that counts never fall.
 ///
 /// The texts are in memory that the master made before its workers. Nothing in it is locked, so a
-/// worker that is killed or stopped delays nobody for longer than a limit. As long as nobody asks,
+/// worker that is killed or stopped delays nobody for longer than a limit. Between questions
 /// nothing is written and nobody wakes.
 ///
 /// *Threads*: `Send` and `Sync`. A clone belongs to the same worker.
@@ -39,6 +39,8 @@ pub struct Reports(Arc<Shared>);
 struct Shared {
     wires: Wires,
     place: usize,
+    /// The worker. A child that it forks has no place.
+    process: u32,
     /// One thread at a time writes to a place.
     writes: Mutex<()>,
 }
@@ -68,7 +70,7 @@ pub struct Said {
 pub struct Report {
     /// Whose it is. `None`: the worker that said it is gone, and nobody has answered from its place
     /// since.
-    pub worker: Option<Listed>,
+    pub worker: Option<WorkerInfo>,
     /// Was it said in answer to this question? If not, the worker is stuck, has just started, or is
     /// gone, and this is what was said last. (Empty, if there is nothing.)
     pub is_current: bool,
@@ -91,7 +93,7 @@ impl Reports {
         let asks = AsyncFd::new(self.0.wires.asks.try_clone()?)?;
         let this = self.clone();
         let mut say = move || {
-            if let Err(error) = this.publish(&say()) {
+            if let Err(error) = this.publish(&mut say) {
                 tracing::warn!(%error, "this worker cannot report what it counts");
             }
         };
@@ -106,16 +108,19 @@ impl Reports {
     }
 
     /// Says something without being asked. Call it at the end of the worker, so that its last
-    /// counts are not lost.
+    /// counts are not lost. Texts of several threads come one after the other, each made after the
+    /// one before. In a forked child of the worker nothing happens.
     ///
     /// # Errors
-    /// More than 4 MiB; no memory; a limit of file sizes (RLIMIT_FSIZE).
-    pub fn publish(&self, said: &Said) -> io::Result<()> {
-        let Shared { wires, place, writes } = &*self.0;
-        let text = said.to_bytes();
+    /// More than 64 MiB; no memory; a limit of file sizes (RLIMIT_FSIZE).
+    pub fn publish(&self, say: impl FnOnce() -> Said) -> io::Result<()> {
+        let Shared { wires, place, process, writes } = &*self.0;
+        if std::process::id() != *process {
+            return Ok(());
+        }
         // Nothing is half done behind a lock of nothing.
         let _writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
-        wires.page.write(*place, std::process::id(), &text)?;
+        wires.page.write(*place, *process, &say().to_bytes())?;
         ring(&wires.news);
         Ok(())
     }
@@ -176,15 +181,25 @@ impl Reports {
         })
     }
 
+    /// Returns whether another master is in charge: the one before, as this one has not taken over
+    /// yet, or the next one.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn is_served_elsewhere(&self) -> io::Result<bool> {
+        Ok(self.roster()?.is_served_elsewhere)
+    }
+
     /// Returns the workers that the master has just now.
     ///
     /// # Errors
     /// No memory.
-    pub fn workers(&self) -> io::Result<Vec<Listed>> {
+    pub fn workers(&self) -> io::Result<Vec<WorkerInfo>> {
         Ok(self.roster()?.workers)
     }
 
-    /// Does another worker accept that was not told to end? Also if another master has taken over.
+    /// Does another worker accept that was not told to end, or is another master in charge (the one
+    /// before, or the next one)?
     ///
     /// # Errors
     /// No memory.
@@ -199,7 +214,7 @@ impl Reports {
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left; no memory.
-    pub async fn in_charge(&self) -> io::Result<()> {
+    pub async fn until_in_charge(&self) -> io::Result<()> {
         if self.roster()?.is_in_charge {
             return Ok(());
         }
@@ -215,7 +230,7 @@ impl Reports {
     ///
     /// # Errors
     /// No memory.
-    pub fn left(&self) -> io::Result<Said> {
+    pub fn left_by_predecessor(&self) -> io::Result<Said> {
         let written = self.0.wires.page.read(self.0.place)?;
         Ok(written.map(|written| Said::of_bytes(&written.text)).unwrap_or_default())
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use wakeful::heartbeat::{Heartbeats, Watchdog};
 use crate::crew::{Crew, WorkerId};
 use crate::listeners::Listeners;
 use crate::pid_file::PidFile;
-use crate::reports::{Desk, Listed, WorkerState};
+use crate::reports::{Desk, WorkerInfo, WorkerState};
 use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor, is_successor};
@@ -58,8 +58,7 @@ struct Process {
     heartbeats: Heartbeats,
     sibling: Option<Sibling>,
     is_stopped: bool,
-    /// In seconds since 1970.
-    since: u64,
+    since: SystemTime,
     /// The place of its reports.
     reports_at: usize,
 }
@@ -100,6 +99,9 @@ pub(crate) struct Running {
     /// When the watchdog wants to look.
     look_at: Option<Instant>,
     start_timeout: Duration,
+    pre_drain: Duration,
+    /// When nobody new is to come in: the workers still accept until then.
+    close_at: Option<Instant>,
     drain_timeout: Option<Duration>,
     group: LoopGroupBuilder,
     orphans: Orphans,
@@ -130,7 +132,7 @@ impl Running {
         mut inheritance: Inheritance,
     ) -> io::Result<Self> {
         let Master { group, listen, passed, admin, workers, timeout, .. } = master;
-        let Master { start_timeout, drain_timeout, orphans, pid_file, .. } = master;
+        let Master { start_timeout, pre_drain, drain_timeout, orphans, pid_file, .. } = master;
         let is_successor = is_successor();
         let inherited = match std::mem::take(&mut inheritance.listeners) {
             none if none.is_empty() && !is_successor => systemd::kept(),
@@ -157,6 +159,8 @@ impl Running {
             is_succeeded: false,
             look_at: None,
             start_timeout,
+            pre_drain,
+            close_at: None,
             drain_timeout,
             group,
             orphans,
@@ -246,7 +250,7 @@ impl Running {
             heartbeats,
             sibling,
             is_stopped: false,
-            since: seconds_since_1970(),
+            since: SystemTime::now(),
             reports_at,
         });
         // Its loops are going to wake: the watchdog is told.
@@ -291,8 +295,10 @@ impl Running {
     /// It drains, and ends.
     pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
         let end_by = self.drained_by(now);
-        // It looks whether others serve.
-        self.list_workers();
+        // When all end, they have been listed already.
+        if !self.crew.is_ending() {
+            self.list_workers();
+        }
         if let Some(process) = self.processes.iter_mut().find(|process| process.id == id) {
             if let Some((siblings, sibling)) = self.siblings.as_ref().zip(process.sibling.as_ref())
                 && !self.crew.is_ending()
@@ -318,7 +324,7 @@ impl Running {
     pub(crate) fn list_workers(&mut self) {
         let listed = self.processes.iter().filter_map(|process| {
             let (number, state) = self.crew.place_and_state(process.id)?;
-            Some(Listed {
+            Some(WorkerInfo {
                 number,
                 pid: process.pid.as_raw_pid().cast_unsigned(),
                 state: if process.is_stopped { WorkerState::Stopped } else { state },
@@ -326,7 +332,8 @@ impl Running {
                 place: process.reports_at,
             })
         });
-        self.desk.list(self.is_in_charge, self.is_succeeded, listed);
+        let is_served_elsewhere = self.is_succeeded || self.inheritance.is_waited_for();
+        self.desk.list(self.is_in_charge, is_served_elsewhere, listed);
     }
 
     /// Waits until something has happened, and takes note of all that has.
@@ -343,6 +350,10 @@ impl Running {
         self.look_for_stuck_loops();
         let now = Instant::now();
         self.kill_who_takes_too_long(now);
+        if self.close_at.is_some_and(|at| at <= now) {
+            self.close_at = None;
+            self.listeners.close();
+        }
         systemd::send_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
             // Again after as much time, for one that was not there yet.
@@ -372,6 +383,7 @@ impl Running {
         let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
         let until = [
             self.crew.next_at(),
+            self.close_at,
             self.look_at,
             killed_at,
             alive_at,
@@ -400,11 +412,6 @@ impl Running {
             }
         }
     }
-}
-
-/// A clock before 1970 says 0.
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Process {

@@ -22,7 +22,9 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest limit |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
 /// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
+/// | [`pre_drain`](Self::pre_drain) | 0 | any |
 /// | [`drain_timeout`](Self::drain_timeout) | none | any |
+/// | [`admin`](Self::admin) | none | |
 /// | [`orphans`](Self::orphans) | [`Orphans::Drain`] | [`Orphans`] |
 /// | [`pid_file`](Self::pid_file) | none | |
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub struct Master {
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
     pub(crate) start_timeout: Duration,
+    pub(crate) pre_drain: Duration,
     pub(crate) drain_timeout: Option<Duration>,
     pub(crate) orphans: Orphans,
     pub(crate) pid_file: Option<PathBuf>,
@@ -51,6 +54,7 @@ impl Master {
             workers: 1,
             timeout: Duration::from_secs(30),
             start_timeout: Duration::from_secs(60),
+            pre_drain: Duration::ZERO,
             drain_timeout: None,
             orphans: Orphans::default(),
             pid_file: None,
@@ -95,6 +99,14 @@ impl Master {
     /// ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
+        self
+    }
+
+    /// Sets for how long the workers still accept after they were told to end: your program's own
+    /// [`pre_drain`](https://docs.rs/wakeful-http), for example. The sockets stay open for that
+    /// time, less a quarter of a second at most, so that nobody comes in whom no worker accepts.
+    pub fn pre_drain(mut self, time: Duration) -> Self {
+        self.pre_drain = time;
         self
     }
 

@@ -36,7 +36,7 @@ pub(super) fn divide(
     let master = Master::new(group).listen(common.addresses()?).passed(passed).admin(admin);
     // Those that can end have ended by then.
     let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
-    let role = arguments.set(master.drain_timeout(limit)).run();
+    let role = arguments.set(master.pre_drain(pre_drain).drain_timeout(limit)).run();
     // The text says what cannot be done.
     let role = role.map_err(|error| error.to_string())?;
     match role {

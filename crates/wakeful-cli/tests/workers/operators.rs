@@ -13,7 +13,9 @@ fn start(workers: &'static str, more: &[&'static str]) -> Master {
     Master::start(&with(&[&["--workers", workers], &ADMIN[..], more].concat()))
 }
 
-fn admin(master: &Master) -> String {
+fn admin(master: &mut Master) -> String {
+    // A worker's log comes after the master's.
+    master.waits_for("admin on ", 1);
     let log = master.log();
     let line = log.lines().find(|line| line.contains("admin on ")).unwrap();
     line.split_once("admin on ").unwrap().1.trim().to_owned()
@@ -57,8 +59,8 @@ fn ask(addr: &str, times: usize) {
 
 #[test]
 fn whichever_worker_is_asked_answers_for_all() {
-    let master = start("3", &[]);
-    let (addr, admin) = (master.addr(), admin(&master));
+    let mut master = start("3", &[]);
+    let (addr, admin) = (master.addr(), admin(&mut master));
     // Kept open, so that not all go to one worker.
     let open: Vec<_> = (0..6).map(|_| TcpStream::connect(&addr).unwrap()).collect();
     ask(&addr, 14);
@@ -79,7 +81,7 @@ fn whichever_worker_is_asked_answers_for_all() {
 #[test]
 fn counts_survive_the_workers() {
     let mut master = start("2", &[]);
-    let (addr, admin) = (master.addr(), admin(&master));
+    let (addr, admin) = (master.addr(), admin(&mut master));
     ask(&addr, 8);
     assert_eq!(requests(&admin), 8);
     for (round, asked) in (0..4).zip([12, 16, 20, 24]) {
@@ -108,7 +110,7 @@ fn counts_survive_the_workers() {
 #[test]
 fn a_stopped_worker_keeps_no_operator_waiting() {
     let mut master = start("2", &[]);
-    let (addr, admin) = (master.addr(), admin(&master));
+    let (addr, admin) = (master.addr(), admin(&mut master));
     ask(&addr, 5);
     assert_eq!(requests(&admin), 5);
     let stopped = *master.workers().first().unwrap();
@@ -127,7 +129,7 @@ fn a_stopped_worker_keeps_no_operator_waiting() {
 #[test]
 fn it_is_ready_as_long_as_somebody_serves() {
     let mut master = start("2", &[]);
-    let (addr, admin) = (master.addr(), admin(&master));
+    let (addr, admin) = (master.addr(), admin(&mut master));
     let slow = slow_request(&master);
     master.signal("HUP");
     while master.log().matches("all workers accept").count() < 2 {
@@ -149,7 +151,7 @@ fn it_is_ready_as_long_as_somebody_serves() {
 #[test]
 fn all_that_drain_are_not_ready_and_answer_until_the_end() {
     let mut master = start("2", &[]);
-    let admin = admin(&master);
+    let admin = admin(&mut master);
     let slow = slow_request(&master);
     let pid = master.pid();
     signal(pid, "TERM");
@@ -160,10 +162,63 @@ fn all_that_drain_are_not_ready_and_answer_until_the_end() {
     assert!(is_answered(slow));
 }
 
+/// A load balancer needs this time to hear of `/readyz`: clients come until then.
+#[test]
+fn new_clients_are_served_while_all_say_that_they_are_not_ready() {
+    let mut master = start("2", &["--pre-drain", "2"]);
+    let (addr, admin) = (master.addr(), admin(&mut master));
+    let pid = master.pid();
+    signal(pid, "TERM");
+    master.waits_for("the drain begins in 2s", 2);
+    assert!(get(&admin, "/readyz").starts_with("HTTP/1.1 503"));
+    ask(&addr, 5);
+    assert!(get(&addr, "/readyz").starts_with("HTTP/1.1 503"));
+    let (status, log) = master.ended();
+    assert!(status.success(), "{log}");
+}
+
+/// As Ctrl-C does it: workers may hear of it before their master.
+#[test]
+fn operators_are_answered_when_all_processes_are_signalled() {
+    let mut master = start("2", &[]);
+    let admin = admin(&mut master);
+    let slow = slow_request(&master);
+    for worker in master.workers() {
+        signal(worker, "TERM");
+    }
+    signal(master.pid(), "TERM");
+    master.waits_for(", for 10s at most", 2);
+    assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(requests(&admin) >= 1);
+    assert!(is_answered(slow));
+}
+
+#[test]
+fn an_upgrade_that_fails_is_not_seen_by_operators() {
+    let mut master = start("2", &[]);
+    let (addr, admin) = (master.addr(), admin(&mut master));
+    ask(&addr, 3);
+    let pid = master.pid();
+    signal(pid, "USR2");
+    master.waits_for("upgrading: process", 1);
+    let log = master.log();
+    let new = log.split_once("upgrading: process ").unwrap().1.split(' ').next().unwrap();
+    signal(new.parse().unwrap(), "TERM");
+    while !master.log().contains("no upgrade: the new master") {
+        assert!(get(&admin, "/readyz").ends_with("\r\n\r\nready\n"));
+        // It may have taken over before the signal.
+        if master.log().contains("has taken over") {
+            return;
+        }
+    }
+    master.waits_until(|this| pids(&admin) == this.workers(), "answering");
+    assert_eq!(requests(&admin), 3);
+}
+
 #[test]
 fn several_operators_may_ask_at_once() {
-    let master = start("3", &[]);
-    let (addr, admin) = (master.addr(), admin(&master));
+    let mut master = start("3", &[]);
+    let (addr, admin) = (master.addr(), admin(&mut master));
     ask(&addr, 3);
     let asking = (0..8).map(|_| {
         let admin = admin.clone();

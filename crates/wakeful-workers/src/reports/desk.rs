@@ -1,12 +1,13 @@
 //! The master's side: places for its workers' reports, and the list that they read.
 
 use std::io;
+use std::iter;
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::page::Page;
-use super::roster::{Listed, Roster};
+use super::roster::{Roster, WorkerInfo};
 use super::{ROSTER, Reports, Shared, Wires, ring};
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Desk {
         let (asks, news) = (Arc::new(bell()?), Arc::new(bell()?));
         let mut desk =
             Self { wires: Wires { page, asks, news }, is_taken: Vec::new(), written: None };
-        desk.write(Roster::default())?;
+        desk.list(false, false, iter::empty());
         Ok(desk)
     }
 
@@ -48,7 +49,12 @@ impl Desk {
 
     /// For the worker that has this place.
     pub(crate) fn reports(&self, place: usize) -> Reports {
-        Reports(Arc::new(Shared { wires: self.wires.clone(), place, writes: Mutex::new(()) }))
+        Reports(Arc::new(Shared {
+            wires: self.wires.clone(),
+            place,
+            process: std::process::id(),
+            writes: Mutex::new(()),
+        }))
     }
 
     /// Lists the workers, if something has changed since the last time. An error is logged: the
@@ -56,11 +62,11 @@ impl Desk {
     pub(crate) fn list(
         &mut self,
         is_in_charge: bool,
-        is_succeeded: bool,
-        workers: impl Iterator<Item = Listed>,
+        is_served_elsewhere: bool,
+        workers: impl Iterator<Item = WorkerInfo>,
     ) {
         let (places, workers) = (self.is_taken.len(), workers.collect());
-        let roster = Roster { is_in_charge, is_succeeded, places, workers };
+        let roster = Roster { is_in_charge, is_served_elsewhere, places, workers };
         if self.written.as_ref() != Some(&roster)
             && let Err(error) = self.write(roster)
         {

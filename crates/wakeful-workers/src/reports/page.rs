@@ -13,7 +13,7 @@ use rustix::io::{Errno, pread, pwrite};
 use rustix::process::{Resource, getrlimit};
 
 /// The most that one text can be.
-pub(super) const LONGEST: usize = (4 << 20) - HEADER;
+pub(super) const LONGEST: usize = (64 << 20) - HEADER;
 
 /// Before a text: its number, its length, and who wrote it.
 const HEADER: usize = 24;
@@ -57,7 +57,7 @@ impl Page {
             let what = format!("a report of {} bytes: at most {LONGEST} are taken", text.len());
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
-        let number = self.number(place)? + 1;
+        let number = self.number(place)?.wrapping_add(1);
         let end = text_at(place, number) + (HEADER + text.len()) as u64;
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| end > limit) {
             // To write would be a signal that ends the process (SIGXFSZ).

@@ -2,6 +2,10 @@
 
 use std::fmt::Write;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// More than workers that one machine has at once.
+const MOST_PLACES: usize = 1 << 16;
 
 /// What a worker is doing, as its master sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +39,15 @@ impl WorkerState {
 /// A worker in the list of its master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct WorkerInfo {
     /// The [index](crate::Worker::number) of the worker.
     pub number: usize,
     /// The id of its process.
     pub pid: u32,
     /// What it is doing.
     pub state: WorkerState,
-    /// When it was forked, in seconds since 1970.
-    pub since: u64,
+    /// When it was forked.
+    pub since: SystemTime,
     /// Where its texts are.
     pub(crate) place: usize,
 }
@@ -53,19 +57,20 @@ pub struct Listed {
 pub(super) struct Roster {
     /// Have all its first workers accepted? Before, its predecessor may serve.
     pub(super) is_in_charge: bool,
-    /// Has another master taken over?
-    pub(super) is_succeeded: bool,
+    /// Is another master in charge: the one before, or the next one?
+    pub(super) is_served_elsewhere: bool,
     /// How many places there are: those of the gone are among them.
     pub(super) places: usize,
-    pub(super) workers: Vec<Listed>,
+    pub(super) workers: Vec<WorkerInfo>,
 }
 
 impl Roster {
     pub(super) fn to_text(&self) -> String {
-        let Self { is_in_charge, is_succeeded, places, .. } = self;
-        let mut text = format!("{is_in_charge} {is_succeeded} {places}\n");
+        let Self { is_in_charge, is_served_elsewhere, places, .. } = self;
+        let mut text = format!("{is_in_charge} {is_served_elsewhere} {places}\n");
         for worker in &self.workers {
-            let Listed { number, pid, state, since, place } = worker;
+            let WorkerInfo { number, pid, state, since, place } = worker;
+            let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             // A String takes all that is written.
             let _ = writeln!(text, "{number} {pid} {} {since} {place}", state.as_str());
         }
@@ -78,8 +83,8 @@ impl Roster {
         let mut first = lines.next()?.split(' ');
         Some(Self {
             is_in_charge: next(&mut first)?,
-            is_succeeded: next(&mut first)?,
-            places: next(&mut first)?,
+            is_served_elsewhere: next(&mut first)?,
+            places: next(&mut first).filter(|places| *places <= MOST_PLACES)?,
             workers: lines.map(listed).collect::<Option<_>>()?,
         })
     }
@@ -87,22 +92,22 @@ impl Roster {
     /// Does a worker in another place accept that is not about to end, or has another master taken
     /// over?
     pub(super) fn is_served_but_by(&self, place: usize) -> bool {
-        let serves = |one: &Listed| one.place != place && one.state == WorkerState::Serving;
-        self.is_succeeded || self.workers.iter().any(serves)
+        let serves = |one: &WorkerInfo| one.place != place && one.state == WorkerState::Serving;
+        self.is_served_elsewhere || self.workers.iter().any(serves)
     }
 }
 
-fn listed(line: &str) -> Option<Listed> {
+fn listed(line: &str) -> Option<WorkerInfo> {
     let mut words = line.split(' ');
-    let worker = Listed {
+    let worker = WorkerInfo {
         number: next(&mut words)?,
         pid: next(&mut words)?,
         state: {
             let state = words.next()?;
             WorkerState::ALL.into_iter().find(|known| known.as_str() == state)?
         },
-        since: next(&mut words)?,
-        place: next(&mut words)?,
+        since: UNIX_EPOCH.checked_add(Duration::from_secs(next(&mut words)?))?,
+        place: next(&mut words).filter(|place| (1..=MOST_PLACES).contains(place))?,
     };
     words.next().is_none().then_some(worker)
 }
@@ -115,8 +120,8 @@ fn next<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> 
 mod tests {
     use super::*;
 
-    fn worker(number: usize, state: WorkerState) -> Listed {
-        Listed { number, pid: 4_000_000, state, since: 1_800_000_000, place: number + 1 }
+    fn worker(number: usize, state: WorkerState) -> WorkerInfo {
+        WorkerInfo { number, pid: 4_000_000, state, since: UNIX_EPOCH, place: number + 1 }
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
             WorkerState::ALL.into_iter().enumerate().map(|(number, state)| worker(number, state));
         let roster = Roster {
             is_in_charge: true,
-            is_succeeded: false,
+            is_served_elsewhere: false,
             places: 9,
             workers: workers.collect(),
         };
@@ -151,9 +156,9 @@ mod tests {
 
     #[test]
     fn it_is_served_as_long_as_another_one_accepts() {
-        let roster = |state, is_succeeded| Roster {
+        let roster = |state, is_served_elsewhere| Roster {
             is_in_charge: true,
-            is_succeeded,
+            is_served_elsewhere,
             places: 1,
             workers: vec![worker(0, state)],
         };

@@ -1,5 +1,5 @@
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use wakeful::time::sleep;
 
@@ -7,8 +7,8 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn listed(place: usize, state: WorkerState) -> Listed {
-    Listed { number: place - 1, pid: std::process::id(), state, since: 0, place }
+fn listed(place: usize, state: WorkerState) -> WorkerInfo {
+    WorkerInfo { number: place - 1, pid: std::process::id(), state, since: UNIX_EPOCH, place }
 }
 
 fn said(own: &str) -> Said {
@@ -87,7 +87,7 @@ fn several_may_ask_at_once() {
 #[test]
 fn who_does_not_answer_is_waited_for_no_longer_than_the_limit() {
     let (_desk, reports) = desk(&[WorkerState::Serving, WorkerState::Serving]);
-    reports[1].publish(&said("before")).unwrap();
+    reports[1].publish(|| said("before")).unwrap();
     answer(reports[0].clone(), "now");
     wakeful::block_on(async {
         let all = reports[0].collect(Duration::from_millis(50)).await.unwrap();
@@ -127,20 +127,20 @@ fn nobody_waits_for_who_is_stopped_starting_or_gone() {
 #[test]
 fn what_a_worker_leaves_is_its_successor_s() {
     let (mut desk, reports) = desk(&[WorkerState::Serving]);
-    assert_eq!(reports[0].left().unwrap(), Said::default());
-    reports[0].publish(&said("5")).unwrap();
+    assert_eq!(reports[0].left_by_predecessor().unwrap(), Said::default());
+    reports[0].publish(|| said("5")).unwrap();
     assert_eq!(desk.take(), 2);
     desk.free(1);
     assert_eq!(desk.take(), 1);
-    assert_eq!(desk.reports(1).left().unwrap(), said("5"));
+    assert_eq!(desk.reports(1).left_by_predecessor().unwrap(), said("5"));
 }
 
 #[test]
 fn it_is_no_living_worker_s_before_it_has_said_something() {
     let (mut desk, reports) = desk(&[WorkerState::Serving]);
-    reports[0].publish(&said("5")).unwrap();
+    reports[0].publish(|| said("5")).unwrap();
     // Another process has the place now.
-    let other = Listed { pid: 1, ..listed(1, WorkerState::Starting) };
+    let other = WorkerInfo { pid: 1, ..listed(1, WorkerState::Starting) };
     desk.list(true, false, [other].into_iter());
     let all = wakeful::block_on(reports[0].collect(Duration::ZERO)).unwrap();
     assert_eq!((all[0].worker.clone(), all[0].said.own.as_str()), (None, "5"));
@@ -154,7 +154,7 @@ fn a_master_in_charge_is_waited_for() {
     assert!(!reports.is_served_by_others().unwrap());
     wakeful::block_on(async {
         let waiting = reports.clone();
-        let waiting = wakeful::spawn(async move { waiting.in_charge().await });
+        let waiting = wakeful::spawn(async move { waiting.until_in_charge().await });
         sleep(Duration::from_millis(10)).await;
         assert!(!waiting.is_finished());
         desk.list(true, false, [listed(1, WorkerState::Serving)].into_iter());

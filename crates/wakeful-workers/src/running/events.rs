@@ -206,6 +206,7 @@ impl Running {
                 self.is_succeeded = true;
                 self.successor = None;
                 self.crew.end();
+                self.list_workers();
             }
             Progress::Failed(how) => {
                 tracing::error!("no upgrade: the new master {how}; this one continues");

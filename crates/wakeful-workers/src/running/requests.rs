@@ -17,6 +17,10 @@ use crate::systemd;
 /// and then itself. Nobody would end them if it were killed before.
 const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 
+/// So much sooner than the workers stop to accept, nobody new comes in: else somebody could come
+/// whom nobody accepts.
+const SOONER: Duration = Duration::from_millis(250);
+
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
         let is_of_somebody = !matches!(request, Request::End | Request::LookAtChildren);
@@ -74,18 +78,25 @@ impl Running {
 
     /// All workers drain, and nobody new comes in.
     pub(super) fn end(&mut self) {
+        let now = Instant::now();
+        self.crew.end();
+        // Operators hear of it before clients notice it.
+        self.list_workers();
         if self.inheritance.is_waited_for() {
             // The master before goes on, with the sockets.
             self.listeners.leave();
         } else {
             systemd::stopping();
-            self.listeners.close();
+            self.close_at = now.checked_add(self.pre_drain.saturating_sub(SOONER));
+            if self.close_at == Some(now) {
+                self.close_at = None;
+                self.listeners.close();
+            }
         }
         let end_by = self.drained_by(Instant::now());
         if let Some(successor) = &mut self.successor {
             successor.give_up(end_by);
         }
-        self.crew.end();
     }
 
     /// All end as for a signal, and then this master does, with this error.

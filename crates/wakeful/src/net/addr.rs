@@ -23,14 +23,17 @@ pub enum ListenAddr {
 
 impl ListenAddr {
     /// Returns whether a server that listens on one of the two cannot listen on the other as well:
-    /// they are equal, or they have the same port, and one of them is all addresses (`0.0.0.0` or
-    /// `[::]`).
+    /// they are equal, or they have the same port, and one of them is all addresses of the other's
+    /// kind (`0.0.0.0` all of IPv4, `[::]` all). Port 0 is another port each time.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
+        let includes = |one: &SocketAddr, other: &SocketAddr| {
+            one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
+        };
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {
-                let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
-                one == other || (is_any && one.port() == other.port())
+                let is_same_port = one.port() == other.port() && one.port() != 0;
+                is_same_port && (one == other || includes(one, other) || includes(other, one))
             }
             _ => self == other,
         }
@@ -213,6 +216,9 @@ mod tests {
         assert!(overlap("127.0.0.1:80", "127.0.0.1:80"));
         assert!(overlap("0.0.0.0:80", "127.0.0.1:80"));
         assert!(overlap("[::]:80", "[::1]:80"));
+        assert!(overlap("[::]:80", "127.0.0.1:80"));
+        assert!(!overlap("0.0.0.0:80", "[::1]:80"));
+        assert!(!overlap("127.0.0.1:0", "127.0.0.1:0"));
         assert!(overlap("unix:@a", "unix:@a"));
         assert!(!overlap("0.0.0.0:80", "127.0.0.1:81"));
         assert!(!overlap("127.0.0.1:80", "127.0.0.2:80"));
