@@ -1251,6 +1251,34 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
 }
 
 #[test]
+fn a_service_manager_keeps_the_unix_sockets_of_a_master_that_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let mut launched = Command::new("env");
+    launched.args([&*format!("NOTIFY_SOCKET={}", path.display()), "FDSTORE=4", PROGRAM]);
+    let own = directory.path().join("own");
+    let listen = format!("unix:{}", own.display());
+    let admin = format!("unix:{}", directory.path().join("admin").display());
+    let arguments = ["--listen", &listen, "--admin", &admin, "--workers", "1"];
+    let mut master = Master::start_by(launched, &arguments);
+    let kept = [told_with_socket(&manager), told_with_socket(&manager)];
+    assert!(kept.iter().all(|(told, _)| told.starts_with("FDSTORE=1\n")), "{kept:?}");
+    master.signal("TERM");
+    let start = Instant::now();
+    while master.first.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < GUARD, "{}", master.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // The manager has the sockets, so who connects now waits for the next master.
+    for path in [&listen, &admin] {
+        UnixStream::connect(path.strip_prefix("unix:").unwrap()).unwrap();
+    }
+    drop(kept);
+}
+
+#[test]
 fn a_service_manager_forgets_a_socket_that_an_upgrade_drops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
