@@ -65,10 +65,19 @@ impl TextSum {
         self.add_families(text, |family| family.is_counted);
     }
 
-    /// Adds what another sum has. A sum of sums does not depend on which of them grew: add up what
-    /// belongs together first, where a total must never fall.
+    /// Adds what another sum has.
+    ///
+    /// The sum of fractions depends on their order in its last digit. So if one process takes over
+    /// the counts of another one, sum each process with what it has taken over, and add these sums:
+    /// else the total can fall, and Prometheus takes that for a restart.
     pub fn add_sum(&mut self, other: &Self) {
-        self.add(&other.to_string());
+        for theirs in &other.families {
+            let place = self.family(&theirs.name);
+            let family = &mut self.families[place];
+            family.is_counted |= theirs.is_counted;
+            theirs.about.iter().for_each(|line| family.tell(line));
+            theirs.samples.iter().for_each(|(name, value)| family.add(name, *value));
+        }
     }
 
     /// Returns the sum of all samples of this name, whatever their labels: 0.0 without any. A
@@ -101,20 +110,29 @@ impl TextSum {
         if !matches!(what, "HELP" | "TYPE" | "UNIT") {
             return None;
         }
-        let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
-            self.families.push(Family { name: name.to_owned(), ..Family::default() });
-            self.families.len() - 1
-        });
+        let place = self.family(name);
         let family = &mut self.families[place];
         family.is_counted |= what == "TYPE" && matches!(rest, "counter" | "histogram");
-        if !family.about.iter().any(|known| known == line) {
-            family.about.push(line.to_owned());
-        }
+        family.tell(line);
         Some(place)
+    }
+
+    /// Returns the place of a family, which it makes if there is none.
+    fn family(&mut self, name: &str) -> usize {
+        *self.places.entry(name.to_owned()).or_insert_with(|| {
+            self.families.push(Family { name: name.to_owned(), ..Family::default() });
+            self.families.len() - 1
+        })
     }
 }
 
 impl Family {
+    fn tell(&mut self, line: &str) {
+        if !self.about.iter().any(|known| known == line) {
+            self.about.push(line.to_owned());
+        }
+    }
+
     fn add(&mut self, name: &str, value: Value) {
         let Some(place) = self.places.get(name) else {
             self.places.insert(name.to_owned(), self.samples.len());
@@ -183,7 +201,7 @@ fn sample(line: &str) -> Option<(&str, Value)> {
     Some((name, whole.or_else(|_| value.parse().map(Value::Real)).ok()?))
 }
 
-/// Behind the labels, if there are any: their values may have spaces and braces.
+/// Returns where the name ends, with its labels. A label's value may have spaces and braces.
 fn end_of_name(line: &str) -> Option<usize> {
     let end = line.find([' ', '{']).filter(|end| *end > 0)?;
     if line[end..].starts_with(' ') {

@@ -148,7 +148,7 @@ impl RunningService {
             // A panic there has been logged.
             let _ = beside.join();
         } else if reports.is_some() {
-            // Others accept from its sockets, so whoever is being answered gets the answer.
+            // Only the connections that this process has accepted: they get their answers.
             end(admin);
         }
         // Else nobody waits for what is only looked at: it is dropped, and aborts.
@@ -176,7 +176,7 @@ pub(crate) fn ready(readiness: &Readiness) -> (StatusCode, &'static str) {
     if readiness.is_ready() { READY } else { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") }
 }
 
-/// Whoever is asked answers for all: others serve while this process drains.
+/// Whether this process or another worker is ready: other workers serve while this one drains.
 fn ready_here_or_elsewhere(
     readiness: &Readiness,
     reports: Option<&Reports>,

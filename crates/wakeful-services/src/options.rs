@@ -1,6 +1,5 @@
 //! What a service is started with.
 
-use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Moves, SharedListener, Sibling};
@@ -235,15 +234,7 @@ impl ServeOptions {
 /// A text that names the address and says what is wrong with it.
 pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
     let bind = |(place, addr)| {
-        SharedListener::bind(addr).map_err(|error| describe(addr, &addrs[..place], &error))
+        SharedListener::bind_beside(addr, &addrs[..place]).map_err(|error| error.to_string())
     };
     addrs.iter().enumerate().map(bind).collect()
-}
-
-fn describe(addr: &ListenAddr, before: &[ListenAddr], error: &io::Error) -> String {
-    let ours = before.iter().find(|before| before.overlaps(addr));
-    match ours.filter(|_| error.kind() == ErrorKind::AddrInUse) {
-        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
-        None => format!("cannot listen on {addr}: {error}"),
-    }
 }

@@ -92,8 +92,8 @@ impl Scrape {
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
-    /// What all workers say, asked after this call has begun. However many operators ask, one
-    /// question is under way: whoever comes meanwhile waits for the next one, and shares it.
+    /// What all workers say, asked after this call has begun. Only one question runs at a time. All
+    /// who ask meanwhile share the next one.
     async fn collect(&self) -> io::Result<Arc<[Report]>> {
         let Some(Workers { reports, answers, .. }) = self.workers.clone() else {
             return Ok(Arc::new([]));
@@ -118,7 +118,7 @@ impl Scrape {
         Ok(all)
     }
 
-    /// Has this process answer whoever asks one of the other workers, on this loop.
+    /// Makes this process answer the questions of the other workers, on this loop.
     ///
     /// # Errors
     /// The loop has ended; no descriptors left.

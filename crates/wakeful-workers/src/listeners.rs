@@ -114,7 +114,7 @@ impl Listeners {
         self.all.drain(..).chain(self.admin.drain(..)).for_each(|one| one.socket.leave_file());
     }
 
-    /// Leaves them to the predecessor, which goes on with them.
+    /// Leaves them to the predecessor, which continues to use them.
     pub(crate) fn leave(&mut self) {
         self.all.clear();
         self.admin.clear();
@@ -175,28 +175,17 @@ fn open(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let socket = match take(inherited, &name) {
-            Some(socket) => SharedListener::from_predecessor(socket),
-            None => SharedListener::bind(addr),
+            Some(socket) => SharedListener::from_predecessor(socket).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+            })?,
+            None => {
+                let before = others.iter().chain(&open).map(|one| one.socket.local_addr());
+                SharedListener::bind_beside(addr, before)?
+            }
         };
-        let before = others.iter().chain(&open);
-        let socket = socket.map_err(|error| describe(addr, before, &error))?;
         open.push(Listening { name, socket, is_kept: false });
     }
     Ok(open)
-}
-
-fn describe<'a>(
-    addr: &ListenAddr,
-    before: impl Iterator<Item = &'a Listening>,
-    error: &io::Error,
-) -> io::Error {
-    let mut before = before.map(|one| one.socket.local_addr());
-    let ours = before.find(|ours| ours.overlaps(addr));
-    let text = match ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
-        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
-        None => format!("cannot listen on {addr}: {error}"),
-    };
-    io::Error::new(error.kind(), text)
 }
 
 fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {

@@ -1,4 +1,4 @@
-//! What each worker says of itself, for whoever asks one of them: see [`Reports`].
+//! Workers tell each other what they count: see [`Reports`].
 
 mod desk;
 mod page;
@@ -118,7 +118,7 @@ impl Reports {
         if std::process::id() != *process {
             return Ok(());
         }
-        // Nothing is half done behind a lock of nothing.
+        // The lock guards no value, so after a panic nothing is half done.
         let _writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
         wires.page.write(*place, *process, &say().to_bytes())?;
         ring(&wires.news);
@@ -127,7 +127,7 @@ impl Reports {
 
     /// Asks all workers, waits for at most `limit` for their answers, and returns what each has
     /// said, and what those have left that are gone. Stopped workers, and those that have just
-    /// started, are not waited for. Whoever asks has to [`answer`](Self::answer), too.
+    /// started, are not waited for. The worker that asks has to [`answer`](Self::answer), too.
     ///
     /// *Cancel-safe*.
     ///
@@ -188,14 +188,6 @@ impl Reports {
     /// No memory.
     pub fn is_served_elsewhere(&self) -> io::Result<bool> {
         Ok(self.roster()?.is_served_elsewhere)
-    }
-
-    /// Returns the workers that the master has just now.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn workers(&self) -> io::Result<Vec<WorkerInfo>> {
-        Ok(self.roster()?.workers)
     }
 
     /// Does another worker accept that was not told to end, or is another master in charge (the one

@@ -350,10 +350,7 @@ impl Running {
         self.look_for_stuck_loops();
         let now = Instant::now();
         self.kill_who_takes_too_long(now);
-        if self.close_at.is_some_and(|at| at <= now) {
-            self.close_at = None;
-            self.listeners.close();
-        }
+        self.close_if_due(now);
         systemd::send_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
             // Again after as much time, for one that was not there yet.

@@ -211,8 +211,8 @@ struct Connections {
     #[arg(long)]
     connect_per_request: bool,
 
-    /// Add so many slow clients, which send their requests a byte every 20 ms. Their requests are
-    /// not measured.
+    /// Add N slow clients. Each sends one byte of its request every 20 ms. Their requests are not
+    /// measured.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     slow: u32,
 }

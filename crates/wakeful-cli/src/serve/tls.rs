@@ -37,7 +37,7 @@ pub(super) struct TlsArguments {
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Version::Tls12, requires = "tls_cert")]
     tls_min_version: Version,
 
-    /// Check the files every so many seconds, and read them again if one has changed.
+    /// Check the files at this interval, and read them again if one has changed.
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "tls_cert")]
     tls_reload_interval: Option<Duration>,
 }

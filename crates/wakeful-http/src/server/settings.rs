@@ -123,22 +123,14 @@ impl Server {
     pub fn also_bind(mut self, addr: impl ToListenAddrs) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "there is no address");
         for addr in addr.to_listen_addrs()? {
-            match SharedListener::bind(&addr) {
+            let ours = self.listeners.iter().map(SharedListener::local_addr);
+            match SharedListener::bind_beside(&addr, ours) {
                 Ok(listener) => {
                     self.listeners.push(listener);
                     self.tls.push(None);
                     return Ok(self);
                 }
-                Err(error) => {
-                    let ours = self.listeners.iter().map(SharedListener::local_addr);
-                    let ours = ours.into_iter().find(|ours| ours.overlaps(&addr));
-                    let text = match ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
-                        Some(ours) => format!("this server already listens on {ours}"),
-                        None => error.to_string(),
-                    };
-                    refused =
-                        io::Error::new(error.kind(), format!("cannot listen on {addr}: {text}"));
-                }
+                Err(error) => refused = error,
             }
         }
         Err(refused)

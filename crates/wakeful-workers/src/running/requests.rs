@@ -17,7 +17,7 @@ use crate::systemd;
 /// and then itself. Nobody would end them if it were killed before.
 const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 
-/// So much sooner than the workers stop to accept, nobody new comes in: else somebody could come
+/// The sockets close so much sooner than the workers stop accepting. Else somebody could connect
 /// whom nobody accepts.
 const SOONER: Duration = Duration::from_millis(250);
 
@@ -88,14 +88,19 @@ impl Running {
         } else {
             systemd::stopping();
             self.close_at = now.checked_add(self.pre_drain.saturating_sub(SOONER));
-            if self.close_at == Some(now) {
-                self.close_at = None;
-                self.listeners.close();
-            }
+            self.close_if_due(now);
         }
         let end_by = self.drained_by(Instant::now());
         if let Some(successor) = &mut self.successor {
             successor.give_up(end_by);
+        }
+    }
+
+    /// Nobody new comes in, if it is time for that.
+    pub(super) fn close_if_due(&mut self, now: Instant) {
+        if self.close_at.is_some_and(|at| at <= now) {
+            self.close_at = None;
+            self.listeners.close();
         }
     }
 

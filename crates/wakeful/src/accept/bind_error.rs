@@ -49,6 +49,21 @@ pub(super) fn explain(addr: &ListenAddr, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), CannotListen { why, cause: error })
 }
 
+/// As [`explain`] has it, with the address, and with the one of `others` that is in its way.
+pub(super) fn explain_beside<'a>(
+    addr: &ListenAddr,
+    others: impl IntoIterator<Item = &'a ListenAddr>,
+    error: &io::Error,
+) -> io::Error {
+    let is_in_use = error.kind() == ErrorKind::AddrInUse;
+    let in_its_way = others.into_iter().find(|other| is_in_use && other.overlaps(addr));
+    let text = match in_its_way {
+        Some(ours) => format!("cannot listen on {addr}: this server already listens on {ours}"),
+        None => format!("cannot listen on {addr}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
     use super::*;

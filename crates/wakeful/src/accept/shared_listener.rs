@@ -49,6 +49,17 @@ impl SharedListener {
         Self::listen(addr).map_err(|error| bind_error::explain(addr, error))
     }
 
+    /// Like [`bind`](Self::bind), for a server that listens on `others` already.
+    ///
+    /// # Errors
+    /// As for `bind`. The text names the address, and says if one of `others` is in its way.
+    pub fn bind_beside<'a>(
+        addr: &ListenAddr,
+        others: impl IntoIterator<Item = &'a ListenAddr>,
+    ) -> io::Result<Self> {
+        Self::bind(addr).map_err(|error| bind_error::explain_beside(addr, others, &error))
+    }
+
     fn listen(addr: &ListenAddr) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);

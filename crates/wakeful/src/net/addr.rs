@@ -25,8 +25,7 @@ impl ListenAddr {
     /// Returns whether a server that listens on one of the two cannot listen on the other as well:
     /// they are equal, or they have the same port, and one of them is all addresses of the other's
     /// kind (`0.0.0.0` all of IPv4, `[::]` all). Port 0 is another port each time.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let includes = |one: &SocketAddr, other: &SocketAddr| {
             one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
         };
