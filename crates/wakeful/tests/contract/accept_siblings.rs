@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,24 @@ struct Workers {
     serving: Vec<Option<Serving>>,
     counts: Vec<Arc<Counts>>,
     addr: SocketAddr,
-    is_released: Arc<AtomicBool>,
+    held: Arc<Held>,
+}
+
+/// Loops that a handler blocks.
+#[derive(Default)]
+struct Held {
+    now: AtomicUsize,
+    is_released: AtomicBool,
+}
+
+impl Held {
+    /// Until [`Workers::release`].
+    fn block(&self) {
+        self.now.fetch_add(1, Ordering::SeqCst);
+        while !self.is_released.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Workers {
@@ -61,20 +78,20 @@ impl Workers {
         let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
         let (lifeline, master) = rustix::pipe::pipe().unwrap();
         let siblings = Siblings::new(places, lifeline).unwrap();
-        let is_released = Arc::new(AtomicBool::new(false));
+        let held = Arc::new(Held::default());
         let places: Vec<_> = (0..wanted).map(|_| siblings.join()).collect();
         let start = |sibling: &Option<Sibling>| {
             let socket = listener.as_fd().try_clone_to_owned().unwrap();
             let socket = SharedListener::from_socket(socket).unwrap();
             let group = B::group().loops(loops).sibling(sibling.clone());
-            let released = is_released.clone();
+            let held = held.clone();
             let server = settings(ConnectionServer::new(vec![socket]).group(group));
-            Some(server.start(move || handler(released.clone())).unwrap())
+            Some(server.start(move || handler(held.clone())).unwrap())
         };
         let serving: Vec<Option<Serving>> = places.iter().map(start).collect();
         let counts = serving.iter().flatten().map(Serving::counts).collect();
         let (addr, master) = (listener.socket_addr().unwrap(), Some(master));
-        Self { siblings, master, places, serving, counts, addr, is_released }
+        Self { siblings, master, places, serving, counts, addr, held }
     }
 
     /// How many connections each has taken.
@@ -95,6 +112,18 @@ impl Workers {
         begins(self.addr, what)
     }
 
+    /// Blocks the loop that takes this. It may take others with it, until its handler runs: it runs
+    /// when this returns.
+    fn blocks_one(&self) -> TcpStream {
+        let (start, before) = (Instant::now(), self.held.now.load(Ordering::SeqCst));
+        let stream = self.begins(BLOCK);
+        while self.held.now.load(Ordering::SeqCst) == before {
+            assert!(start.elapsed() < LONG);
+            thread::yield_now();
+        }
+        stream
+    }
+
     /// Until a single server takes what comes. Those that have just started have looked by then.
     fn settle(&self) -> usize {
         let start = Instant::now();
@@ -113,7 +142,7 @@ impl Workers {
     }
 
     fn release(&self) {
-        self.is_released.store(true, Ordering::SeqCst);
+        self.held.is_released.store(true, Ordering::SeqCst);
     }
 }
 
@@ -134,11 +163,9 @@ fn asks(addr: SocketAddr, what: u8) {
     begins(addr, what).read_exact(&mut [0]).expect("an answer");
 }
 
-fn handler(
-    is_released: Arc<AtomicBool>,
-) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+fn handler(held: Arc<Held>) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
     move |mut connection| {
-        let is_released = is_released.clone();
+        let held = held.clone();
         Box::pin(async move {
             let mut byte = [0];
             if !matches!(connection.stream.read(&mut byte).await, Ok(1)) {
@@ -147,11 +174,7 @@ fn handler(
             let start = Instant::now();
             match byte[0] {
                 WORK => while start.elapsed() < Duration::from_millis(1) {},
-                BLOCK => {
-                    while !is_released.load(Ordering::SeqCst) {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                }
+                BLOCK => held.block(),
                 _ => {}
             }
             let _ = connection.stream.write_all(&byte).await;
@@ -224,22 +247,19 @@ fn what_comes_while_the_only_active_server_is_full_goes_to_another_one<B: Backen
 
 fn what_comes_while_the_only_active_server_is_blocked_goes_to_another_one<B: Backend>() {
     let workers = Workers::start::<B>(3, 8, 1);
-    let one = workers.settle();
-    let (start, before) = (Instant::now(), workers.accepted());
-    let mut blocked = workers.begins(BLOCK);
-    while workers.accepted() == before {
-        assert!(start.elapsed() < LONG);
-        thread::yield_now();
-    }
-    let before = workers.accepted();
-    (0..20).for_each(|_| workers.asks(ECHO));
-    assert_eq!(workers.accepted()[one], before[one]);
+    workers.settle();
     // The second one that is blocked is followed, too.
-    let mut also_blocked = workers.begins(BLOCK);
-    (0..20).for_each(|_| workers.asks(ECHO));
+    let blocked: Vec<_> = (0..2)
+        .map(|_| {
+            let blocked = workers.blocks_one();
+            (0..20).for_each(|_| workers.asks(ECHO));
+            blocked
+        })
+        .collect();
     workers.release();
-    blocked.read_exact(&mut [0]).unwrap();
-    also_blocked.read_exact(&mut [0]).unwrap();
+    for mut stream in blocked {
+        stream.read_exact(&mut [0]).unwrap();
+    }
 }
 
 fn when_an_active_server_drains_another_one_takes_its_place<B: Backend>() {
