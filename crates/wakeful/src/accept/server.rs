@@ -24,7 +24,7 @@ use super::room::{self, Room};
 use super::route::Route;
 use super::serving::Serving;
 use super::set_up::{self, SetUp};
-use super::shared_listener::SharedListener;
+use super::shared_listener::{self, SharedListener};
 use super::siblings;
 use super::stand_in::{self, StandIn};
 use super::stop::Stop;
@@ -208,9 +208,9 @@ impl ConnectionServer {
     ///
     /// # Errors
     /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
-    /// 0; a listener cannot be watched (`max_user_watches`); a further listener for each loop
-    /// cannot be made ([`AcceptStrategy::ReusePort`]); a set-up of
-    /// [`on_each_loop`](Self::on_each_loop) fails.
+    /// 0; two listeners are clones, which share one socket; a listener cannot be watched
+    /// (`max_user_watches`); a further listener for each loop cannot be made
+    /// ([`AcceptStrategy::ReusePort`]); a set-up of [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where
@@ -221,6 +221,14 @@ impl ConnectionServer {
         let started_at = self.started_at.unwrap_or(Location::caller());
         if self.max_connections == Some(0) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, SERVES_NOBODY));
+        }
+        if let Some(listener) = shared_listener::given_twice(&self.listeners) {
+            let addr = listener.local_addr();
+            let text = format!(
+                "the same socket was given twice, that of {addr}: clones of a listener share its \
+                 socket, so give only one of them"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let strategy = self.strategy.unwrap_or(match self.group.has_guests() {
             true => AcceptStrategy::Dispatch(Placement::default()),

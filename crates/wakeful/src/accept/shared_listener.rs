@@ -232,6 +232,15 @@ impl SharedListener {
     }
 }
 
+/// The first listener that has the socket of one before it.
+pub(super) fn given_twice(listeners: &[SharedListener]) -> Option<&SharedListener> {
+    let is_known = |number: usize, listener: &SharedListener| {
+        listeners[..number].iter().any(|before| Arc::ptr_eq(&before.fd, &listener.fd))
+    };
+    let mut numbered = listeners.iter().enumerate();
+    numbered.find(|(number, listener)| is_known(*number, listener)).map(|(_, listener)| listener)
+}
+
 /// A server that drains leaves a socket open to the end whose descriptor was lent: see
 /// [`AcceptStrategy`](super::AcceptStrategy).
 impl AsFd for SharedListener {

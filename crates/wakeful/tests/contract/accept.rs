@@ -29,6 +29,7 @@ on_every_backend! {
     a_server_tells_its_connections_that_it_drains_and_aborts_the_rest,
     connections_over_the_limit_wait_until_one_closes,
     a_limit_that_would_let_nobody_in_is_refused,
+    the_same_socket_given_twice_is_refused,
     a_handler_s_panic_closes_its_connection_and_no_other,
     the_wake_of_an_abandoned_accept_is_passed_on,
 }
@@ -255,6 +256,20 @@ fn a_limit_that_would_let_nobody_in_is_refused<B: Backend>() {
     let error = started.expect_err("0 is refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("lets nobody in"), "{error}");
+}
+
+fn the_same_socket_given_twice_is_refused<B: Backend>() {
+    let (listener, other) = (localhost(), localhost());
+    let addr = listener.local_addr().to_string();
+    let start = |listeners| {
+        let server = ConnectionServer::new(listeners).group(B::group().loops(2));
+        server.start(|| async |_| ())
+    };
+    let error = start(vec![listener.clone(), other.clone(), listener.clone()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("given twice") && text.contains(&addr), "{text}");
+    start(vec![listener, other]).unwrap().shutdown(LONG).unwrap();
 }
 
 fn connections_over_the_limit_wait_until_one_closes<B: Backend>() {
