@@ -24,6 +24,7 @@ mod page;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::list::{List, State};
 pub(crate) use self::our_turn::OurTurn;
@@ -32,6 +33,9 @@ use crate::sys::clock::Clock;
 
 /// More workers than that do not share their turns. Each needs a descriptor, in all of them.
 const MOST: usize = 512;
+
+const TAKEN: &str = "another group has the place of this sibling until that group has ended: give each \
+                     group a sibling of its own, from `Siblings::join`";
 
 /// The workers of a master, for the master: it hands out their places, and says who is dead. So
 /// that a connection wakes a worker only if none is awake, and light load stays with few workers:
@@ -68,7 +72,8 @@ impl Siblings {
     #[must_use]
     pub fn join(&self) -> Option<Sibling> {
         let place = self.page.join()?;
-        Some(Sibling { page: self.page.clone(), lifeline: self.lifeline.clone(), place })
+        let (page, lifeline, is_taken) = (self.page.clone(), self.lifeline.clone(), Arc::default());
+        Some(Sibling { page, lifeline, place, is_taken })
     }
 
     /// A worker is dead. Others wait for connections in its place.
@@ -92,7 +97,7 @@ impl Siblings {
 }
 
 /// A worker's place among its siblings, for
-/// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling).
+/// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling). It is for one group at a time.
 ///
 /// *Threads*: `Send` and `Sync`. A clone is the same place.
 #[derive(Debug, Clone)]
@@ -100,9 +105,22 @@ pub struct Sibling {
     page: Arc<Page>,
     lifeline: Arc<OwnedFd>,
     place: usize,
+    /// By a group of this process.
+    is_taken: Arc<AtomicBool>,
 }
 
 impl Sibling {
+    /// Takes the place for a group, whose loops alone write on its line.
+    ///
+    /// # Errors
+    /// Another group has it.
+    pub(crate) fn take(&self) -> io::Result<Arc<Taken>> {
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, TAKEN));
+        }
+        Ok(Arc::new(Taken(self.is_taken.clone())))
+    }
+
     /// Readable when this worker is to look whether it is its turn.
     fn bell(&self) -> BorrowedFd<'_> {
         self.page.bell(self.place)
@@ -111,5 +129,15 @@ impl Sibling {
     /// Readable when the master is gone.
     fn lifeline(&self) -> BorrowedFd<'_> {
         self.lifeline.as_fd()
+    }
+}
+
+/// A group has a sibling's place until the last of its loops drops this.
+#[derive(Debug)]
+pub(crate) struct Taken(Arc<AtomicBool>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

@@ -151,6 +151,9 @@ impl LoopGroupBuilder {
     /// also holds for processes; a group that [spreads](Self::spread) always waits. It has no
     /// effect unless the strategy is
     /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
+    ///
+    /// [`build`](Self::build) refuses a sibling, or a clone of it, that another group has. A group
+    /// has it until the group's loops have ended.
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self
@@ -222,7 +225,7 @@ impl LoopGroupBuilder {
     /// # Errors
     /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
     /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats do not fit this
-    /// group. Loops that were already started are stopped.
+    /// group; another group has the sibling. Loops that were already started are stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {
@@ -239,6 +242,7 @@ impl LoopGroupBuilder {
         };
         let activity = self.concentration.map(|targets| Activity::new(loops, targets));
         let turn = self.concentration.zip(self.sibling);
+        let taken = turn.as_ref().map(|(_, sibling)| sibling.take()).transpose()?;
         let turn = turn.map(|(targets, sibling)| OurTurn::new(sibling, targets));
         let board = Arc::new(Board::new(loops, activity, turn)?);
         // From this thread, which is not pinned to one loop's CPU.
@@ -255,7 +259,7 @@ impl LoopGroupBuilder {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let name = format!("{}-{number}", self.name);
             let line = self.heartbeats.as_ref().map(|heartbeats| heartbeats.line(number));
-            let seat = Seat::new(board.clone(), number);
+            let seat = Seat::new(board.clone(), number, taken.clone());
             group.workers.push(Worker::start(name, cpu, event_loop.clone(), seat, line)?);
         }
         // The guests of the loops end together, when nobody has these any more.

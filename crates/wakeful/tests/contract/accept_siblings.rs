@@ -1,7 +1,7 @@
 //! Servers that accept from the same socket and share their turns, as the workers of a master do.
 //! Here they are in one process, which is all the same to them.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ on_every_backend! {
     when_an_active_server_is_dead_another_one_takes_its_place,
     without_a_master_all_servers_wait_for_connections,
     more_servers_than_places_all_serve,
+    a_sibling_is_for_one_group_at_a_time,
 }
 
 /// What a byte asks for.
@@ -180,6 +181,28 @@ fn handler(held: Arc<Held>) -> impl Fn(Connection) -> std::pin::Pin<Box<dyn Futu
             let _ = connection.stream.write_all(&byte).await;
         })
     }
+}
+
+fn a_sibling_is_for_one_group_at_a_time<B: Backend>() {
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(2, lifeline).unwrap();
+    let (sibling, other) = (siblings.join(), siblings.join());
+    let build = |sibling: &Option<Sibling>| B::group().loops(2).sibling(sibling.clone()).build();
+    let first = build(&sibling).unwrap();
+    let error = build(&sibling).expect_err("it has the place already");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("another group has the place"), "{error}");
+    let second = build(&other).unwrap();
+
+    // Its loops have ended, though somebody still reads how busy they were.
+    let loads = first.loads();
+    first.shutdown(LONG).unwrap();
+    build(&sibling).unwrap();
+    build(&sibling).unwrap();
+    assert_eq!(loads.loops(), 2);
+    // The others' place is still theirs.
+    build(&other).expect_err("it has the place still");
+    drop(second);
 }
 
 fn with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain<B: Backend>() {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::Board;
 use crate::balance::alarm::{Alarm, PATIENCE};
-use crate::balance::siblings::OurTurn;
+use crate::balance::siblings::{OurTurn, Taken};
 use crate::balance::watch::Crowd;
 use crate::driver::epoll::Timer;
 use crate::event_loop::{SleepObserver, Spent};
@@ -116,11 +116,13 @@ pub(crate) struct Seat {
     number: usize,
     /// It has slept since it said something last.
     slept: Cell<bool>,
+    _sibling: Option<Arc<Taken>>,
 }
 
 impl Seat {
-    pub(crate) fn new(board: Arc<Board>, number: usize) -> Self {
-        Self { board, number, slept: Cell::new(false) }
+    /// Keeps the group's place among its siblings, if it has one.
+    pub(crate) fn new(board: Arc<Board>, number: usize, sibling: Option<Arc<Taken>>) -> Self {
+        Self { board, number, slept: Cell::new(false), _sibling: sibling }
     }
 
     pub(crate) fn say(&self, spent: Spent) {
