@@ -234,6 +234,28 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
 }
 
 #[test]
+fn a_body_is_a_file_with_an_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (fifo, large) = (path("fifo"), path("large"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // It has holes only.
+    std::fs::File::create(&large).unwrap().set_len((256 << 20) + 1).unwrap();
+    for (file, part) in [
+        (&*fifo, "not a regular file"),
+        (directory.path().to_str().unwrap(), "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        (&*large, "more than 256 MiB"),
+        ("/nowhere", "No such file"),
+    ] {
+        let output = load(&["127.0.0.1:9", "--body-file", file]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(file) && said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn more_connections_than_descriptors_are_an_error_that_names_the_limit() {
     let mut limited = Command::new("prlimit");
     limited.args(["--nofile=64", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &echo()]);

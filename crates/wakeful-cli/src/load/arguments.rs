@@ -1,6 +1,7 @@
 //! The flags of `wakeful load`, and what they say together.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -125,7 +126,7 @@ struct Request {
     #[arg(long, conflicts_with = "body_file")]
     body: Option<String>,
 
-    /// HTTP: a file with the request's body.
+    /// HTTP: a regular file with the request's body, of at most 256 MiB.
     #[arg(long, value_name = "FILE")]
     body_file: Option<PathBuf>,
 
@@ -406,12 +407,33 @@ impl Arguments {
     }
 }
 
+/// In bytes. It is kept in memory.
+const LARGEST_BODY: u64 = 256 << 20;
+
+fn read_body(path: &Path) -> Result<Vec<u8>, String> {
+    let text_of = |error: std::io::Error| error.to_string();
+    let too_large = || format!("it has more than {} MiB, the most for a body", LARGEST_BODY >> 20);
+    // Before it is opened: a FIFO would wait for its writer.
+    let known = std::fs::metadata(path).map_err(text_of)?;
+    if !known.is_file() {
+        return Err("it is not a regular file, so it may have no end".to_owned());
+    }
+    if known.len() > LARGEST_BODY {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    let file = std::fs::File::open(path).map_err(text_of)?;
+    // It may grow.
+    file.take(LARGEST_BODY + 1).read_to_end(&mut body).map_err(text_of)?;
+    if body.len() as u64 > LARGEST_BODY { Err(too_large()) } else { Ok(body) }
+}
+
 impl Request {
     fn body(&self) -> Result<Vec<u8>, String> {
         match (&self.body, &self.body_file) {
             (Some(text), _) => Ok(text.clone().into_bytes()),
             (None, Some(file)) => {
-                std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
+                read_body(file).map_err(|problem| format!("{}: {problem}", file.display()))
             }
             (None, None) => Ok(Vec::new()),
         }
