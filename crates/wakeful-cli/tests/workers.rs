@@ -849,6 +849,30 @@ fn the_file_of_a_unix_socket_goes_with_the_last_master() {
 }
 
 #[test]
+fn a_unix_socket_s_file_that_is_another_server_s_is_told_and_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let addr = format!("unix:{}", socket.display());
+    let mut master = Master::start(&["--listen", &addr, "--workers", "1"]);
+    fs::remove_file(&socket).unwrap();
+    master.signal("HUP");
+    master.waits_for(&format!("{} is gone, so new clients do not reach", socket.display()), 1);
+    master.waits_for("all workers accept", 2);
+    let other = Master::start(&["--listen", &addr, "--workers", "1"]);
+    let before = master.pid();
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != before, "in charge");
+    master.waits_for(&format!("{} is not this server's any more", socket.display()), 1);
+    master.waits_until(|_| children(before).is_empty(), "drained");
+    assert!(master.first.wait().unwrap().success());
+    let pid = master.pid();
+    master.signal("TERM");
+    master.waits_until(|_| !is_ours(pid), "ended");
+    assert!(get(&addr, "/healthz").ends_with("ok\n"), "the other server still has its file");
+    drop(other);
+}
+
+#[test]
 fn a_second_signal_ends_all_at_once() {
     let mut master = Master::start(&with(&["--workers", "2", "--grace", "3600"]));
     let mut slow = TcpStream::connect(master.addr()).unwrap();

@@ -66,7 +66,16 @@ impl Listeners {
         for name in &dropped {
             tracing::info!("no longer listening on {name}");
         }
-        Ok(Self { all, admin, dropped })
+        let listeners = Self { all, admin, dropped };
+        listeners.warn_of_lost_files();
+        Ok(listeners)
+    }
+
+    /// Names the Unix sockets that no client finds any more.
+    pub(crate) fn warn_of_lost_files(&self) {
+        for error in self.every().filter_map(|one| one.socket.check_file().err()) {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Descriptors of its own for a worker: those for clients, and those for operators.

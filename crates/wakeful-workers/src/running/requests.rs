@@ -122,6 +122,7 @@ impl Running {
 
     fn replace(&mut self, signal: Name) {
         tracing::info!("{signal}: replacing the workers, one after the other");
+        self.listeners.warn_of_lost_files();
         systemd::reloading();
         self.resume();
         self.crew.replace_all();

@@ -121,14 +121,16 @@ impl SharedListener {
 
     /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one is about
     /// to succeed. The file of a Unix socket stays with that server until
-    /// [`take_file`](Self::take_file).
+    /// [`take_file`](Self::take_file). If it is gone, or another server's by now,
+    /// [`check_file`](Self::check_file) says so, and this listener never removes it. To tell, this
+    /// connects to the file once, and closes that connection.
     ///
     /// # Errors
     /// The same as for `from_socket`.
     pub fn from_predecessor(socket: OwnedFd) -> io::Result<Self> {
         let mut listener = Self::from_socket(socket)?;
         if let ListenAddr::Unix(path) = &listener.addr {
-            listener.file = SocketFile::of_predecessor(path)?.map(Arc::new);
+            listener.file = Some(Arc::new(SocketFile::of_predecessor(path, listener.fd.as_fd())?));
         }
         Ok(listener)
     }
@@ -147,6 +149,18 @@ impl SharedListener {
         if let Some(file) = &self.file {
             file.leave();
         }
+    }
+
+    /// Checks that the file of a Unix socket is still this listener's own: somebody may have removed
+    /// it, or another server may have put its own there. This listener cannot make it anew, as
+    /// only `bind` does. It has no effect on other sockets, nor on one that came by
+    /// [`from_socket`](Self::from_socket).
+    ///
+    /// # Errors
+    /// The file is gone (`NotFound`) or not this listener's (`AddrInUse`). The text names the file,
+    /// and says what to do.
+    pub fn check_file(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.check())
     }
 
     /// Stops new connections in every process that has this socket, until the last of them closes

@@ -6,13 +6,18 @@
 //! number is not given to another file as long as the socket is open: remove the file before the
 //! socket closes.
 //!
+//! A successor that was given the socket did not see the `bind`. It connects to the file once: who
+//! listens there is the process that made the successor's own socket listen (`SO_PEERCRED`,
+//! unix(7)), or the file is another server's.
+//!
 //! A gap remains: Linux has no call that removes a file only if it is a certain one. A file that
 //! replaces ours between the check and the removal, two consecutive system calls, is removed. A
 //! server also looks as if it had ended between its `bind` and its `listen`, when nobody answers on
 //! its file yet.
 
+use std::fs::Metadata;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,31 +26,53 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sys::fork_check::Process;
+use crate::sys::peer_cred::peer_cred;
 
 /// Removes the socket file with its last user, unless that is a copy in a forked child, whose
 /// parent still listens, or the file is somebody else's.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    identity: Identity,
+    /// `None`: it was somebody else's when the socket came from a predecessor, or gone.
+    identity: Option<Identity>,
     process: Process,
     is_left: AtomicBool,
 }
 
 impl SocketFile {
-    fn new(path: &Path, identity: Identity, process: Process) -> Self {
+    fn new(path: &Path, identity: Option<Identity>, process: Process) -> Self {
         Self { path: path.to_owned(), identity, process, is_left: AtomicBool::new(false) }
     }
 
-    /// The file that is there, of a socket that somebody else has bound. It stays unless it is
-    /// [taken](Self::take). `None`: there is none.
+    /// The file of a `socket` that somebody else has bound. It stays unless it is
+    /// [taken](Self::take).
     ///
     /// # Errors
     /// Forks cannot be watched for.
-    pub(super) fn of_predecessor(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn of_predecessor(path: &Path, socket: BorrowedFd<'_>) -> io::Result<Self> {
         let process = Process::current()?;
-        let file = Identity::of_socket(path).map(|identity| Self::new(path, identity, process));
-        Ok(file.inspect(Self::leave))
+        let identity = Identity::of_socket(path).filter(|_| may_lead_to(path, socket));
+        let file = Self::new(path, identity, process);
+        file.leave();
+        Ok(file)
+    }
+
+    /// # Errors
+    /// Who connects to the file does not reach this socket. The text says why.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let (kind, what) = match std::fs::symlink_metadata(&self.path) {
+            Ok(file) if self.identity.is_some_and(|own| own.is_that_of(&file)) => return Ok(()),
+            Ok(_) => (io::ErrorKind::AddrInUse, "is not this server's any more"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (error.kind(), "is gone"),
+            // It may well be there.
+            Err(_) => return Ok(()),
+        };
+        let path = self.path.display();
+        let text = format!(
+            "the socket's file {path} {what}, so new clients do not reach this server: end it and \
+             start it anew, since an upgrade or a reload keeps the socket and makes no file"
+        );
+        Err(io::Error::new(kind, text))
     }
 
     /// It is removed with its last user.
@@ -61,8 +88,11 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if !self.process.is_forked() && !*self.is_left.get_mut() {
-            remove_if(&self.path, self.identity);
+        if let Some(identity) = self.identity
+            && !self.process.is_forked()
+            && !*self.is_left.get_mut()
+        {
+            remove_if(&self.path, identity);
         }
     }
 }
@@ -85,7 +115,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
         result => result?,
     };
     let identity = Identity::of_socket(path).ok_or(io::ErrorKind::NotFound)?;
-    Ok((fd, SocketFile::new(path, identity, process)))
+    Ok((fd, SocketFile::new(path, Some(identity), process)))
 }
 
 /// Which file it is, whatever its name.
@@ -99,8 +129,15 @@ impl Identity {
     /// `None` if there is no file, or one that is not a socket.
     fn of_socket(path: &Path) -> Option<Self> {
         let file = std::fs::symlink_metadata(path).ok()?;
-        let is_socket = file.file_type().is_socket();
-        is_socket.then(|| Self { device: file.dev(), inode: file.ino() })
+        file.file_type().is_socket().then(|| Self::of(&file))
+    }
+
+    fn of(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+
+    fn is_that_of(self, file: &Metadata) -> bool {
+        file.file_type().is_socket() && Self::of(file) == self
     }
 }
 
@@ -115,10 +152,25 @@ fn remove_if(path: &Path, identity: Identity) {
 /// The socket file at `path`, if nobody listens on it.
 fn left_over(path: &Path, addr: &SocketAddrUnix) -> Option<Identity> {
     let identity = Identity::of_socket(path)?;
-    // A server whose backlog is full lives: a blocking connect would wait for it.
+    let is_refused = connect(addr).is_err_and(|error| error == Errno::CONNREFUSED);
+    is_refused.then_some(identity)
+}
+
+/// Does who connects to `path` reach `socket`, which listens? `false` only if that is certain.
+fn may_lead_to(path: &Path, socket: BorrowedFd<'_>) -> bool {
+    let Ok(addr) = SocketAddrUnix::new(path) else { return true };
+    // Those of the process that called listen(2).
+    let listener = |socket: BorrowedFd<'_>| peer_cred(socket).ok().map(|of| (of.pid, of.uid));
+    match connect(&addr) {
+        Ok(client) => listener(client.as_fd()) == listener(socket),
+        Err(error) => !matches!(error, Errno::CONNREFUSED | Errno::NOENT),
+    }
+}
+
+/// Without waiting: a server whose backlog is full lives, and a blocking connect would wait for it.
+fn connect(addr: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    let refused = rustix::net::connect(&socket, addr) == Err(Errno::CONNREFUSED);
-    refused.then_some(identity)
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, addr)?;
+    Ok(socket)
 }

@@ -26,6 +26,7 @@ on_every_backend! {
     a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
     what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
     a_unix_socket_goes_to_a_successor_with_its_file,
+    a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone,
     a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end,
     a_server_that_failed_says_so_and_serves_its_connections,
     a_server_whose_loops_have_ended_says_so,
@@ -312,6 +313,42 @@ fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
     UnixStream::connect(directory.path()).expect("the file is still there");
     drop(second);
     assert!(!directory.path().exists(), "it went with its new owner");
+}
+
+fn a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone<B: Backend>() {
+    let directory = Directory::new::<B>("lost");
+    let first = SharedListener::bind(&directory.addr()).unwrap();
+    let successor = || {
+        let passed = first.as_fd().try_clone_to_owned().unwrap();
+        let second = SharedListener::from_predecessor(passed).unwrap();
+        second.take_file();
+        second
+    };
+    let second = successor();
+    let both_say = |second: &SharedListener, kind: ErrorKind, part: &str| {
+        for listener in [&first, second] {
+            let error = listener.check_file().unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("/socket"), "{text}");
+        }
+    };
+    for listener in [&first, &second] {
+        listener.check_file().expect("it is there");
+    }
+    std::fs::remove_file(directory.path()).unwrap();
+    for second in [second, successor()] {
+        both_say(&second, ErrorKind::NotFound, "is gone");
+    }
+    // Of a server that has ended.
+    drop(UnixListener::bind(directory.path()).unwrap());
+    let second = successor();
+    both_say(&second, ErrorKind::AddrInUse, "not this server's");
+    drop(second);
+    assert!(directory.path().exists(), "it is not the successor's to remove");
+    drop(first);
+    assert!(directory.path().exists(), "nor the first one's");
+    localhost().check_file().expect("it has no file");
 }
 
 fn a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end<B: Backend>() {
