@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
+use wakeful::process::ProcessMark;
 
 use crate::foreign_code;
 
@@ -51,7 +52,7 @@ impl Latch {
     }
 
     pub(super) fn wait(&self) -> Given {
-        Given { state: self.0.clone(), place: None }
+        Given { state: self.0.clone(), place: None, home: ProcessMark::new() }
     }
 }
 
@@ -60,6 +61,8 @@ impl Latch {
 pub(super) struct Given {
     state: Arc<State>,
     place: Option<usize>,
+    /// Where it has its place. In a fork the lock may be locked for ever.
+    home: ProcessMark,
 }
 
 impl Future for Given {
@@ -80,6 +83,7 @@ impl Future for Given {
             Some(place) => Some(std::mem::replace(&mut waiting[place], waker)),
             None => {
                 this.place = Some(waiting.insert(waker));
+                this.home = ProcessMark::new();
                 None
             }
         };
@@ -92,6 +96,9 @@ impl Future for Given {
 impl Drop for Given {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
+        if self.home.is_forked() {
+            return;
+        }
         let mut waiting = self.state.waiting();
         let waker = if self.state.is_given() { None } else { waiting.try_remove(place) };
         drop(waiting);
@@ -133,5 +140,22 @@ mod tests {
         assert_eq!(panics.0.load(Ordering::Relaxed), waiting.len());
         assert!(waiting.iter_mut().all(|one| Pin::new(one).poll(&mut cx).is_ready()));
         signal.give();
+    }
+    #[test]
+    fn a_drop_in_a_forked_child_waits_for_no_lock() {
+        let latch = Latch::default();
+        let mut given = latch.wait();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut given).poll(&mut cx).is_pending());
+        given.home = ProcessMark::of_parent();
+        // As another thread of the parent has it at the fork.
+        let locked = latch.0.waiting();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(given);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for nobody");
+        drop(locked);
     }
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crossbeam_utils::CachePadded;
+use wakeful::process::ProcessMark;
 
 use crate::foreign_code;
 
@@ -139,11 +140,17 @@ impl Permits {
 
 /// Gives its permit back when it is dropped, on any thread.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<Permits>);
+pub(super) struct Permit {
+    permits: Arc<Permits>,
+    /// Where it was taken. In a fork it is not given back: the lock may be locked for ever.
+    home: ProcessMark,
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.give_back();
+        if !self.home.is_forked() {
+            self.permits.give_back();
+        }
     }
 }
 
@@ -152,11 +159,13 @@ impl Drop for Permit {
 pub(super) struct Acquire {
     permits: Arc<Permits>,
     ticket: Option<u64>,
+    /// Where it has its ticket.
+    home: ProcessMark,
 }
 
 impl Acquire {
     pub(super) fn new(permits: Arc<Permits>) -> Self {
-        Self { permits, ticket: None }
+        Self { permits, ticket: None, home: ProcessMark::new() }
     }
 }
 
@@ -170,6 +179,7 @@ impl Future for Acquire {
             None => {
                 if let Err(ticket) = this.permits.take_or_join(cx.waker().clone()) {
                     this.ticket = Some(ticket);
+                    this.home = ProcessMark::new();
                     return Poll::Pending;
                 }
             }
@@ -180,13 +190,15 @@ impl Future for Acquire {
                 this.ticket = None;
             }
         }
-        Poll::Ready(Permit(this.permits.clone()))
+        Poll::Ready(Permit { permits: this.permits.clone(), home: ProcessMark::new() })
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
+        if let Some(ticket) = self.ticket
+            && !self.home.is_forked()
+        {
             self.permits.leave(ticket);
         }
     }
@@ -291,6 +303,25 @@ mod tests {
         drop(waiting);
         assert_eq!(free(&permits), 0);
         assert!(Someone::of(&Arc::new(Permits::new(usize::MAX))).poll().is_some());
+    }
+
+    #[test]
+    fn a_drop_in_a_forked_child_waits_for_no_lock() {
+        let permits = Arc::new(Permits::new(1));
+        let mut held = Someone::of(&permits).poll().expect("it is free");
+        let mut waiting = Someone::of(&permits);
+        assert!(waiting.poll().is_none());
+        (held.home, waiting.acquire.home) = (ProcessMark::of_parent(), ProcessMark::of_parent());
+        // As another thread of the parent has it at the fork.
+        let locked = permits.queue();
+        let (tell, told) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            drop((held, waiting));
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for nobody");
+        drop(locked);
+        assert_eq!(free(&permits), 0);
     }
 
     /// Threads take permits, give up waiting, and give back: never more hold one than there are,

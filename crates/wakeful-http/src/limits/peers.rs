@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use wakeful::process::ProcessMark;
+
 use super::PeerRate;
 
 /// One lock each.
@@ -79,6 +81,8 @@ pub(crate) struct Place {
     peer: PeerKey,
     account: Arc<Account>,
     peers: Arc<Peers>,
+    /// Where it was taken. In a fork it is not given back: the lock may be locked for ever.
+    home: ProcessMark,
 }
 
 /// The peer has all the connections that it may have.
@@ -115,7 +119,8 @@ impl Peers {
         let account = shard.entry(peer).or_default();
         // Only changed under this lock, but for those that go.
         let before = account.connections.fetch_add(1, Ordering::Relaxed);
-        let place = Place { peer, account: account.clone(), peers: self.clone() };
+        let (account, home) = (account.clone(), ProcessMark::new());
+        let place = Place { peer, account, peers: self.clone(), home };
         drop(shard);
         if self.max_connections.is_some_and(|most| before >= most) {
             // The place goes again.
@@ -152,7 +157,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Self { peer, account, peers } = self;
+        let Self { peer, account, peers, home } = self;
+        if home.is_forked() {
+            return;
+        }
         let is_last = account.connections.fetch_sub(1, Ordering::Relaxed) == 1;
         // Its bucket is not full: it has to be remembered.
         if !is_last || account.full_at.load(Ordering::Relaxed) > peers.now() {
@@ -199,6 +207,22 @@ mod tests {
         assert_eq!(known(&peers), 2);
         drop(other);
         assert_eq!(known(&peers), 1);
+    }
+
+    #[test]
+    fn a_drop_in_a_forked_child_waits_for_no_lock() {
+        let peers = Peers::new(Some(1), None).unwrap();
+        let mut place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        place.home = ProcessMark::of_parent();
+        // As another thread of the parent has it at the fork.
+        let locked = peers.shard(peer("10.0.0.1"));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(place);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for nobody");
+        drop(locked);
     }
 
     #[test]

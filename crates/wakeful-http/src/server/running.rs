@@ -9,6 +9,7 @@ use wakeful::LoopHandle;
 use wakeful::accept::{Counts, Serving};
 use wakeful::group::Loads;
 use wakeful::net::ListenAddr;
+use wakeful::process::ProcessMark;
 
 use crate::counts::HttpCounts;
 use crate::drain::DrainPlan;
@@ -26,7 +27,7 @@ pub struct Running {
 
 impl Running {
     pub(super) fn new(serving: Serving, server: ServerState) -> Self {
-        let ending = Ending(server.readiness());
+        let ending = Ending(server.readiness(), ProcessMark::new());
         Self { serving, server, ending }
     }
 
@@ -136,10 +137,13 @@ impl Running {
 
 /// Who waits for the end need not wait for ever.
 #[derive(Debug)]
-struct Ending(Readiness);
+struct Ending(Readiness, ProcessMark);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.drains();
+        // In a forked child nobody waits, and the lock may be locked for ever.
+        if !self.1.is_forked() {
+            self.0.drains();
+        }
     }
 }

@@ -46,6 +46,8 @@ mod running;
 
 pub use self::child::Child;
 pub use self::command::Command;
+#[doc(hidden)]
+pub use crate::sys::fork_check::ProcessMark;
 
 /// The standard input of a child, to be written.
 pub type ChildStdin = crate::net::pipe::Sender;

@@ -32,6 +32,26 @@ extern "C" fn in_child() {
     before_fork::after();
 }
 
+/// From now on forks are counted, if they are not yet.
+fn watch_for_forks() -> io::Result<()> {
+    // No `Once`: a child that was forked while another thread was in it would wait for ever. Two
+    // threads, or a child, may register the handlers again. Then each fork counts twice, which does
+    // no harm.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.load(Ordering::Acquire) {
+        // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They do
+        // not unwind. The lock that they take is held for a few system calls and never across a
+        // fork of another thread, so the child can release it.
+        let refused =
+            unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+        if refused != 0 {
+            return Err(io::Error::from_raw_os_error(refused));
+        }
+        REGISTERED.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
 fn stamp_behind(forks: u32) -> u32 {
     forks.wrapping_add(2).max(1)
 }
@@ -46,21 +66,7 @@ pub(crate) struct Process {
 impl Process {
     /// This process.
     pub(crate) fn current() -> io::Result<Self> {
-        // No `Once`: a child that was forked while another thread was in it would wait for ever.
-        // Two threads, or a child, may register the handlers again. Then each fork counts twice,
-        // which does no harm.
-        static REGISTERED: AtomicBool = AtomicBool::new(false);
-        if !REGISTERED.load(Ordering::Acquire) {
-            // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They
-            // do not unwind. The lock that they take is held for a few system calls and never
-            // across a fork of another thread, so the child can release it.
-            let refused =
-                unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
-            if refused != 0 {
-                return Err(io::Error::from_raw_os_error(refused));
-            }
-            REGISTERED.store(true, Ordering::Release);
-        }
+        watch_for_forks()?;
         Ok(Self::now())
     }
 
@@ -138,5 +144,42 @@ impl Process {
             "this event loop was built by process {}, and this is its fork {now}: build a new loop in the child",
             self.process
         ))
+    }
+}
+
+/// The process in which something was done, for crates on top of this one. A lock that another
+/// thread of it held at a fork stays locked in the child: what is dropped there takes none.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessMark {
+    forks: u32,
+}
+
+impl ProcessMark {
+    /// Of this process. No system call, but for the first one.
+    #[inline]
+    #[must_use]
+    pub fn new() -> Self {
+        // If that fails, a fork is not noticed.
+        let _ = watch_for_forks();
+        Self { forks: FORKS.load(Ordering::Relaxed) }
+    }
+
+    /// Of a process that this one is a fork of, for tests.
+    #[must_use]
+    pub fn of_parent() -> Self {
+        Self { forks: FORKS.load(Ordering::Relaxed).wrapping_sub(1) }
+    }
+
+    /// Is this a fork of that process? One load.
+    #[inline]
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        FORKS.load(Ordering::Relaxed) != self.forks
+    }
+}
+
+impl Default for ProcessMark {
+    fn default() -> Self {
+        Self::new()
     }
 }
