@@ -10,6 +10,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
 use crate::tls::TlsStream;
+use crate::upgrade::Io;
 
 /// What carries the bytes.
 #[derive(Debug)]
@@ -83,6 +84,14 @@ impl ObservedTransport {
             self.observed.written.set(true);
         }
         written
+    }
+}
+
+impl Io for ObservedTransport {
+    fn say_goodbye(&mut self) {
+        if let Transport::Tls(stream) = &mut self.transport {
+            stream.say_goodbye();
+        }
     }
 }
 

@@ -29,7 +29,6 @@ use std::task::Poll;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use wakeful::accept::{Draining, Moving};
@@ -44,6 +43,7 @@ use crate::error::BoxError;
 use crate::foreign_code;
 use crate::limits::Limits;
 use crate::request::{ConnectionService, RequestBody};
+use crate::upgrade::Io;
 
 /// Serves it until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
@@ -89,7 +89,7 @@ pub(crate) async fn serve_here<IO, S, B>(
     draining: &Draining,
 ) -> hyper::Result<()>
 where
-    IO: Read + Write + Liveness + Unpin + 'static,
+    IO: Io + Liveness + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,
@@ -118,7 +118,7 @@ async fn run<IO, S, B>(
     is_wanted: impl Fn() -> bool,
 ) -> hyper::Result<End<IO, ConnectionService<S>>>
 where
-    IO: Read + Write + Liveness + Unpin + 'static,
+    IO: Io + Liveness + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: Body + 'static,

@@ -9,13 +9,15 @@
 //! 4 KiB at a time. `accept.rs` and `client.rs` begin connections.
 
 use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
 use std::io::{self, BufRead as _, IoSlice, Write as _};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use rustls::pki_types::CertificateDer;
 use rustls::{Connection, HandshakeKind};
+use wakeful::task::unconstrained;
 
 use super::Alpn;
 
@@ -134,6 +136,18 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         let sent = self.poll_send(cx);
         self.writer_waits = sent.is_pending();
         sent
+    }
+
+    /// Sends what still waits, and `close_notify` after it, without waiting: what the socket does not
+    /// take now is lost.
+    pub(crate) fn say_goodbye(&mut self) {
+        if !self.said_goodbye {
+            self.said_goodbye = true;
+            self.session.send_close_notify();
+        }
+        // There is no later time for it, whatever the task's budget says.
+        let send = unconstrained(poll_fn(|cx| self.poll_send(cx)));
+        let _ = pin!(send).poll(&mut Context::from_waker(Waker::noop()));
     }
 
     /// Has rustls take what comes next: how many bytes, 0 at the end.

@@ -19,6 +19,7 @@ use wakeful::time::sleep;
 
 use super::error::UpgradeError;
 use super::offer::{Asker, Offer};
+use super::upgraded::Io;
 use crate::foreign_code::SafeWaker;
 
 /// What is on its way between the threads, in bytes, at most and each way.
@@ -90,6 +91,9 @@ async fn copy(
         yield_now().await;
     }
 }
+
+/// Who carries its bytes has the connection, and drops that.
+impl Io for Elsewhere {}
 
 impl Read for Elsewhere {
     fn poll_read(

@@ -73,6 +73,7 @@ use self::offer::{Asker, Offer};
 #[cfg(feature = "ws")]
 pub(crate) use self::offered::OwnRefusal;
 pub(crate) use self::offered::{Offered, Offers, refuse_interim};
+pub(crate) use self::upgraded::Io;
 pub use self::upgraded::Upgraded;
 
 /// Takes the upgrade that `request` asks for out of the request; a second call finds none. Await it

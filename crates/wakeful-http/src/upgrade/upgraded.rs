@@ -11,16 +11,31 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use futures_io::{AsyncRead, AsyncWrite};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use wakeful::process::ProcessMark;
 
 use crate::foreign_code::{self, Locking, SafeWaker};
 
 /// Any connection, TLS or not.
-pub(crate) trait Io: Read + Write + Unpin {}
+pub(crate) trait Io: Read + Write + Unpin {
+    /// Sends what still waits, and says that nothing more comes, if there is a word for that
+    /// (`close_notify` of TLS). Without waiting: what the socket does not take now is lost.
+    fn say_goodbye(&mut self) {}
+}
 
-impl<T: Read + Write + Unpin> Io for T {}
+/// Of HTTP/2: it says so itself.
+impl Io for hyper::upgrade::Upgraded {}
+
+/// It says so in its drop.
+impl Io for Upgraded {}
+
+#[cfg(test)]
+impl Io for wakeful::net::UnixStream {}
 
 /// A connection that has left HTTP. It reads and writes with the traits of futures-io and of hyper.
-/// Dropping it closes the connection.
+/// Dropping it closes the connection. With TLS, what still waits is sent before, and `close_notify`
+/// after it, so that the peer sees an end and not a truncation; but only as far as the socket takes
+/// that at once, and not if a panic drops it, nor if the server takes the connection away. To be
+/// sure that everything is sent, close it and await that.
 ///
 /// # Errors
 /// If the server has closed it for another connection
@@ -33,6 +48,8 @@ pub struct Upgraded {
     unread: Bytes,
     open: Rc<Open>,
     wakers: Wakers,
+    /// A fork of it has a copy of the connection, and says nothing on it.
+    home: ProcessMark,
 }
 
 impl Upgraded {
@@ -44,7 +61,7 @@ impl Upgraded {
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
         let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
         let open = Rc::new(Open { io, ..Open::default() });
-        Self { unread, open, wakers: Wakers::default() }
+        Self { unread, open, wakers: Wakers::default(), home: ProcessMark::new() }
     }
 
     /// One that its connection still has in its hand.
@@ -76,7 +93,14 @@ impl Upgraded {
 
 impl Drop for Upgraded {
     fn drop(&mut self) {
-        self.open.close();
+        // Not borrowed meanwhile: it may drop a waker, which is anybody's code.
+        let io = self.open.io.borrow_mut().take();
+        if let Some(mut io) = io
+            && !std::thread::panicking()
+            && !self.home.is_forked()
+        {
+            io.say_goodbye();
+        }
         for waiting in [&self.open.reader, &self.open.writer] {
             foreign_code::discard(waiting.0.take());
         }

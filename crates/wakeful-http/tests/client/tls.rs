@@ -1,6 +1,9 @@
 //! The same over TLS.
 
-use wakeful_http::client::Target;
+use std::io::{Read, Write};
+
+use futures_lite::AsyncWriteExt;
+use wakeful_http::client::{Target, UpgradeAnswer};
 use wakeful_http::tls::ClientTls;
 
 use super::common::{addr, router, server};
@@ -82,4 +85,36 @@ fn a_response_given_up_in_the_middle_closes_its_connection_and_the_next_has_anot
         assert_eq!(text(host.send(get("/n/1")).await).await, "1");
         assert_eq!(client.counts().opened(), 2);
     });
+}
+
+#[test]
+fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
+    let site = Site::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (addr, config) = (listener.local_addr().unwrap(), site.rustls_server());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut session = rustls::ServerConnection::new(config).unwrap();
+        let mut server = rustls::Stream::new(&mut session, &mut stream);
+        assert!(server.read(&mut [0; 1024]).unwrap() > 0, "the request");
+        let answer =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+        server.write_all(answer.as_bytes()).unwrap();
+        server.flush().unwrap();
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).map(|_| rest)
+    });
+    on_a_loop(async {
+        let client: Client = Client::builder().tls(site.client().build().unwrap()).build();
+        let mut ask = get("/");
+        ask.headers_mut().insert("connection", "upgrade".parse().unwrap());
+        ask.headers_mut().insert("upgrade", "x".parse().unwrap());
+        let host = client.host(&target(addr, HttpVersion::Http1));
+        let UpgradeAnswer::Switched(_, mut stream) = host.upgrade(ask).await.unwrap() else {
+            panic!("it agrees")
+        };
+        // It is neither flushed nor closed.
+        stream.write_all(b"the rest").await.unwrap();
+    });
+    assert_eq!(server.join().unwrap().unwrap(), "the rest");
 }

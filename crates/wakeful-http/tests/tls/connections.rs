@@ -5,13 +5,16 @@ use std::net::TcpStream as StdTcpStream;
 use std::thread;
 use std::time::Duration;
 
+use futures_lite::AsyncWriteExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::{ListenAddr, TcpStream, UnixStream};
+use wakeful::time::timeout;
 use wakeful_http::tls::{Alpn, ClientTls};
-use wakeful_http::{AmbiguousLength, Limits, Refusal, Server};
+use wakeful_http::upgrade::{self, Upgraded};
+use wakeful_http::{AmbiguousLength, Limits, Refusal, Running, Server};
 
 use crate::common::{
     GUARD, addr, is_served, raw as plain, read_all, request, router, server, until,
@@ -193,6 +196,60 @@ fn a_connection_that_ends_says_so() {
     let mut silent = connect(addr(&running), config(&site.ca()));
     shake(&mut silent).unwrap();
     assert_eq!(rest(&mut silent).unwrap(), "");
+}
+
+const UPGRADE: &[u8] = b"GET /up HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+
+/// A server whose upgraded connections `end` uses, with what it drops at the end.
+fn upgrading<F: Future<Output = ()> + 'static>(
+    site: &Site,
+    end: impl Fn(Upgraded) -> F + Clone + Send + Sync + 'static,
+) -> Running {
+    let upgraded = async move |mut request: axum::extract::Request| {
+        let (upgrading, end) = (upgrade::on(&mut request), end.clone());
+        wakeful::spawn(async move { end(upgrading.await.unwrap()).await }).detach();
+        let response = http::Response::builder().status(101).header("connection", "upgrade");
+        response.header("upgrade", "x").body(axum::body::Body::empty()).unwrap()
+    };
+    let app = router().route("/up", axum::routing::get(upgraded));
+    server().tls(site.tls()).start(app).unwrap()
+}
+
+#[test]
+fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
+    let site = Site::new();
+    let running = upgrading(&site, |mut stream| async move {
+        // It is neither flushed nor closed.
+        stream.write_all(b"the rest").await.unwrap();
+    });
+    let mut client = connect(addr(&running), config(&site.ca()));
+    client.write_all(UPGRADE).unwrap();
+    assert!(rest(&mut client).unwrap().ends_with("\r\n\r\nthe rest"));
+
+    // A panic has not said all that was to be said.
+    let running = upgrading(&site, |stream| async move {
+        let _dropped = stream;
+        panic!("on purpose");
+    });
+    let mut client = connect(addr(&running), config(&site.ca()));
+    client.write_all(UPGRADE).unwrap();
+    assert_eq!(rest(&mut client).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn the_drop_of_an_upgraded_connection_waits_for_no_room_in_its_socket() {
+    let site = Site::new();
+    let running = upgrading(&site, |mut stream| async move {
+        // Until the sockets hold no more.
+        let fill = async { while stream.write_all(&[0; 64 << 10]).await.is_ok() {} };
+        timeout(Duration::from_millis(200), fill).await.expect_err("nobody reads");
+    });
+    let mut full = connect(addr(&running), config(&site.ca()));
+    full.write_all(UPGRADE).unwrap();
+    until("it is dropped", || running.counts().open() == 0);
+    // What it lacks is no end.
+    let end = full.read_to_end(&mut Vec::new());
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
 #[test]
