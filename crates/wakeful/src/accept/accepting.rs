@@ -11,10 +11,12 @@ use super::drain_backlog::accept_out;
 use super::draining::StartsAtEnd;
 use super::loop_server::LoopServer;
 use super::route::Route;
+use crate::balance::siblings::STEP_BACK;
 use crate::event_loop::spawn;
 use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::task::{JoinHandle, yield_now};
+use crate::time::sleep;
 
 /// Takes connections from one listener until it is aborted, or the listener is broken.
 pub(super) async fn accept<H, F>(
@@ -35,7 +37,14 @@ pub(super) async fn accept<H, F>(
         let served =
             accepted.and_then(|(accepted, permit)| route.bring(accepted, place, permit, &server));
         match served {
-            Ok(()) => backoff.reset(),
+            Ok(()) => {
+                backoff.reset();
+                let balancer = &server.shared.balancer;
+                if balancer.steps_back_from_siblings() {
+                    sleep(STEP_BACK).await;
+                    balancer.see_whose_turn_it_is();
+                }
+            }
             Err(error) => {
                 if backoff.after(&error, &listener, &server).await.is_break() {
                     // One who stands in has none of its own.

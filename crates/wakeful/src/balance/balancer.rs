@@ -27,14 +27,11 @@ use crossbeam_utils::CachePadded;
 use super::board::Board;
 use super::counts::Counts;
 use super::move_settings::Moves;
+use super::recent;
 use super::share::Share;
 use super::siblings::OurTurn;
 use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;
-
-/// So far above the mean a loop steps back: in connections, and as a share, together.
-const SLACK: f64 = 4.0;
-const SLACK_SHARE: f64 = 0.125;
 
 /// A loop looks at so many others for each connection that it takes, in the mean.
 const LOOKS: usize = 8;
@@ -242,6 +239,22 @@ impl Balancer {
         }
     }
 
+    /// A loop took a connection. If this process is ahead of its siblings, it leaves the listeners'
+    /// lists, and the caller is to bring it back by [`see_whose_turn_it_is`], after
+    /// [`STEP_BACK`](super::siblings::STEP_BACK). Returns whether it does.
+    ///
+    /// [`see_whose_turn_it_is`]: Self::see_whose_turn_it_is
+    pub(crate) fn steps_back_from_siblings(&self) -> bool {
+        let Some(turn) = self.board.turn() else { return false };
+        if !turn.accepted() {
+            return false;
+        }
+        set_all_inside(&self.shares, false);
+        // What this process may just have been woken for goes to one that stays.
+        turn.ring_one_inside();
+        true
+    }
+
     /// How many loops are active: the first so many.
     pub(crate) fn active(&self) -> usize {
         self.board.active()
@@ -299,7 +312,7 @@ impl Balancer {
                 share.listeners().for_each(|listener| share.set_inside(listener, true));
             }
         }
-        let most = mean * (1.0 + SLACK_SHARE) + SLACK;
+        let most = recent::most(mean);
         for number in (0..active).filter(|number| me.is_none_or(|me| me == *number)) {
             if is_full(number) || self.load(number, now) > most {
                 let dispensable = |listener: &usize| self.is_dispensable(number, *listener);

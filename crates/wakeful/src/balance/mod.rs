@@ -18,6 +18,7 @@ pub(crate) mod counts;
 pub(crate) mod dispatch_placement;
 mod move_plan;
 pub(crate) mod move_settings;
-pub(crate) mod share;
+pub(crate) mod recent;
+mod share;
 pub(crate) mod siblings;
 mod watch;

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use super::recent;
 use crate::driver::membership::{Membership, Turn};
 use crate::event_loop::spawn;
 use crate::supervise::supervise;
 use crate::sys::panics;
 use crate::time::sleep;
-
-/// What a loop has accepted counts half after so long, in nanoseconds.
-pub(super) const HALF_LIFE: u64 = 250_000_000;
 
 /// How often a loop tries to get back its place at a listener.
 const MEND_EVERY: Duration = Duration::from_millis(10);
@@ -25,8 +23,7 @@ const MEND_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) accepted: AtomicU64,
-    /// Accepts, of which old ones count less, as the bits of an `f32` above the millisecond of the
-    /// last one.
+    /// Accepts of late: see [`recent`].
     pub(super) recent: AtomicU64,
     /// A task of the loop tries to have one of its memberships mended.
     mends: Arc<AtomicBool>,
@@ -143,18 +140,18 @@ impl Share {
         }
     }
 
+    /// What it has accepted of late: see [`recent`].
     pub(super) fn recent(&self, now: u64) -> f64 {
-        let packed = self.recent.load(Ordering::Relaxed);
-        let (count, at) = (f32::from_bits((packed >> 32) as u32), packed as u32);
-        // Of two moments in milliseconds, modulo 49 days; another loop's may be later.
-        let passed = ((now / 1_000_000) as u32).wrapping_sub(at).cast_signed().max(0);
-        f64::from(count) * 0.5_f64.powf(f64::from(passed) * 1e6 / HALF_LIFE as f64)
+        recent::count(self.recent.load(Ordering::Relaxed), milliseconds(now))
     }
 
     pub(super) fn note(&self, now: u64) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        let recent = (self.recent(now) + 1.0) as f32;
-        let packed = (u64::from(recent.to_bits()) << 32) | u64::from((now / 1_000_000) as u32);
-        self.recent.store(packed, Ordering::Relaxed);
+        let recent = recent::with_one_more(self.recent.load(Ordering::Relaxed), milliseconds(now));
+        self.recent.store(recent, Ordering::Relaxed);
     }
+}
+
+fn milliseconds(nanoseconds: u64) -> u32 {
+    (nanoseconds / 1_000_000) as u32
 }

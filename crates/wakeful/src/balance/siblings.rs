@@ -12,6 +12,9 @@
 //!   killed or stopped, rings those who are to come in its place.
 //! * If all who are in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
+//! * Workers that are all busy take connections as fast as they get CPU time, and that may differ
+//!   much where workers are more than CPUs. So one that has taken far more of late than the mean
+//!   steps back for [`STEP_BACK`], if as many as there are CPUs stay: then no CPU is idle for it.
 //! * Without a master nobody tells of dead workers: then all are in the list.
 //!
 //! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where,
@@ -27,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::list::{List, State};
-pub(crate) use self::our_turn::OurTurn;
+pub(crate) use self::our_turn::{OurTurn, STEP_BACK};
 use self::page::Page;
 use crate::sys::clock::Clock;
 
@@ -64,7 +67,8 @@ impl Siblings {
         }
         // All workers have this copy of it, and so one beginning of time.
         Clock::get();
-        let page = Arc::new(Page::new(most.clamp(1, MOST))?);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let page = Arc::new(Page::new(most.clamp(1, MOST), cpus)?);
         Ok(Self { page, lifeline: Arc::new(lifeline) })
     }
 

@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
-use crate::balance::share::HALF_LIFE;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
@@ -244,17 +243,4 @@ fn an_accept_registers_its_own_listener_anew_and_no_other() {
         "{registered} registrations for {CONNECTIONS} connections"
     );
     serving.shutdown(Duration::from_secs(5)).unwrap();
-}
-
-#[test]
-fn what_was_accepted_counts_half_after_its_half_life() {
-    let share = Share::default();
-    (0..8).for_each(|_| share.note(0));
-    assert!((share.recent(0) - 8.0).abs() < 0.01);
-    let later = HALF_LIFE;
-    assert!((share.recent(later) - 4.0).abs() < 0.1, "{}", share.recent(later));
-    assert!(share.recent(100 * later) < 0.01);
-    // Another loop's clock may be a little behind.
-    share.note(later);
-    assert!(share.recent(later - 2_000_000) > 4.0);
 }

@@ -7,6 +7,8 @@
 //! A worker that goes out writes that, and then looks for another one that is in; if there is none,
 //! it comes in again. Of two that go out at once, one sees that the other has, at least.
 //!
+//! One that steps back comes in again by itself, soon, unless it is no longer its turn.
+//!
 //! # Somebody comes in if nobody is
 //! When the last one that is in leaves, all that are out are rung, and each that finds nobody in
 //! comes in. (Whose turn it is may be stuck, and hear nothing.)
@@ -109,6 +111,19 @@ pub(super) trait List {
         let may = self.are_in().next().is_some() && !self.is_turn_of(place);
         if !may {
             self.set_state(place, State::IN);
+        }
+        may
+    }
+
+    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay` are
+    /// in then. Returns whether it may.
+    fn may_step_back(&self, place: usize, stay: usize) -> bool {
+        if self.are_in().count() <= stay || !self.change_state(place, State::IN, State::OUT) {
+            return false;
+        }
+        let may = self.are_in().count() >= stay.max(1);
+        if !may {
+            self.change_state(place, State::OUT, State::IN);
         }
         may
     }

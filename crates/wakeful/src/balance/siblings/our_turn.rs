@@ -3,17 +3,23 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use super::Sibling;
 use super::list::{List, State};
 use super::page::Page;
 use crate::balance::activity::{Activity, Targets};
 use crate::balance::alarm::{Alarm, PATIENCE};
+use crate::balance::recent;
 use crate::balance::watch::Crowd;
 use crate::driver::epoll::Timer;
 use crate::sys::panics;
+
+/// How long a worker that is ahead of its siblings takes no connections. Long enough that those
+/// take some meanwhile, and too short to be seen in a latency at saturation.
+pub(crate) const STEP_BACK: Duration = Duration::from_millis(2);
 
 /// See the [module](super).
 #[derive(Debug)]
@@ -22,7 +28,8 @@ pub(crate) struct OurTurn {
     alarm: Alarm,
     /// The master is gone.
     is_alone: AtomicBool,
-    epoch: Instant,
+    /// The millisecond when it last compared itself with its siblings.
+    compared: AtomicU32,
     reviews: Mutex<Reviews>,
 }
 
@@ -43,8 +50,8 @@ impl OurTurn {
         let activity = Activity::new(page.places(), targets.least(1));
         let busy = vec![0; page.places()].into();
         let reviews = Mutex::new(Reviews { activity, busy, at: 0 });
-        let epoch = Instant::now();
-        Self { sibling, alarm, is_alone: AtomicBool::new(false), epoch, reviews }
+        let (is_alone, compared) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { sibling, alarm, is_alone, compared, reviews }
     }
 
     fn page(&self) -> &Page {
@@ -130,13 +137,34 @@ impl OurTurn {
         self.page().may_go_out(self.sibling.place)
     }
 
+    /// This worker took a connection. Returns whether it steps back, as one that has taken far more
+    /// of late than its siblings: then it is out.
+    pub(crate) fn accepted(&self) -> bool {
+        let (page, me) = (self.page(), self.sibling.place);
+        let now = (page.now() / 1_000_000) as u32;
+        let mine = recent::with_one_more(page.recent(me), now);
+        page.set_recent(me, mine);
+        // Once a millisecond at most, as there may be many siblings.
+        if page.active() <= page.cpus() || self.compared.swap(now, Ordering::Relaxed) == now {
+            return false;
+        }
+        let (mut sum, mut count) = (0.0, 0.0);
+        for place in page.accepting().take(page.active()) {
+            sum += recent::count(page.recent(place), now);
+            count += 1.0;
+        }
+        count > 0.0
+            && recent::count(mine, now) > recent::most(sum / count)
+            && page.may_step_back(me, page.cpus())
+    }
+
     /// Says how long each loop of this worker has worked, in the mean, in nanoseconds; and looks
     /// how many workers should be active.
     pub(crate) fn review(&self, busy: u64) {
         let page = self.page();
         page.set_busy(self.sibling.place, busy);
         let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
-        let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = page.now();
         let Reviews { activity, busy: before, at } = &mut *reviews;
         let passed = now.saturating_sub(std::mem::replace(at, now)).max(1) as f64;
         let (mut together, mut accepting) = (0.0, 0);
@@ -213,3 +241,6 @@ impl Crowd for OurTurn {
         }
     }
 }
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests;

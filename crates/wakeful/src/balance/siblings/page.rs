@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -23,22 +24,37 @@ const DUE: usize = LINE / 2;
 const STATE: usize = 0;
 const BUSY: usize = 1;
 const HEARD: usize = 2;
+const RECENT: usize = 3;
 
 #[derive(Debug)]
 pub(super) struct Page {
     words: Arc<SharedWords>,
     bells: Box<[OwnedFd]>,
     timer: Arc<Timer>,
+    /// All workers have this copy of it, and so one beginning of time.
+    epoch: Instant,
+    /// How many workers can run at once.
+    cpus: usize,
 }
 
 impl Page {
-    pub(super) fn new(places: usize) -> io::Result<Self> {
+    pub(super) fn new(places: usize, cpus: usize) -> io::Result<Self> {
         let words = Arc::new(SharedWords::new((places + 1) * LINE)?);
         words[ACTIVE].store(1, Relaxed);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = |_| eventfd(0, flags).map_err(explain_call("eventfd2"));
         let bells = (0..places).map(bell).collect::<io::Result<_>>()?;
-        Ok(Self { words, bells, timer: Arc::new(Timer::new()?) })
+        let (timer, epoch) = (Arc::new(Timer::new()?), Instant::now());
+        Ok(Self { words, bells, timer, epoch, cpus })
+    }
+
+    /// In nanoseconds.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn cpus(&self) -> usize {
+        self.cpus
     }
 
     fn word(&self, place: usize, word: usize) -> &AtomicUsize {
@@ -59,6 +75,15 @@ impl Page {
 
     pub(super) fn set_heard(&self, place: usize, ticks: u64) {
         self.word(place, HEARD).store(ticks as usize, SeqCst);
+    }
+
+    /// What it has accepted of late: see `balance::recent`.
+    pub(super) fn recent(&self, place: usize) -> u64 {
+        self.word(place, RECENT).load(Relaxed) as u64
+    }
+
+    pub(super) fn set_recent(&self, place: usize, recent: u64) {
+        self.word(place, RECENT).store(recent as usize, Relaxed);
     }
 
     pub(super) fn timer(&self) -> &Arc<Timer> {
@@ -85,6 +110,7 @@ impl Page {
     pub(super) fn free(&self, place: usize) {
         self.set_heard(place, 0);
         self.set_busy(place, 0);
+        self.set_recent(place, 0);
         self.leaves(place, State::FREE);
     }
 }

@@ -103,3 +103,33 @@ fn loom_one_goes_out_while_more_become_active_and_the_first_leaves() {
         ],
     );
 }
+
+#[test]
+fn loom_two_step_back_at_once() {
+    together(
+        [State::IN, State::IN, State::FREE],
+        [
+            |model| {
+                if model.may_step_back(0, 1) {
+                    model.looks(0);
+                }
+            },
+            |model| {
+                model.may_step_back(1, 1);
+            },
+        ],
+    );
+}
+
+#[test]
+fn loom_one_steps_back_while_the_only_other_one_dies() {
+    together(
+        [State::IN, State::IN, State::FREE],
+        [
+            |model| model.leaves(0, State::FREE),
+            |model| {
+                model.may_step_back(1, 1);
+            },
+        ],
+    );
+}

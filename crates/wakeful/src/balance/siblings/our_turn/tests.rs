@@ -1,0 +1,58 @@
+use std::sync::Arc;
+use std::thread::sleep;
+
+use super::*;
+
+/// Workers that are all active, on so many CPUs.
+fn workers(count: usize, cpus: usize) -> Vec<OurTurn> {
+    let page = Arc::new(Page::new(count, cpus).unwrap());
+    let lifeline = Arc::new(rustix::pipe::pipe().unwrap().0);
+    let turn = |_| {
+        let place = page.join().unwrap();
+        let (page, lifeline) = (page.clone(), lifeline.clone());
+        let sibling = Sibling { page, lifeline, place, is_taken: Arc::default() };
+        let turn = OurTurn::new(sibling, Targets::new());
+        turn.begins();
+        turn
+    };
+    let workers: Vec<_> = (0..count).map(turn).collect();
+    assert!(page.change_active(1, count));
+    workers
+}
+
+/// One worker takes connections until it steps back; `None`: it does not.
+fn takes_until_it_steps_back(worker: &OurTurn) -> Option<usize> {
+    // It compares once a millisecond.
+    (1..50).find(|_| {
+        sleep(Duration::from_millis(1));
+        worker.accepted()
+    })
+}
+
+#[test]
+fn who_is_far_ahead_steps_back_and_its_siblings_do_not() {
+    let workers = workers(4, 2);
+    assert!(takes_until_it_steps_back(&workers[0]).is_some_and(|taken| taken > 4));
+    assert!(workers[0].is_out() && workers[0].is_ours());
+    workers[0].came_in();
+    assert!(!workers[1].accepted() && !workers[1].is_out());
+    // Until the others have caught up.
+    for worker in &workers[1..] {
+        (0..100).for_each(|_| assert!(!worker.accepted()));
+    }
+    sleep(Duration::from_millis(1));
+    assert!(!workers[0].accepted());
+}
+
+#[test]
+fn nobody_steps_back_where_each_worker_has_a_cpu() {
+    let workers = workers(2, 2);
+    assert_eq!(takes_until_it_steps_back(&workers[0]), None);
+}
+
+#[test]
+fn as_many_stay_as_there_are_cpus() {
+    let workers = workers(3, 2);
+    assert!(takes_until_it_steps_back(&workers[0]).is_some());
+    assert_eq!(takes_until_it_steps_back(&workers[1]), None);
+}
