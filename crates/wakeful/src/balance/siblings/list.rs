@@ -115,8 +115,8 @@ pub(super) trait List {
         may
     }
 
-    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay` are
-    /// in then. Returns whether it may.
+    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay`
+    /// are in then. Returns whether it may.
     fn may_step_back(&self, place: usize, stay: usize) -> bool {
         if self.are_in().count() <= stay || !self.change_state(place, State::IN, State::OUT) {
             return false;
