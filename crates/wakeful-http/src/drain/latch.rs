@@ -141,6 +141,7 @@ mod tests {
         assert!(waiting.iter_mut().all(|one| Pin::new(one).poll(&mut cx).is_ready()));
         signal.give();
     }
+
     #[test]
     fn a_drop_in_a_forked_child_waits_for_no_lock() {
         let latch = Latch::default();

@@ -151,9 +151,9 @@ impl SharedListener {
         }
     }
 
-    /// Checks that the file of a Unix socket is still this listener's own: somebody may have removed
-    /// it, or another server may have put its own there. This listener cannot make it anew, as
-    /// only `bind` does. It has no effect on other sockets, nor on one that came by
+    /// Checks that the file of a Unix socket is still this listener's own: somebody may have
+    /// removed it, or another server may have put its own there. This listener cannot make it anew,
+    /// as only `bind` does. It has no effect on other sockets, nor on one that came by
     /// [`from_socket`](Self::from_socket).
     ///
     /// # Errors
