@@ -138,8 +138,8 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         sent
     }
 
-    /// Sends what still waits, and `close_notify` after it, without waiting: what the socket does not
-    /// take now is lost.
+    /// Sends what still waits, and `close_notify` after it, without waiting: what the socket does
+    /// not take now is lost.
     pub(crate) fn say_goodbye(&mut self) {
         if !self.said_goodbye {
             self.said_goodbye = true;
