@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::{Sibling, Siblings};
 use wakeful::heartbeat::{Heartbeats, Watchdog};
@@ -228,8 +228,11 @@ impl Running {
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(error) => {
-                let _ = kill_process(pid, Signal::KILL);
-                let _ = waitpid(Some(pid), WaitOptions::empty());
+                if sys::signal_child(pid, None, Signal::KILL) {
+                    let _ = waitpid(Some(pid), WaitOptions::empty());
+                } else {
+                    self.unburied.push(Unburied { pid, may_fail: false });
+                }
                 self.forget(&heartbeats, sibling.as_ref(), reports_at);
                 return Err(io::Error::new(
                     io::Error::from(error).kind(),
@@ -413,7 +416,6 @@ impl Running {
 
 impl Process {
     fn signal(&self, signal: Signal) {
-        // It has not been waited for, so the number is its own.
-        let _ = kill_process(self.pid, signal);
+        sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
     }
 }

@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::str::FromStr;
 use std::time::Instant;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, End, News, end_of};
@@ -114,8 +114,10 @@ impl Successor {
                 Ok(Self { process, pidfd, ready: Some(ready), start_by, is_given_up, is_held })
             }
             Err(error) => {
-                let _ = process.kill();
-                let _ = process.wait();
+                // One that lives on is waited for by nobody.
+                if sys::signal_child(Pid::from_child(&process), None, Signal::KILL) {
+                    let _ = process.wait();
+                }
                 Err(error.into())
             }
         }
@@ -161,15 +163,18 @@ impl Successor {
 
     pub(crate) fn kill(&mut self) {
         self.start_by = None;
-        let _ = self.process.kill();
+        self.signal(Signal::KILL);
     }
 
     /// It is not to succeed any more: it ends, and so do its workers, until `end_by`.
     pub(crate) fn give_up(&mut self, end_by: Option<Instant>) {
         self.is_given_up = true;
         self.start_by = end_by;
-        // It has not been waited for, so the number is its own.
-        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        sys::signal_child(Pid::from_child(&self.process), Some(self.pidfd.as_fd()), signal);
     }
 }
 

@@ -11,7 +11,7 @@ use nix::unistd::ForkResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, kill_process, pidfd_send_signal, waitpid};
 
 /// In the parent it returns the child, and in the child `None`.
 ///
@@ -25,6 +25,30 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
         ForkResult::Parent { child } => Ok(Pid::from_raw(child.as_raw())),
         ForkResult::Child => Ok(None),
     }
+}
+
+/// Sends `signal` to a child of this process that has not been waited for, so that `pid` is its own.
+/// Where kill(2) is refused, by its pidfd: a seccomp filter may forbid the one and not the other.
+/// What is refused is logged; the child then goes on as before. Returns whether it was sent.
+pub(crate) fn signal_child(
+    pid: Pid,
+    pidfd: Option<BorrowedFd<'_>>,
+    name: rustix::process::Signal,
+) -> bool {
+    let by_pidfd = |refused| {
+        let pidfd = pidfd.ok_or(refused)?;
+        pidfd_send_signal(pidfd, name).map_err(|_| refused)
+    };
+    let sent = kill_process(pid, name).or_else(by_pidfd);
+    if let Err(error) = &sent {
+        let (pid, error) = (pid.as_raw_pid(), io::Error::from(*error));
+        let name = Signal::try_from(name.as_raw()).map_or("a signal", Signal::as_str);
+        tracing::error!(
+            "cannot send {name} to process {pid} (kill: {error}; does a seccomp filter refuse it?): \
+             it continues, and so does this master"
+        );
+    }
+    sent.is_ok()
 }
 
 /// # Errors

@@ -18,6 +18,9 @@ use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::log::LossyWriter;
 use wakeful_workers::{Master, Role};
 
+#[path = "../../wakeful/tests/refused/mod.rs"]
+mod refused;
+
 /// What the master that is started is to do.
 const ROLE: &str = "WAKEFUL_TEST_ROLE";
 /// A file: while it exists, new workers do not get ready.
@@ -25,7 +28,15 @@ const SLOW: &str = "WAKEFUL_TEST_SLOW";
 
 const GUARD: Duration = Duration::from_secs(60);
 
-const TESTS: [(&str, fn()); 7] = [
+const TESTS: [(&str, fn()); 9] = [
+    (
+        "where_kill_is_refused_workers_are_told_by_their_pidfds",
+        where_kill_is_refused_workers_are_told_by_their_pidfds,
+    ),
+    (
+        "a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on",
+        a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on,
+    ),
     (
         "what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade",
         what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade,
@@ -88,6 +99,9 @@ fn serve(role: &str) -> io::Result<ExitCode> {
         let writer = || LossyWriter::without_thread(io::stderr());
         tracing_subscriber::fmt().with_writer(writer).init();
     }
+    for call in refused_calls(role) {
+        refused::refuse(*call)?;
+    }
     let group = LoopGroup::builder().loops(1);
     // An upgrade gets it from the master before.
     let first = TcpListener::bind("127.0.0.1:0")?;
@@ -112,6 +126,15 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     };
     worker.serve(start, Serving::failure, |serving| serving.shutdown(Duration::from_secs(10)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those that a seccomp filter refuses.
+fn refused_calls(role: &str) -> &'static [libc::c_long] {
+    match role {
+        "no kill" => &[libc::SYS_kill],
+        "no signal" => &[libc::SYS_kill, libc::SYS_pidfd_send_signal],
+        _ => &[],
+    }
 }
 
 /// With what a process that it starts has blocked.
@@ -255,6 +278,47 @@ fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade() {
     assert!(none_is_blocked(&line), "{line}");
     signal(successor, "TERM");
     master.says("after the end: ");
+}
+
+/// A master and its first worker. `None`: no filter can be set here.
+fn start_with_filter(role: &str) -> Option<(Running, String, u32)> {
+    let refused = std::thread::spawn(|| refused::refuse(libc::SYS_kill)).join().unwrap();
+    if let Err(error) = refused {
+        eprintln!("skipped: no filter can be set: {error}");
+        return None;
+    }
+    let mut master = Running::start(role, None);
+    let addr = master.addr();
+    let worker = master.next_worker();
+    Some((master, addr, worker))
+}
+
+fn where_kill_is_refused_workers_are_told_by_their_pidfds() {
+    let Some((mut master, addr, before)) = start_with_filter("no kill") else { return };
+    master.signal("HUP");
+    let worker = master.next_worker();
+    assert_ne!(worker, before);
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
+    assert!(master.ends_within_guard().success());
+    assert!(!is_ours(worker) && !is_ours(before));
+}
+
+fn a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on() {
+    let Some((mut master, addr, before)) = start_with_filter("no signal") else { return };
+    master.signal("USR2");
+    let successor = master.says("upgrading: process ");
+    let successor: u32 = successor.split(' ').next().unwrap().parse().unwrap();
+    master.seen.insert(successor);
+    let worker = master.next_worker();
+    master.says(" has taken over");
+    let said = master.says("cannot send SIGTERM to process ");
+    assert!(said.starts_with(&format!("{before} (kill: ")) && said.contains("seccomp"), "{said}");
+    assert!(asks(&addr).starts_with("SigBlk"));
+    // The old master looks after its worker, which others may end.
+    signal(before, "TERM");
+    assert!(master.ends_within_guard().success());
+    assert!(is_ours(successor) && is_ours(worker));
 }
 
 fn a_hangup_ends_no_worker() {
