@@ -27,9 +27,9 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Sends `signal` to a child of this process that has not been waited for, so that `pid` is its own.
-/// Where kill(2) is refused, by its pidfd: a seccomp filter may forbid the one and not the other.
-/// What is refused is logged; the child then goes on as before. Returns whether it was sent.
+/// Sends a signal to a child that has not been waited for, so that `pid` is its own. Where kill(2)
+/// is refused, it tries the child's pidfd: a seccomp filter may forbid the one and not the other.
+/// It logs what is refused; the child then continues as before. Returns whether it was sent.
 pub(crate) fn signal_child(
     pid: Pid,
     pidfd: Option<BorrowedFd<'_>>,
