@@ -36,9 +36,10 @@ pub enum IdlePolicy {
     /// policy.
     KeepWarm,
     /// Sleep, while the kernel keeps the machine's CPUs from halting: they poll in its own idle
-    /// loop, and yield at once to any thread that wants to run. This has the latency of spinning at
-    /// the CPU time of parking. The hold lasts from the first event until there was none for a
-    /// while; see [`Hold`].
+    /// loop, and yield at once to any thread that wants to run. This takes as much CPU time as
+    /// parking, or less, and its median was 1.1 to 1.5 times that of spinning where it was measured
+    /// (`docs/idle.md`; up to 2.2 times on a slower machine). It costs power. The hold lasts from
+    /// the first event until there was none for a while; see [`Hold`].
     Hold(Hold),
 }
 
