@@ -12,12 +12,12 @@
 //!   when they begin a turn. If a loop has been in one turn for longer than the
 //!   [timeout](Master::timeout), the master kills its worker with SIGKILL, and logs what the loop
 //!   was running. A sleeping loop is never woken for this.
-//! * **A reload loses nothing.** At HUP the master replaces the workers, one after the other: each
-//!   new worker accepts before its predecessor begins to drain. If a new worker cannot start, the
-//!   old ones stay.
-//! * **An upgrade loses nothing.** At USR2 the master starts the program again, from the same path,
-//!   and passes the sockets on. When all workers of the new master accept, the old ones drain, and
-//!   the old master ends. If the new master fails, the old one continues.
+//! * **A reload refuses no connection**, and loses no request that ends while its worker drains. At
+//!   HUP the master replaces the workers, one after the other: each new worker accepts before its
+//!   predecessor begins to drain. If a new worker cannot start, the old ones stay.
+//! * **Nor does an upgrade.** At USR2 the master starts the program again, from the same path, and
+//!   passes the sockets on. When all workers of the new master accept, the old ones drain, and the
+//!   old master ends. If the new master fails, the old one continues.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
