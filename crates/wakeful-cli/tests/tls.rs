@@ -140,7 +140,7 @@ fn a_session_goes_on_with_another_worker() {
     let tls = ClientTls::builder().ca(files.path("ca.pem")).protocols(&[Alpn::Http1]);
     let tls = tls.build().unwrap();
     let mut server = Server::start(files.serve().args(["--workers", "1"]));
-    server.until_line_with("all workers accept");
+    // The master's `all workers accept` may come before or behind the worker's own line.
     let is_resumed = |server: &Server| {
         wakeful::block_on(async {
             let stream = TcpStream::connect(server.addr.as_str()).await.unwrap();
@@ -157,6 +157,7 @@ fn a_session_goes_on_with_another_worker() {
     };
     assert!(!is_resumed(&server));
     server.signal("-HUP");
+    server.until_line_with("replacing the workers");
     server.until_line_with("all workers accept");
     assert!(is_resumed(&server));
 }
