@@ -86,6 +86,7 @@ impl OurTurn {
     /// This worker accepts, and is in the kernel's list.
     pub(crate) fn begins(&self) {
         self.page().set_state(self.sibling.place, State::IN);
+        self.hear();
     }
 
     /// It accepts no more: others do.
@@ -129,12 +130,25 @@ impl OurTurn {
     /// This worker is in the kernel's list again.
     pub(crate) fn came_in(&self) {
         self.page().change_state(self.sibling.place, State::OUT, State::IN);
+        self.may_block_at_once();
+    }
+
+    /// This worker has come in while it is awake. When it woke up it was out, and left the alarm
+    /// alone; and who sleeps meanwhile may have stopped that. It may never say anything again.
+    fn may_block_at_once(&self) {
+        if self.page().heard(self.sibling.place) != 0 {
+            self.hear();
+        }
     }
 
     /// Says that this worker leaves the kernel's list, unless nobody else is in it, or it is its
     /// turn after all. Returns whether it may.
     pub(crate) fn may_go_out(&self) -> bool {
-        self.page().may_go_out(self.sibling.place)
+        let may = self.page().may_go_out(self.sibling.place);
+        if !may {
+            self.may_block_at_once();
+        }
+        may
     }
 
     /// This worker took a connection. Returns whether it steps back, as one that has taken far more

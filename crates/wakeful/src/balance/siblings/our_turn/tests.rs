@@ -56,3 +56,18 @@ fn as_many_stay_as_there_are_cpus() {
     assert!(takes_until_it_steps_back(&workers[0]).is_some());
     assert_eq!(takes_until_it_steps_back(&workers[1]), None);
 }
+
+#[test]
+fn who_comes_in_while_it_is_awake_sets_the_alarm() {
+    let workers = workers(2, 2);
+    let (first, other) = (&workers[0], &workers[1]);
+    let is_set = || first.alarm.is_set(first.alarm.now());
+    assert!(first.page().change_active(2, 1) && other.may_go_out());
+    // It wakes up, and is not one of those that others rely on.
+    first.leave(false);
+    other.is_back();
+    assert!(!is_set());
+    assert!(other.page().change_active(1, 2));
+    other.came_in();
+    assert!(is_set());
+}
