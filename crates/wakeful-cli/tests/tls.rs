@@ -140,7 +140,7 @@ fn a_session_goes_on_with_another_worker() {
     let tls = ClientTls::builder().ca(files.path("ca.pem")).protocols(&[Alpn::Http1]);
     let tls = tls.build().unwrap();
     let mut server = Server::start(files.serve().args(["--workers", "1"]));
-    // The master's `all workers accept` may come before or behind the worker's own line.
+    // The lines of the master and of the worker come in any order.
     let is_resumed = |server: &Server| {
         wakeful::block_on(async {
             let stream = TcpStream::connect(server.addr.as_str()).await.unwrap();

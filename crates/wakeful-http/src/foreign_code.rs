@@ -141,3 +141,14 @@ macro_rules! log {
     };
 }
 pub(crate) use log;
+
+/// For tests: fails if this waits for somebody as it is dropped, for a lock, say.
+#[cfg(test)]
+pub(crate) fn drops_without_waiting(it: impl Send + 'static) {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(it);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for nobody");
+}

@@ -257,6 +257,17 @@ fn none_is_blocked(line: &str) -> bool {
     line.trim().ends_with("\t0000000000000000")
 }
 
+/// The new master, and its worker.
+fn upgrade(master: &mut Running) -> (u32, u32) {
+    master.signal("USR2");
+    let successor = master.says("upgrading: process ");
+    let successor = successor.split(' ').next().unwrap().parse().unwrap();
+    master.seen.insert(successor);
+    let worker = master.next_worker();
+    master.says(" has taken over");
+    (successor, worker)
+}
+
 fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade() {
     let mut master = Running::start("serve", None);
     let addr = master.addr();
@@ -265,12 +276,7 @@ fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade() {
     assert!(none_is_blocked(&answer), "{answer}");
     let line = blocked(&worker.to_string()).unwrap();
     assert!(none_is_blocked(&line), "{line}");
-    master.signal("USR2");
-    let successor = master.says("upgrading: process ");
-    let successor: u32 = successor.split(' ').next().unwrap().parse().unwrap();
-    master.seen.insert(successor);
-    let worker = master.next_worker();
-    master.says(" has taken over");
+    let (successor, worker) = upgrade(&mut master);
     assert!(master.ends_within_guard().success());
     let answer = asks(&addr);
     assert!(none_is_blocked(&answer), "{answer}");
@@ -306,12 +312,7 @@ fn where_kill_is_refused_workers_are_told_by_their_pidfds() {
 
 fn a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on() {
     let Some((mut master, addr, before)) = start_with_filter("no signal") else { return };
-    master.signal("USR2");
-    let successor = master.says("upgrading: process ");
-    let successor: u32 = successor.split(' ').next().unwrap().parse().unwrap();
-    master.seen.insert(successor);
-    let worker = master.next_worker();
-    master.says(" has taken over");
+    let (successor, worker) = upgrade(&mut master);
     let said = master.says("cannot send SIGTERM to process ");
     assert!(said.starts_with(&format!("{before} (kill: ")) && said.contains("seccomp"), "{said}");
     assert!(asks(&addr).starts_with("SigBlk"));

@@ -11,12 +11,10 @@ use super::drain_backlog::accept_out;
 use super::draining::StartsAtEnd;
 use super::loop_server::LoopServer;
 use super::route::Route;
-use crate::balance::siblings::STEP_BACK;
 use crate::event_loop::spawn;
 use crate::net::Listener;
 use crate::supervise::supervise;
 use crate::task::{JoinHandle, yield_now};
-use crate::time::sleep;
 
 /// Takes connections from one listener until it is aborted, or the listener is broken.
 pub(super) async fn accept<H, F>(
@@ -39,11 +37,7 @@ pub(super) async fn accept<H, F>(
         match served {
             Ok(()) => {
                 backoff.reset();
-                let balancer = &server.shared.balancer;
-                if balancer.steps_back_from_siblings() {
-                    sleep(STEP_BACK).await;
-                    balancer.see_whose_turn_it_is();
-                }
+                server.shared.balancer.step_back_for_siblings().await;
             }
             Err(error) => {
                 if backoff.after(&error, &listener, &server).await.is_break() {

@@ -19,7 +19,7 @@
 //! steps back from a listener then checks whether another loop is left there, and returns if not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -29,9 +29,10 @@ use super::counts::Counts;
 use super::move_settings::Moves;
 use super::recent;
 use super::share::Share;
-use super::siblings::OurTurn;
+use super::siblings::{OurTurn, STEP_BACK};
 use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;
+use crate::time::sleep;
 
 /// A loop looks at so many others for each connection that it takes, in the mean.
 const LOOKS: usize = 8;
@@ -50,6 +51,8 @@ pub(crate) struct Balancer {
     pub(super) next_taker: AtomicUsize,
     /// Times that somebody has wanted a look whose turn it is, and nobody has looked.
     looks_at_turn: AtomicUsize,
+    /// Whoever looks next is to take this process out for a while.
+    is_to_step_back: AtomicBool,
     /// So many loops have no room for another connection.
     full: AtomicUsize,
     epoch: Instant,
@@ -87,6 +90,7 @@ impl Balancer {
             next_plan: AtomicU64::new(0),
             next_taker: AtomicUsize::new(0),
             looks_at_turn: AtomicUsize::new(0),
+            is_to_step_back: AtomicBool::new(false),
             full: AtomicUsize::new(0),
             epoch: Instant::now(),
         });
@@ -164,7 +168,11 @@ impl Balancer {
 
     /// For one thread at a time.
     fn follow_turn(&self, turn: &OurTurn) {
-        if turn.is_ours() {
+        if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
+            set_all_inside(&self.shares, false);
+            // What this process may just have been woken for goes to one that stays.
+            turn.ring_one_inside();
+        } else if turn.is_ours() {
             if turn.is_out() {
                 let active = &self.shares[..self.board.active()];
                 let some_accept = active.iter().any(|share| share.accepts());
@@ -239,20 +247,18 @@ impl Balancer {
         }
     }
 
-    /// A loop took a connection. If this process is ahead of its siblings, it leaves the listeners'
-    /// lists, and the caller is to bring it back by [`see_whose_turn_it_is`], after
-    /// [`STEP_BACK`](super::siblings::STEP_BACK). Returns whether it does.
-    ///
-    /// [`see_whose_turn_it_is`]: Self::see_whose_turn_it_is
-    pub(crate) fn steps_back_from_siblings(&self) -> bool {
-        let Some(turn) = self.board.turn() else { return false };
-        if !turn.accepted() {
-            return false;
+    /// A loop took a connection. If this process has taken far more than its siblings, this waits
+    /// while it leaves the rest to them.
+    pub(crate) async fn step_back_for_siblings(&self) {
+        if !self.board.turn().is_some_and(OurTurn::accepted_too_many) {
+            return;
         }
-        set_all_inside(&self.shares, false);
-        // What this process may just have been woken for goes to one that stays.
-        turn.ring_one_inside();
-        true
+        self.is_to_step_back.store(true, Ordering::SeqCst);
+        self.see_whose_turn_it_is();
+        sleep(STEP_BACK).await;
+        // If whoever looks has not come to it yet, it is too late for it. He looks again.
+        self.is_to_step_back.store(false, Ordering::SeqCst);
+        self.see_whose_turn_it_is();
     }
 
     /// How many loops are active: the first so many.

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::accept::{ConnectionServer, Serving, SharedListener};
+use crate::balance::siblings::Siblings;
 use crate::group::{LoopGroup, LoopGroupBuilder, Targets};
 use crate::net::TcpStream;
 use crate::sys::failures;
@@ -208,6 +209,59 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
             });
         }
     });
+    group.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_it_says_so() {
+    const ROUNDS: usize = 10_000;
+    // More stay than there are CPUs.
+    let others = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let (lifeline, _master) = rustix::pipe::pipe().unwrap();
+    let siblings = Siblings::new(others + 1, lifeline).unwrap();
+    let group = LoopGroup::builder().loops(2).event_loop(parking()).sibling(siblings.join());
+    let group = group.build().unwrap();
+    let in_list = |_| {
+        let other = OurTurn::new(siblings.join().unwrap(), Targets::new());
+        other.begins();
+        // It sleeps.
+        other.leave(false);
+        other
+    };
+    let _others: Vec<_> = (0..others).map(in_list).collect();
+    let balance =
+        Balancer::new(group.board().clone(), group.handles(), Arc::new(Counts::new(2)), None);
+    for (number, handle) in group.handles().iter().enumerate() {
+        balance.enter(number, listening::attach(handle, &[localhost()]).into_iter());
+    }
+    let turn = balance.turn().unwrap();
+    let is_inside = || (0..2).any(|number| balance.shares[number].is_inside(0));
+    let together = std::sync::Barrier::new(2);
+    // What does not hold is told at the end: the other thread waits for this one.
+    let (mut was_out, mut wrong) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                together.wait();
+                // In every other round nobody looks meanwhile.
+                (0..round % 2 * 20).for_each(|_| balance.see_whose_turn_it_is());
+                together.wait();
+            }
+        });
+        for _ in 0..ROUNDS {
+            together.wait();
+            balance.is_to_step_back.store(true, Ordering::SeqCst);
+            balance.see_whose_turn_it_is();
+            together.wait();
+            was_out += usize::from(turn.is_out());
+            wrong += usize::from(turn.is_out() == is_inside());
+            balance.is_to_step_back.store(false, Ordering::SeqCst);
+            balance.see_whose_turn_it_is();
+            wrong += usize::from(turn.is_out() || !is_inside());
+        }
+    });
+    assert_eq!(wrong, 0);
+    assert!(was_out >= ROUNDS / 2, "{was_out}");
     group.shutdown(Duration::from_secs(5)).unwrap();
 }
 

@@ -115,13 +115,16 @@ pub(super) trait List {
         may
     }
 
-    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay`
-    /// are in then. Returns whether it may.
-    fn may_step_back(&self, place: usize, stay: usize) -> bool {
-        if self.are_in().count() <= stay || !self.change_state(place, State::IN, State::OUT) {
+    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay` of
+    /// those that are in take connections then. Returns whether it may.
+    fn may_step_back(&self, place: usize, stay: usize, takes: impl Fn(usize) -> bool) -> bool {
+        let enough =
+            || self.are_in().filter(|it| *it != place && takes(*it)).count() >= stay.max(1);
+        if !enough() || !self.change_state(place, State::IN, State::OUT) {
             return false;
         }
-        let may = self.are_in().count() >= stay.max(1);
+        // Others may have gone at once.
+        let may = enough();
         if !may {
             self.change_state(place, State::OUT, State::IN);
         }

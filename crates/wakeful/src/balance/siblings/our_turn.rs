@@ -151,25 +151,42 @@ impl OurTurn {
         may
     }
 
-    /// This worker took a connection. Returns whether it steps back, as one that has taken far more
-    /// of late than its siblings: then it is out.
-    pub(crate) fn accepted(&self) -> bool {
+    /// This worker took a connection. Returns whether it has taken far more of late than its
+    /// siblings, where workers are more than CPUs.
+    pub(crate) fn accepted_too_many(&self) -> bool {
         let (page, me) = (self.page(), self.sibling.place);
         let now = (page.now() / 1_000_000) as u32;
+        // Of two loops that write at once one may be lost.
         let mine = recent::with_one_more(page.recent(me), now);
         page.set_recent(me, mine);
         // Once a millisecond at most, as there may be many siblings.
         if page.active() <= page.cpus() || self.compared.swap(now, Ordering::Relaxed) == now {
             return false;
         }
+        // Those that are stuck take none: they are no measure.
+        let ticks = self.alarm.now();
         let (mut sum, mut count) = (0.0, 0.0);
-        for place in page.accepting().take(page.active()) {
+        for place in page.accepting().take(page.active()).filter(|it| !self.is_stuck(*it, ticks)) {
             sum += recent::count(page.recent(place), now);
             count += 1.0;
         }
-        count > 0.0
-            && recent::count(mine, now) > recent::most(sum / count)
-            && page.may_step_back(me, page.cpus())
+        count > 0.0 && recent::count(mine, now) > recent::most(sum / count)
+    }
+
+    /// Says that this worker is out for a while although it is its turn, unless fewer than there
+    /// are CPUs stay in the list and come back from their turns. Returns whether it may.
+    pub(crate) fn may_step_back(&self) -> bool {
+        // Nobody says which of the others are dead.
+        if self.is_alone.load(Ordering::SeqCst) {
+            return false;
+        }
+        let (page, ticks) = (self.page(), self.alarm.now());
+        let takes = |place: usize| !self.is_stuck(place, ticks);
+        let may = page.may_step_back(self.sibling.place, page.cpus(), takes);
+        if !may {
+            self.may_block_at_once();
+        }
+        may
     }
 
     /// Says how long each loop of this worker has worked, in the mean, in nanoseconds; and looks

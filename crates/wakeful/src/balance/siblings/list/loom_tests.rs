@@ -110,12 +110,12 @@ fn loom_two_step_back_at_once() {
         [State::IN, State::IN, State::FREE],
         [
             |model| {
-                if model.may_step_back(0, 1) {
+                if model.may_step_back(0, 1, |_| true) {
                     model.looks(0);
                 }
             },
             |model| {
-                model.may_step_back(1, 1);
+                model.may_step_back(1, 1, |_| true);
             },
         ],
     );
@@ -128,7 +128,7 @@ fn loom_one_steps_back_while_the_only_other_one_dies() {
         [
             |model| model.leaves(0, State::FREE),
             |model| {
-                model.may_step_back(1, 1);
+                model.may_step_back(1, 1, |_| true);
             },
         ],
     );

@@ -119,20 +119,22 @@ fn who_pauses_and_ends_meanwhile_stays_at_its_end() {
 #[test]
 fn who_steps_back_comes_in_again_and_as_many_stay_as_it_says() {
     let list = Model::<4>::all_in(4);
-    assert!(list.may_step_back(0, 2) && list.may_step_back(3, 2));
-    assert!(!list.may_step_back(1, 2) && !list.may_step_back(0, 2));
+    assert!(list.may_step_back(0, 2, |_| true) && list.may_step_back(3, 2, |_| true));
+    assert!(!list.may_step_back(1, 2, |_| true) && !list.may_step_back(0, 2, |_| true));
     assert_eq!(list.is(), [OUT, IN, IN, OUT]);
     // One that leaves takes nothing with it.
     list.leaves(1, State::LEAVES);
     list.who_is_rung_looks();
     assert_eq!(list.is(), [IN, State::LEAVES, IN, IN]);
     // By itself, unless it is no longer its turn.
-    assert!(list.may_step_back(3, 2) && list.may_step_back(0, 1));
+    assert!(list.may_step_back(3, 2, |_| true) && list.may_step_back(0, 1, |_| true));
     assert!(list.change_active(4, 2));
     [0, 3].into_iter().for_each(|place| list.looks(place));
     assert_eq!(list.is(), [IN, State::LEAVES, IN, OUT]);
+    // Nobody relies on one that takes nothing.
+    assert!(!list.may_step_back(0, 1, |place| place != 2));
     // The last one never goes.
-    assert!(list.may_step_back(0, 0) && !list.may_step_back(2, 0));
+    assert!(list.may_step_back(0, 0, |_| true) && !list.may_step_back(2, 0, |_| true));
 }
 
 #[test]

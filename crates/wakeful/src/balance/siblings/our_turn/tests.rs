@@ -3,7 +3,7 @@ use std::thread::sleep;
 
 use super::*;
 
-/// Workers that are all active, on so many CPUs.
+/// All of them are active. `cpus` of them can run at once.
 fn workers(count: usize, cpus: usize) -> Vec<OurTurn> {
     let page = Arc::new(Page::new(count, cpus).unwrap());
     let lifeline = Arc::new(rustix::pipe::pipe().unwrap().0);
@@ -25,7 +25,7 @@ fn takes_until_it_steps_back(worker: &OurTurn) -> Option<usize> {
     // It compares once a millisecond.
     (1..50).find(|_| {
         sleep(Duration::from_millis(1));
-        worker.accepted()
+        worker.accepted_too_many() && worker.may_step_back()
     })
 }
 
@@ -35,13 +35,13 @@ fn who_is_far_ahead_steps_back_and_its_siblings_do_not() {
     assert!(takes_until_it_steps_back(&workers[0]).is_some_and(|taken| taken > 4));
     assert!(workers[0].is_out() && workers[0].is_ours());
     workers[0].came_in();
-    assert!(!workers[1].accepted() && !workers[1].is_out());
+    assert!(!workers[1].accepted_too_many() && !workers[1].is_out());
     // Until the others have caught up.
     for worker in &workers[1..] {
-        (0..100).for_each(|_| assert!(!worker.accepted()));
+        (0..100).for_each(|_| assert!(!worker.accepted_too_many()));
     }
     sleep(Duration::from_millis(1));
-    assert!(!workers[0].accepted());
+    assert!(!workers[0].accepted_too_many());
 }
 
 #[test]
@@ -70,4 +70,18 @@ fn who_comes_in_while_it_is_awake_sets_the_alarm() {
     assert!(other.page().change_active(1, 2));
     other.came_in();
     assert!(is_set());
+}
+
+#[test]
+fn nobody_relies_on_workers_that_are_stuck_or_may_be_dead() {
+    let workers = workers(3, 1);
+    workers[1].page().set_heard(1, 1);
+    workers[2].page().set_heard(2, 1);
+    assert_eq!(takes_until_it_steps_back(&workers[0]), None);
+    workers[1].page().set_heard(1, 0);
+    assert!(takes_until_it_steps_back(&workers[0]).is_some());
+    workers[0].came_in();
+    // The master is gone.
+    workers[0].is_alone_now();
+    assert_eq!(takes_until_it_steps_back(&workers[0]), None);
 }
