@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_lock::Mutex;
+use futures_lite::future::zip;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use wakeful::LoopHandle;
 use wakeful::time::timeout;
 use wakeful_prometheus::TextSum;
-use wakeful_workers::{Report, Reports, Said};
+use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerLoops};
 
 /// A worker that has not answered by then is stuck. Its last answer counts.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -85,10 +86,13 @@ impl Scrape {
     /// # Errors
     /// No descriptors or no memory left.
     pub(crate) async fn workers(&self) -> io::Result<String> {
-        let all = self.collect().await?;
+        let Some(reports) = self.reports().cloned() else { return Ok("[]\n".to_owned()) };
+        let loops = wakeful::on_this_loop(async move { reports.loops(LIMIT).await });
+        let (all, loops) = zip(self.collect(), loops).await;
+        let (all, loops) = (all?, loops?);
         let mut all: Vec<_> = all.iter().collect();
         all.sort_by_key(|report| report.worker.as_ref().map(|one| (one.number, one.since)));
-        let lines: Vec<_> = all.into_iter().filter_map(line).collect();
+        let lines: Vec<_> = all.into_iter().filter_map(|report| line(report, &loops)).collect();
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
@@ -154,7 +158,7 @@ impl Scrape {
     }
 }
 
-fn line(report: &Report) -> Option<String> {
+fn line(report: &Report, loops: &[WorkerLoops]) -> Option<String> {
     let worker = report.worker.as_ref()?;
     let mut own = TextSum::new();
     own.add(&report.said.own);
@@ -176,6 +180,23 @@ fn line(report: &Report) -> Option<String> {
         // A String takes all that is written.
         let _ = write!(line, r#", "{name}": {}"#, own.total(sample));
     }
+    if let Some(its) = loops.iter().find(|its| its.pid == worker.pid) {
+        let its: Vec<_> = its.loops.iter().map(loop_text).collect();
+        let _ = write!(line, r#", "loops": [{}]"#, its.join(", "));
+    }
     line.push('}');
     Some(line)
+}
+
+fn loop_text(one: &LoopInfo) -> String {
+    let state = if one.is_awake { "awake" } else { "asleep" };
+    let mut text = format!(r#"{{"state": "{state}""#);
+    if one.is_awake {
+        let _ = write!(text, r#", "in_turn_for_seconds": {:.3}"#, one.in_turn_for.as_secs_f64());
+    }
+    if let Some(running) = &one.running {
+        let _ = write!(text, r#", "task": {}"#, serde_json::Value::from(running.as_str()));
+    }
+    text.push('}');
+    text
 }

@@ -80,7 +80,7 @@ mod sys;
 mod systemd;
 mod worker;
 
-pub use self::reports::{Report, Reports, Said, WorkerInfo, WorkerState};
+pub use self::reports::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops, WorkerState};
 pub use self::run::Role;
 pub use self::settings::Master;
 pub use self::successor::{SUCCEEDS, is_successor};

@@ -9,13 +9,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use wakeful::readiness::AsyncFd;
 use wakeful::time::timeout;
 
 pub(crate) use self::desk::Desk;
 use self::page::Page;
 use self::roster::Roster;
-pub use self::roster::{WorkerInfo, WorkerState};
+pub use self::roster::{LoopInfo, WorkerInfo, WorkerLoops, WorkerState};
 
 /// In the page. The places of workers follow.
 const ROSTER: usize = 0;
@@ -53,6 +56,10 @@ struct Wires {
     asks: Arc<OwnedFd>,
     /// As `asks`, for those who wait for answers, or for a change of the list.
     news: Arc<OwnedFd>,
+    /// The master watches and empties it: it is to write its list anew.
+    asks_master: Arc<OwnedFd>,
+    /// Readable when the master is gone.
+    lifeline: Arc<OwnedFd>,
 }
 
 /// What a worker says of itself.
@@ -156,6 +163,34 @@ impl Reports {
         (1..=roster.places).map(|place| self.report(&roster, place, is_new(place)?)).collect()
     }
 
+    /// Asks the master what the loops of all workers do, also of those that cannot answer
+    /// themselves. Returns nothing if the master does not answer within `limit`, or is gone.
+    ///
+    /// *Cancel-safe*.
+    ///
+    /// # Errors
+    /// No loop runs on this thread; no descriptors left; no memory.
+    pub async fn loops(&self, limit: Duration) -> io::Result<Vec<WorkerLoops>> {
+        let wires = &self.0.wires;
+        if wires.is_master_gone() {
+            return Ok(Vec::new());
+        }
+        let news = AsyncFd::new(wires.news.try_clone()?)?;
+        let before = wires.page.number(ROSTER)?;
+        ring(&wires.asks_master);
+        let answer = async {
+            while wires.page.number(ROSTER)? == before {
+                news.readable().await?.clear_ready();
+            }
+            io::Result::Ok(())
+        };
+        match timeout(limit, answer).await {
+            Ok(answered) => answered?,
+            Err(_) => return Ok(Vec::new()),
+        }
+        Ok(Roster::loops_of_text(&self.roster_text()?))
+    }
+
     fn is_any_missing(&self, is_new: impl Fn(usize) -> io::Result<bool>) -> io::Result<bool> {
         for worker in self.roster()?.workers {
             let answers = matches!(worker.state, WorkerState::Serving | WorkerState::Draining);
@@ -228,11 +263,33 @@ impl Reports {
     }
 
     fn roster(&self) -> io::Result<Roster> {
-        let written = self.0.wires.page.read(ROSTER)?;
-        let roster =
-            written.and_then(|written| Roster::of_text(str::from_utf8(&written.text).ok()?));
-        roster.ok_or_else(|| io::Error::other("the master has written no list of its workers"))
+        let mut roster = Roster::of_text(&self.roster_text()?)
+            .ok_or_else(|| io::Error::other("the master has written no list of its workers"))?;
+        if self.0.wires.is_master_gone() {
+            // Nobody takes those from the list that have ended since.
+            roster.workers.retain(|worker| is_running(worker.pid));
+        }
+        Ok(roster)
     }
+
+    fn roster_text(&self) -> io::Result<String> {
+        let written = self.0.wires.page.read(ROSTER)?;
+        let text = written.and_then(|written| String::from_utf8(written.text).ok());
+        Ok(text.unwrap_or_default())
+    }
+}
+
+impl Wires {
+    fn is_master_gone(&self) -> bool {
+        let mut fd = [PollFd::new(&*self.lifeline, PollFlags::IN)];
+        poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// Is there a process of this id?
+fn is_running(pid: u32) -> bool {
+    let pid = pid.try_into().ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 impl Said {

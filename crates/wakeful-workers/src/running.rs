@@ -16,12 +16,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
 use wakeful::LoopGroupBuilder;
 use wakeful::accept::{Sibling, Siblings};
-use wakeful::heartbeat::{Heartbeats, Watchdog};
+use wakeful::heartbeat::{Heartbeats, LoopState, Watchdog};
 
 use crate::crew::{Crew, WorkerId};
 use crate::listeners::Listeners;
 use crate::pid_file::PidFile;
-use crate::reports::{Desk, WorkerInfo, WorkerState};
+use crate::reports::{Desk, LoopInfo, WorkerInfo, WorkerState};
 use crate::settings::Master;
 use crate::signals::Signals;
 use crate::successor::{Inheritance, Program, Successor, is_successor};
@@ -154,7 +154,7 @@ impl Running {
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
             siblings,
-            desk: Desk::new()?,
+            desk: Desk::new(lifeline.0.try_clone()?)?,
             is_in_charge: false,
             is_succeeded: false,
             look_at: None,
@@ -323,7 +323,7 @@ impl Running {
         self.processes.iter().for_each(|process| process.signal(signal));
     }
 
-    /// Lists the workers for the workers, if something has changed.
+    /// Lists the workers for the workers, if something has changed, or one of them asks.
     pub(crate) fn list_workers(&mut self) {
         let listed = self.processes.iter().filter_map(|process| {
             let (number, state) = self.crew.place_and_state(process.id)?;
@@ -336,7 +336,12 @@ impl Running {
             })
         });
         let is_served_elsewhere = self.is_succeeded || self.inheritance.is_waited_for();
-        self.desk.list(self.is_in_charge, is_served_elsewhere, listed);
+        let (processes, watchdog) = (&self.processes, &self.watchdog);
+        let loops = |worker: &WorkerInfo| {
+            let process = processes.iter().find(|process| process.reports_at == worker.place);
+            process.map_or_else(Vec::new, |process| process.loops(watchdog))
+        };
+        self.desk.list(self.is_in_charge, is_served_elsewhere, listed, loops);
     }
 
     /// Waits until something has happened, and takes note of all that has.
@@ -371,7 +376,8 @@ impl Running {
 
     fn wait(&mut self) {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds = vec![readable(self.signals.as_fd()), readable(self.watchdog.as_fd())];
+        let own = [self.signals.as_fd(), self.watchdog.as_fd(), self.desk.as_fd()];
+        let mut fds: Vec<_> = own.into_iter().map(readable).collect();
         fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
         let starting = self.processes.iter().filter_map(|process| process.ready.as_ref());
         fds.extend(starting.map(|ready| readable(ready.as_fd())));
@@ -415,6 +421,15 @@ impl Running {
 }
 
 impl Process {
+    fn loops(&self, watchdog: &Watchdog) -> Vec<LoopInfo> {
+        let seen = watchdog.loops(&self.heartbeats).into_iter();
+        let loops = seen.map(|seen| match seen {
+            LoopState::Awake { at_least, running, .. } => LoopInfo::awake(at_least, running),
+            _ => LoopInfo::asleep(),
+        });
+        loops.collect()
+    }
+
     fn signal(&self, signal: Signal) {
         sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
     }

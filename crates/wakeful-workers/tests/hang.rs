@@ -12,11 +12,13 @@ use wakeful::LoopGroup;
 use wakeful::accept::{Connection, ConnectionServer, Serving};
 use wakeful::log::LossyWriter;
 use wakeful::signal::run_until_terminated_or_failed;
-use wakeful_workers::{Master, Role};
+use wakeful_workers::{Master, Reports, Role};
 
 const ROLE: &str = "WAKEFUL_TEST_MASTER";
 /// Has its loop run for ever.
 const HANG: u8 = b'h';
+/// Is answered with the same, if the master says that this loop is in a turn.
+const LOOK: u8 = b'l';
 
 fn main() -> io::Result<ExitCode> {
     if env::var_os(ROLE).is_some() {
@@ -51,7 +53,11 @@ fn serve() -> io::Result<ExitCode> {
         .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
     run_until_terminated_or_failed(
         || {
-            let serving = server.start(|| echo)?;
+            let reports = worker.reports();
+            let serving = server.start(move || {
+                let reports = reports.clone();
+                move |connection| echo(connection, reports.clone())
+            })?;
             worker.ready();
             Ok(serving)
         },
@@ -61,7 +67,7 @@ fn serve() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn echo(connection: Connection) {
+async fn echo(connection: Connection, reports: Reports) {
     let mut stream = connection.stream;
     let mut byte = [0];
     while matches!(stream.read(&mut byte).await, Ok(1)) {
@@ -70,10 +76,23 @@ async fn echo(connection: Connection) {
                 std::hint::spin_loop();
             }
         }
+        if byte[0] == LOOK && !is_seen_in_turn(reports.clone()) {
+            break;
+        }
         if stream.write_all(&byte).await.is_err() {
             break;
         }
     }
+}
+
+/// Asks on another thread, and blocks this one.
+fn is_seen_in_turn(reports: Reports) -> bool {
+    let ask = move || wakeful::block_on(reports.loops(Duration::from_secs(60)));
+    let all = std::thread::spawn(ask).join().unwrap().unwrap();
+    let [worker] = &all[..] else { panic!("one worker: {all:?}") };
+    assert_eq!(worker.pid, std::process::id());
+    let [this] = &worker.loops[..] else { panic!("one loop: {worker:?}") };
+    this.is_awake && this.running.is_some()
 }
 
 fn asks(addr: &str, byte: u8) -> io::Result<u8> {
@@ -110,6 +129,7 @@ fn a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not() {
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(asks(addr, b'b').unwrap(), b'b');
     drop(idle);
+    assert_eq!(asks(addr, LOOK).unwrap(), LOOK);
     // The client of the killed worker sees its end.
     asks(addr, HANG).unwrap_err();
     let said = behind(&mut log, "is killed: loop 0 has been in one turn for ");

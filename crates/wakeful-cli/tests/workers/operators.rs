@@ -126,6 +126,52 @@ fn a_stopped_worker_keeps_no_operator_waiting() {
     master.waits_until(|_| listed(&admin, "answers") == ["true", "true"], "answering");
 }
 
+/// The loops of each worker, as text.
+fn loops(admin: &str) -> Vec<Option<String>> {
+    let answer = get(admin, "/workers");
+    let workers = answer.lines().filter(|line| line.starts_with("{\"number\""));
+    let of = |line: &str| Some(line.split_once("\"loops\": [")?.1.split_once(']')?.0.to_owned());
+    workers.map(of).collect()
+}
+
+#[test]
+fn the_master_says_what_the_loops_do_also_of_a_worker_that_cannot() {
+    let mut master = start("2", &[]);
+    let admin = admin(&mut master);
+    let stopped = *master.workers().first().unwrap();
+    signal(stopped, "STOP");
+    master.waits_for(&format!("worker {stopped} is stopped"), 1);
+    for _ in 0..5 {
+        let loops = loops(&admin);
+        assert_eq!(loops.len(), 2);
+        for loops in loops {
+            let loops = loops.unwrap();
+            assert_eq!(loops.matches("\"state\": \"a").count(), 1, "{loops}");
+        }
+    }
+    signal(master.pid(), "STOP");
+    assert_eq!(loops(&admin), [None, None], "it does not answer");
+    signal(master.pid(), "CONT");
+    master.waits_until(|_| loops(&admin).iter().all(Option::is_some), "answering");
+    signal(stopped, "CONT");
+}
+
+#[test]
+fn orphans_answer_for_those_that_are_left() {
+    let mut master = start("3", &["--orphan", "go-on"]);
+    let admin = admin(&mut master);
+    let mut workers = master.workers();
+    master.orphans.clone_from(&workers);
+    signal(master.pid(), "KILL");
+    assert_eq!(pids(&admin), workers);
+    let killed = workers.pop_first().unwrap();
+    signal(killed, "KILL");
+    while pids(&admin) != workers {
+        thread::yield_now();
+    }
+    assert_eq!(listed(&admin, "answers"), ["true"; 2]);
+}
+
 #[test]
 fn it_is_ready_as_long_as_somebody_serves() {
     let mut master = start("2", &[]);

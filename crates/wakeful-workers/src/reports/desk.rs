@@ -2,12 +2,13 @@
 
 use std::io;
 use std::iter;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::page::Page;
-use super::roster::{Roster, WorkerInfo};
+use super::roster::{LoopInfo, Roster, WorkerInfo};
 use super::{ROSTER, Reports, Shared, Wires, ring};
 
 #[derive(Debug)]
@@ -19,15 +20,21 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
+    /// `lifeline` is readable when the master is gone.
+    ///
     /// # Errors
     /// No memory; no descriptors left.
-    pub(crate) fn new() -> io::Result<Self> {
-        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let page = Page::new()?;
-        let (asks, news) = (Arc::new(bell()?), Arc::new(bell()?));
-        let mut desk =
-            Self { wires: Wires { page, asks, news }, is_taken: Vec::new(), written: None };
-        desk.list(false, false, iter::empty());
+    pub(crate) fn new(lifeline: OwnedFd) -> io::Result<Self> {
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let wires = Wires {
+            page: Page::new()?,
+            asks: bell()?,
+            news: bell()?,
+            asks_master: bell()?,
+            lifeline: Arc::new(lifeline),
+        };
+        let mut desk = Self { wires, is_taken: Vec::new(), written: None };
+        desk.list(false, false, iter::empty(), |_| Vec::new());
         Ok(desk)
     }
 
@@ -57,27 +64,40 @@ impl Desk {
         }))
     }
 
-    /// Lists the workers, if something has changed since the last time. An error is logged: the
-    /// workers go on with the list from before.
+    /// Lists the workers, if something has changed since the last time, or a worker asks what the
+    /// loops do. An error is logged: the workers go on with the list from before.
     pub(crate) fn list(
         &mut self,
         is_in_charge: bool,
         is_served_elsewhere: bool,
         workers: impl Iterator<Item = WorkerInfo>,
+        loops: impl Fn(&WorkerInfo) -> Vec<LoopInfo>,
     ) {
         let (places, workers) = (self.is_taken.len(), workers.collect());
         let roster = Roster { is_in_charge, is_served_elsewhere, places, workers };
-        if self.written.as_ref() != Some(&roster)
-            && let Err(error) = self.write(roster)
+        let is_asked = rustix::io::read(&self.wires.asks_master, &mut [0; 8]).is_ok();
+        if (is_asked || self.written.as_ref() != Some(&roster))
+            && let Err(error) = self.write(roster, loops)
         {
             tracing::warn!(%error, "the list of workers cannot be written");
         }
     }
 
-    fn write(&mut self, roster: Roster) -> io::Result<()> {
-        self.wires.page.write(ROSTER, std::process::id(), roster.to_text().as_bytes())?;
+    fn write(
+        &mut self,
+        roster: Roster,
+        loops: impl Fn(&WorkerInfo) -> Vec<LoopInfo>,
+    ) -> io::Result<()> {
+        self.wires.page.write(ROSTER, std::process::id(), roster.to_text(loops).as_bytes())?;
         self.written = Some(roster);
         ring(&self.wires.news);
         Ok(())
+    }
+}
+
+impl AsFd for Desk {
+    /// Readable when a worker asks for a new list.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wires.asks_master.as_fd()
     }
 }

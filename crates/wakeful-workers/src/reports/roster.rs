@@ -52,6 +52,43 @@ pub struct WorkerInfo {
     pub(crate) place: usize,
 }
 
+/// What the loops of a worker do: see [`Reports::loops`](crate::Reports::loops).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerLoops {
+    /// The id of the worker's process.
+    pub pid: u32,
+    /// In the order of their numbers.
+    pub loops: Vec<LoopInfo>,
+}
+
+/// What a loop does, as the worker's master sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoopInfo {
+    /// It takes a turn. If not, it waits for work.
+    pub is_awake: bool,
+    /// How long the master has seen it in this turn, at least. The master looks four times in each
+    /// [timeout](crate::Master::timeout). Zero: the turn has begun since its last look.
+    pub in_turn_for: Duration,
+    /// The place where the running task was spawned, and the task's name if it has one:
+    /// `src/file.rs:12 (name)`. `None`: the loop runs no task, or the master does not know.
+    pub running: Option<String>,
+}
+
+impl LoopInfo {
+    pub(crate) fn asleep() -> Self {
+        Self { is_awake: false, in_turn_for: Duration::ZERO, running: None }
+    }
+
+    pub(crate) fn awake(in_turn_for: Duration, running: Option<String>) -> Self {
+        Self { is_awake: true, in_turn_for, running }
+    }
+}
+
+/// A line that begins with this tells of a loop of the worker in the line before it.
+const LOOP: char = '+';
+
 /// The list of one master.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Roster {
@@ -65,7 +102,8 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    pub(super) fn to_text(&self) -> String {
+    /// `loops`: of each worker.
+    pub(super) fn to_text(&self, loops: impl Fn(&WorkerInfo) -> Vec<LoopInfo>) -> String {
         let Self { is_in_charge, is_served_elsewhere, places, .. } = self;
         let mut text = format!("{is_in_charge} {is_served_elsewhere} {places}\n");
         for worker in &self.workers {
@@ -73,6 +111,10 @@ impl Roster {
             let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             // A String takes all that is written.
             let _ = writeln!(text, "{number} {pid} {} {since} {place}", state.as_str());
+            for LoopInfo { is_awake, in_turn_for, running } in loops(worker) {
+                let (time, running) = (in_turn_for.as_millis(), running.unwrap_or_default());
+                let _ = writeln!(text, "{LOOP} {is_awake} {time} {running}");
+            }
         }
         text
     }
@@ -85,8 +127,26 @@ impl Roster {
             is_in_charge: next(&mut first)?,
             is_served_elsewhere: next(&mut first)?,
             places: next(&mut first).filter(|places| *places <= MOST_PLACES)?,
-            workers: lines.map(listed).collect::<Option<_>>()?,
+            workers: lines
+                .filter(|line| !line.starts_with(LOOP))
+                .map(listed)
+                .collect::<Option<_>>()?,
         })
+    }
+
+    /// The loops in such a text, as far as it can be understood.
+    pub(super) fn loops_of_text(text: &str) -> Vec<WorkerLoops> {
+        let mut all: Vec<WorkerLoops> = Vec::new();
+        for line in text.lines().skip(1) {
+            if let Some(line) = line.strip_prefix(LOOP) {
+                if let Some((worker, one)) = all.last_mut().zip(loop_of(line)) {
+                    worker.loops.push(one);
+                }
+            } else if let Some(worker) = listed(line) {
+                all.push(WorkerLoops { pid: worker.pid, loops: Vec::new() });
+            }
+        }
+        all
     }
 
     /// Does a worker in another place accept that is not about to end, or has another master taken
@@ -112,6 +172,15 @@ fn listed(line: &str) -> Option<WorkerInfo> {
     words.next().is_none().then_some(worker)
 }
 
+fn loop_of(line: &str) -> Option<LoopInfo> {
+    let mut words = line.trim_start().splitn(3, ' ');
+    Some(LoopInfo {
+        is_awake: next(&mut words)?,
+        in_turn_for: Duration::from_millis(next(&mut words)?),
+        running: Some(words.next()?.to_owned()).filter(|running| !running.is_empty()),
+    })
+}
+
 fn next<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> {
     words.next()?.parse().ok()
 }
@@ -134,9 +203,17 @@ mod tests {
             places: 9,
             workers: workers.collect(),
         };
-        assert_eq!(Roster::of_text(&roster.to_text()), Some(roster));
         let none = Roster::default();
-        assert_eq!(Roster::of_text(&none.to_text()), Some(none));
+        assert_eq!(Roster::of_text(&none.to_text(|_| Vec::new())), Some(none));
+        let task = Some("src/a b.rs:1 (GET + \"x\")".to_owned());
+        let (time, none) = (Duration::from_millis(1_500), LoopInfo::awake(Duration::ZERO, None));
+        let loops = [LoopInfo::asleep(), LoopInfo::awake(time, task), none];
+        let of = |worker: &WorkerInfo| loops[..worker.number].to_vec();
+        let text = roster.to_text(of);
+        let expected =
+            roster.workers.iter().map(|one| WorkerLoops { pid: one.pid, loops: of(one) });
+        assert_eq!(Roster::loops_of_text(&text), expected.collect::<Vec<_>>());
+        assert_eq!(Roster::of_text(&text), Some(roster));
     }
 
     #[test]

@@ -15,17 +15,28 @@ fn said(own: &str) -> Said {
     Said { own: own.to_owned(), earlier: String::new() }
 }
 
+/// A desk whose master is gone when the descriptor closes.
+fn new_desk() -> (Desk, OwnedFd) {
+    let (lifeline, master) = rustix::pipe::pipe().unwrap();
+    (Desk::new(lifeline).unwrap(), master)
+}
+
+fn list(desk: &mut Desk, is_served_elsewhere: bool, workers: &[WorkerInfo]) {
+    let loops = |_: &WorkerInfo| vec![LoopInfo::asleep()];
+    desk.list(true, is_served_elsewhere, workers.iter().cloned(), loops);
+}
+
 /// A desk for so many workers, all in one process, and what they have.
-fn desk(states: &[WorkerState]) -> (Desk, Vec<Reports>) {
-    let mut desk = Desk::new().unwrap();
+fn desk(states: &[WorkerState]) -> ((Desk, OwnedFd), Vec<Reports>) {
+    let (mut desk, master) = new_desk();
     let reports = states.iter().map(|_| {
         let place = desk.take();
         desk.reports(place)
     });
     let reports = reports.collect();
     let workers = states.iter().enumerate().map(|(number, state)| listed(number + 1, *state));
-    desk.list(true, false, workers);
-    (desk, reports)
+    list(&mut desk, false, &workers.collect::<Vec<_>>());
+    ((desk, master), reports)
 }
 
 #[test]
@@ -99,7 +110,7 @@ fn who_does_not_answer_is_waited_for_no_longer_than_the_limit() {
 
 #[test]
 fn nobody_waits_for_who_is_stopped_starting_or_gone() {
-    let (mut desk, reports) = desk(&[
+    let ((mut desk, _master), reports) = desk(&[
         WorkerState::Serving,
         WorkerState::Stopped,
         WorkerState::Starting,
@@ -115,7 +126,8 @@ fn nobody_waits_for_who_is_stopped_starting_or_gone() {
         desk.free(4);
         let left = [WorkerState::Serving, WorkerState::Stopped, WorkerState::Starting];
         let left = left.into_iter().enumerate();
-        desk.list(true, false, left.map(|(number, state)| listed(number + 1, state)));
+        let left: Vec<_> = left.map(|(number, state)| listed(number + 1, state)).collect();
+        list(&mut desk, false, &left);
         let all = question.await.unwrap().unwrap();
         assert!(asked.elapsed() < LIMIT);
         let current: Vec<_> = all.iter().map(|report| report.is_current).collect();
@@ -126,7 +138,7 @@ fn nobody_waits_for_who_is_stopped_starting_or_gone() {
 
 #[test]
 fn what_a_worker_leaves_is_its_successor_s() {
-    let (mut desk, reports) = desk(&[WorkerState::Serving]);
+    let ((mut desk, _master), reports) = desk(&[WorkerState::Serving]);
     assert_eq!(reports[0].left_by_predecessor().unwrap(), Said::default());
     reports[0].publish(|| said("5")).unwrap();
     assert_eq!(desk.take(), 2);
@@ -137,18 +149,18 @@ fn what_a_worker_leaves_is_its_successor_s() {
 
 #[test]
 fn it_is_no_living_worker_s_before_it_has_said_something() {
-    let (mut desk, reports) = desk(&[WorkerState::Serving]);
+    let ((mut desk, _master), reports) = desk(&[WorkerState::Serving]);
     reports[0].publish(|| said("5")).unwrap();
     // Another process has the place now.
     let other = WorkerInfo { pid: 1, ..listed(1, WorkerState::Starting) };
-    desk.list(true, false, [other].into_iter());
+    list(&mut desk, false, &[other]);
     let all = wakeful::block_on(reports[0].collect(Duration::ZERO)).unwrap();
     assert_eq!((all[0].worker.clone(), all[0].said.own.as_str()), (None, "5"));
 }
 
 #[test]
 fn a_master_in_charge_is_waited_for() {
-    let mut desk = Desk::new().unwrap();
+    let (mut desk, _master) = new_desk();
     let place = desk.take();
     let reports = desk.reports(place);
     assert!(!reports.is_served_by_others().unwrap());
@@ -157,10 +169,43 @@ fn a_master_in_charge_is_waited_for() {
         let waiting = wakeful::spawn(async move { waiting.until_in_charge().await });
         sleep(Duration::from_millis(10)).await;
         assert!(!waiting.is_finished());
-        desk.list(true, false, [listed(1, WorkerState::Serving)].into_iter());
+        list(&mut desk, false, &[listed(1, WorkerState::Serving)]);
         waiting.await.unwrap().unwrap();
         assert!(!reports.is_served_by_others().unwrap());
-        desk.list(true, true, [listed(1, WorkerState::Draining)].into_iter());
+        list(&mut desk, true, &[listed(1, WorkerState::Draining)]);
         assert!(reports.is_served_by_others().unwrap(), "another master has taken over");
     });
+}
+
+#[test]
+fn a_master_says_what_the_loops_do_when_it_is_asked() {
+    let ((mut desk, master), reports) = desk(&[WorkerState::Serving]);
+    let asker = reports[0].clone();
+    let asking = thread::spawn(move || wakeful::block_on(asker.loops(LIMIT)).unwrap());
+    let mut fd = [PollFd::new(&desk, PollFlags::IN)];
+    assert_eq!(poll(&mut fd, None), Ok(1));
+    // Nothing else has changed.
+    list(&mut desk, false, &[listed(1, WorkerState::Serving)]);
+    let all = asking.join().unwrap();
+    assert_eq!(all, [WorkerLoops { pid: std::process::id(), loops: vec![LoopInfo::asleep()] }]);
+    let ask = |limit| wakeful::block_on(reports[0].loops(limit)).unwrap();
+    assert_eq!(ask(Duration::from_millis(20)), [], "this one does not answer");
+    drop(master);
+    assert_eq!(ask(LIMIT), [], "and this one is gone");
+}
+
+#[test]
+fn nobody_waits_for_who_has_ended_since_the_master_is_gone() {
+    let ((mut desk, master), reports) = desk(&[WorkerState::Serving, WorkerState::Serving]);
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let ended = WorkerInfo { pid: ended.id(), ..listed(2, WorkerState::Serving) };
+    list(&mut desk, false, &[listed(1, WorkerState::Serving), ended]);
+    answer(reports[0].clone(), "text");
+    let collect = |limit| wakeful::block_on(reports[0].collect(limit)).unwrap();
+    let all = collect(Duration::from_millis(20));
+    assert!(all[0].is_current && all[1].worker.is_some(), "the master has not said so");
+    drop(master);
+    let all = collect(LIMIT);
+    assert!(all[0].is_current && all[1].worker.is_none());
 }
