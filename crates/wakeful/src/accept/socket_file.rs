@@ -22,6 +22,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -163,8 +164,16 @@ fn may_lead_to(path: &Path, socket: BorrowedFd<'_>) -> bool {
     let listener = |socket: BorrowedFd<'_>| peer_cred(socket).ok().map(|of| (of.pid, of.uid));
     match connect(&addr) {
         Ok(client) => listener(client.as_fd()) == listener(socket),
+        // The backlog of who listens there is full: somebody waits for this socket, if it is that.
+        Err(Errno::AGAIN) => somebody_waits(socket),
         Err(error) => !matches!(error, Errno::CONNREFUSED | Errno::NOENT),
     }
+}
+
+/// An error: that cannot be told.
+fn somebody_waits(socket: BorrowedFd<'_>) -> bool {
+    let mut fd = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    poll(&mut fd, Some(&Timespec::default())) != Ok(0)
 }
 
 /// Without waiting: a server whose backlog is full lives, and a blocking connect would wait for it.

@@ -7,13 +7,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use socket2::{Domain, SockAddr, Socket, Type};
 use wakeful::accept::{AcceptStrategy, ConnectionServer, Placement, Serving, SharedListener};
 use wakeful::net::ListenAddr;
 
@@ -27,6 +28,7 @@ on_every_backend! {
     what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
     a_unix_socket_goes_to_a_successor_with_its_file,
     a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone,
+    a_unix_socket_with_a_full_backlog_goes_to_a_successor_with_its_file,
     a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end,
     a_server_that_failed_says_so_and_serves_its_connections,
     a_server_whose_loops_have_ended_says_so,
@@ -315,6 +317,37 @@ fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
     assert!(!directory.path().exists(), "it went with its new owner");
 }
 
+/// A socket whose backlog has room for nobody more, and who fills it.
+fn full_listener(path: &Path) -> (Socket, Vec<Socket>) {
+    let socket = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    let addr = SockAddr::unix(path).unwrap();
+    let listener = socket();
+    listener.bind(&addr).unwrap();
+    listener.listen(0).unwrap();
+    let mut clients = Vec::new();
+    loop {
+        let client = socket();
+        client.set_nonblocking(true).unwrap();
+        match client.connect(&addr) {
+            Ok(()) => clients.push(client),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                return (listener, clients);
+            }
+        }
+    }
+}
+
+fn a_unix_socket_with_a_full_backlog_goes_to_a_successor_with_its_file<B: Backend>() {
+    let directory = Directory::new::<B>("full");
+    let (listener, _clients) = full_listener(&directory.path());
+    let second = SharedListener::from_predecessor(listener.into()).unwrap();
+    second.check_file().expect("it is there");
+    second.take_file();
+    drop(second);
+    assert!(!directory.path().exists(), "it went with its owner");
+}
+
 fn a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone<B: Backend>() {
     let directory = Directory::new::<B>("lost");
     let first = SharedListener::bind(&directory.addr()).unwrap();
@@ -342,9 +375,13 @@ fn a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone<B: 
     }
     // Of a server that has ended.
     drop(UnixListener::bind(directory.path()).unwrap());
-    let second = successor();
-    both_say(&second, ErrorKind::AddrInUse, "not this server's");
-    drop(second);
+    both_say(&successor(), ErrorKind::AddrInUse, "not this server's");
+    // Of one that accepts nobody, and has no room left, while nobody waits for this one.
+    std::fs::remove_file(directory.path()).unwrap();
+    let own = UnixListener::from(first.as_fd().try_clone_to_owned().unwrap());
+    while own.accept().is_ok() {}
+    let (_busy, _clients) = full_listener(&directory.path());
+    both_say(&successor(), ErrorKind::AddrInUse, "not this server's");
     assert!(directory.path().exists(), "it is not the successor's to remove");
     drop(first);
     assert!(directory.path().exists(), "nor the first one's");
@@ -369,20 +406,8 @@ fn a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end<B: B
 }
 
 fn a_live_server_whose_backlog_is_full_is_not_taken_for_gone<B: Backend>() {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let directory = Directory::new::<B>("full");
-    let live = UnixListener::bind(directory.path()).unwrap();
-    rustix::net::listen(&live, 0).unwrap();
-    let addr = SocketAddrUnix::new(directory.path()).unwrap();
-    let connect = || {
-        let (kind, flags) = (SocketType::STREAM, SocketFlags::NONBLOCK);
-        let client = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
-        rustix::net::connect(&client, &addr).map(|()| client)
-    };
-    let mut clients = Vec::new();
-    while let Ok(client) = connect() {
-        clients.push(client);
-    }
+    let directory = Directory::new::<B>("busy");
+    let (_live, _clients) = full_listener(&directory.path());
     let (bound, is_bound) = mpsc::channel();
     let addr = directory.addr();
     thread::spawn(move || bound.send(SharedListener::bind(&addr).map(|_| ())).unwrap());
