@@ -21,9 +21,10 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Bytes;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use wakeful::heartbeat::{Heartbeats, LoopState, Watchdog};
 use wakeful::metrics::name_slow_work;
 use wakeful::task::yield_now;
-use wakeful::{EventLoop, LoopGroup};
+use wakeful::{EventLoop, LoopGroup, LoopGroupBuilder};
 use wakeful_http::{Running, Server, service_fn};
 
 /// What reports have named: of all tests here, because the subscriber is the process's.
@@ -171,6 +172,66 @@ fn a_name_that_the_handler_gives_replaces_the_request_s() {
     let running = server().start(app()).unwrap();
     is_named("GET /templates/{id}", || ask(&running, "GET", "/templates/9"));
     assert!(!Named::get().any(|name| name == "GET /templates/9"));
+}
+
+/// What a supervising process would see of the loop of this thread.
+#[derive(Debug, Clone)]
+struct Seen(Arc<(Mutex<Watchdog>, Heartbeats)>);
+
+impl Seen {
+    fn new(group: &LoopGroupBuilder) -> Self {
+        let mut watchdog = Watchdog::new(GUARD).unwrap();
+        let heartbeats = watchdog.heartbeats_for(group).unwrap();
+        Self(Arc::new((Mutex::new(watchdog), heartbeats)))
+    }
+
+    fn work(&self) -> String {
+        let (watchdog, heartbeats) = &*self.0;
+        match &watchdog.lock().unwrap().loops(heartbeats)[..] {
+            [LoopState::Awake { work, .. }] => work.clone().unwrap_or_default(),
+            other => panic!("one loop, in its turn: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_supervisor_sees_which_request_a_loop_works_on() {
+    let group = LoopGroup::builder().loops(1);
+    let seen = Seen::new(&group);
+    let group = group.heartbeats(seen.0.1.clone());
+    let says = seen.clone();
+    let service = move || {
+        let says = says.clone();
+        service_fn(move |_| {
+            let called = says.work();
+            let says = says.clone();
+            async move {
+                yield_now().await;
+                let polled = says.work();
+                let frame = async move {
+                    let all = format!("{called}|{polled}|{}", says.work());
+                    Ok::<_, Infallible>(Frame::data(Bytes::from(all)))
+                };
+                let body = StreamBody::new(Box::pin(stream::once_future(frame)));
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        })
+    };
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group);
+    let running = server.start_with(service).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"PUT /a/7?b=c HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let answer = read_all(stream);
+    assert!(answer.contains("PUT /a/7|PUT /a/7|PUT /a/7"), "{answer}");
+    let to = addr(&running);
+    let body = wakeful::block_on(async {
+        let mut client = http2_client(to).await;
+        let response = client.send_request(request("GET", "/http2", "")).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes()
+    });
+    assert_eq!(body, "GET /http2|GET /http2|GET /http2");
+    let later = running.handles()[0].post_and_wait(move || seen.work()).unwrap();
+    assert_eq!(later, "", "nothing of it is left");
 }
 
 #[test]

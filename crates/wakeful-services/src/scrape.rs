@@ -197,6 +197,9 @@ fn loop_text(one: &LoopInfo) -> String {
     if let Some(running) = &one.running {
         let _ = write!(text, r#", "task": {}"#, serde_json::Value::from(running.as_str()));
     }
+    if let Some(work) = &one.work {
+        let _ = write!(text, r#", "work": {}"#, serde_json::Value::from(work.as_str()));
+    }
     text.push('}');
     text
 }

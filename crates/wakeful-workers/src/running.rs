@@ -424,7 +424,9 @@ impl Process {
     fn loops(&self, watchdog: &Watchdog) -> Vec<LoopInfo> {
         let seen = watchdog.loops(&self.heartbeats).into_iter();
         let loops = seen.map(|seen| match seen {
-            LoopState::Awake { at_least, running, .. } => LoopInfo::awake(at_least, running),
+            LoopState::Awake { at_least, running, work, .. } => {
+                LoopInfo::awake(at_least, running, work)
+            }
             _ => LoopInfo::asleep(),
         });
         loops.collect()

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use http::{Method, Uri};
+use wakeful::heartbeat::{WorkingOn, working_on};
 
 /// Bytes of the path that are kept.
 const KEPT: usize = 46;
@@ -35,6 +36,11 @@ impl RequestName {
         if self.method != *method {
             self.method.clone_from(method);
         }
+    }
+
+    #[inline]
+    fn path(&self) -> &[u8] {
+        &self.path[..usize::from(self.length)]
     }
 }
 
@@ -67,6 +73,15 @@ impl RequestNames {
         names.resize_with(place + 1, RequestName::default);
     }
 
+    /// Says that this thread works on the request that was there last.
+    #[inline]
+    pub(crate) fn working_on(&self, place: usize) -> Option<WorkingOn> {
+        let names = self.0.borrow();
+        names
+            .get(place)
+            .map(|name| working_on(&[name.method.as_str().as_bytes(), b" ", name.path()]))
+    }
+
     /// Of the request that was there last.
     pub(crate) fn get(&self, place: usize) -> String {
         self.0.borrow().get(place).map(ToString::to_string).unwrap_or_default()
@@ -78,7 +93,7 @@ impl RequestNames {
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.method)?;
-        for &byte in &self.path[..usize::from(self.length)] {
+        for &byte in self.path() {
             if byte.is_ascii_graphic() {
                 write!(f, "{}", char::from(byte))?;
             } else {

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use http::{Method, Uri};
 use slab::Slab;
+use wakeful::heartbeat::WorkingOn;
 
 use super::protocol::Protocol;
 use super::request_limits::{Key, Request};
@@ -76,6 +77,12 @@ impl RequestTable {
     /// Returns whether a request or an upgraded stream is in flight.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
+    }
+
+    /// Says that this thread works on a request, until the value is dropped.
+    #[inline]
+    pub(crate) fn working_on(&self, key: Key) -> Option<WorkingOn> {
+        self.names.working_on(key.place)
     }
 
     /// Returns the name of a request for the report of a slow turn.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use http::{Method, Uri};
+use wakeful::heartbeat::WorkingOn;
 use wakeful::metrics::name_slow_work;
 
 use crate::connection::{ConnectionState, Key, Progress, Protocol, Request, TimeLimits};
@@ -33,6 +34,12 @@ impl InFlight {
     /// What to answer instead of what the service would.
     pub(crate) fn verdict(&self) -> Option<Refusal> {
         self.with(|request| request.verdict())
+    }
+
+    /// The service is called or polled for it, or its response's body is.
+    #[inline]
+    pub(crate) fn working(&self) -> Option<WorkingOn> {
+        self.connection.requests().working_on(self.key)
     }
 
     /// The service was called or polled for it, or its response's body was.

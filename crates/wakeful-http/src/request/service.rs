@@ -131,6 +131,7 @@ where
         let call = || {
             let _entered = observed.as_deref().map(ObservedRequest::enter);
             let _peer = peer::enter(peer);
+            let _working = in_flight.working();
             State::Serving { future: self.service.call(request) }
         };
         let state = kept_panic::keep_or(call, || State::Panicked { has_waited: false });
@@ -185,7 +186,9 @@ where
                 held.map_or(Poll::Pending, |held| Poll::Ready(*held))
             }
             StateProjection::Serving { future } => {
-                let _peer = this.in_flight.as_ref().map(|it| peer::enter(it.connection().peer()));
+                let in_flight = this.in_flight.as_ref();
+                let _peer = in_flight.map(|it| peer::enter(it.connection().peer()));
+                let _working = in_flight.and_then(InFlight::working);
                 kept_panic::keep(|| future.poll(cx)).unwrap_or_else(|| {
                     // The service's future may panic in its drop, too.
                     contain(|| this.state.set(State::Panicked { has_waited: false }));

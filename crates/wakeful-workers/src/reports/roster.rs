@@ -74,15 +74,22 @@ pub struct LoopInfo {
     /// The place where the running task was spawned, and the task's name if it has one:
     /// `src/file.rs:12 (name)`. `None`: the loop runs no task, or the master does not know.
     pub running: Option<String>,
+    /// What the task works on, as far as it says so: with wakeful-http, the method and the path of
+    /// a request.
+    pub work: Option<String>,
 }
 
 impl LoopInfo {
     pub(crate) fn asleep() -> Self {
-        Self { is_awake: false, in_turn_for: Duration::ZERO, running: None }
+        Self { is_awake: false, in_turn_for: Duration::ZERO, running: None, work: None }
     }
 
-    pub(crate) fn awake(in_turn_for: Duration, running: Option<String>) -> Self {
-        Self { is_awake: true, in_turn_for, running }
+    pub(crate) fn awake(
+        in_turn_for: Duration,
+        running: Option<String>,
+        work: Option<String>,
+    ) -> Self {
+        Self { is_awake: true, in_turn_for, running, work }
     }
 }
 
@@ -111,9 +118,11 @@ impl Roster {
             let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             // A String takes all that is written.
             let _ = writeln!(text, "{number} {pid} {} {since} {place}", state.as_str());
-            for LoopInfo { is_awake, in_turn_for, running } in loops(worker) {
-                let (time, running) = (in_turn_for.as_millis(), running.unwrap_or_default());
-                let _ = writeln!(text, "{LOOP} {is_awake} {time} {running}");
+            for LoopInfo { is_awake, in_turn_for, running, work } in loops(worker) {
+                let (running, work) = (running.unwrap_or_default(), work.unwrap_or_default());
+                let time = in_turn_for.as_millis();
+                // Neither text has a tab.
+                let _ = writeln!(text, "{LOOP} {is_awake} {time} {running}\t{work}");
             }
         }
         text
@@ -174,10 +183,14 @@ fn listed(line: &str) -> Option<WorkerInfo> {
 
 fn loop_of(line: &str) -> Option<LoopInfo> {
     let mut words = line.trim_start().splitn(3, ' ');
+    let (is_awake, time) = (next(&mut words)?, next(&mut words)?);
+    let texts = words.next()?.split_once('\t')?;
+    let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     Some(LoopInfo {
-        is_awake: next(&mut words)?,
-        in_turn_for: Duration::from_millis(next(&mut words)?),
-        running: Some(words.next()?.to_owned()).filter(|running| !running.is_empty()),
+        is_awake,
+        in_turn_for: Duration::from_millis(time),
+        running: said(texts.0),
+        work: said(texts.1),
     })
 }
 
@@ -206,8 +219,13 @@ mod tests {
         let none = Roster::default();
         assert_eq!(Roster::of_text(&none.to_text(|_| Vec::new())), Some(none));
         let task = Some("src/a b.rs:1 (GET + \"x\")".to_owned());
-        let (time, none) = (Duration::from_millis(1_500), LoopInfo::awake(Duration::ZERO, None));
-        let loops = [LoopInfo::asleep(), LoopInfo::awake(time, task), none];
+        let (time, none) = (Duration::from_millis(1_500), Duration::ZERO);
+        let work = Some("GET /a b".to_owned());
+        let loops = [
+            LoopInfo::asleep(),
+            LoopInfo::awake(time, task, work),
+            LoopInfo::awake(none, None, None),
+        ];
         let of = |worker: &WorkerInfo| loops[..worker.number].to_vec();
         let text = roster.to_text(of);
         let expected =

@@ -231,11 +231,12 @@ impl Running {
                 self.processes.iter().find(|process| process.heartbeats == stuck.heartbeats);
             let Some(process) = process else { continue };
             tracing::error!(
-                "worker {} is killed: loop {} has been in one turn for {:?}{}",
+                "worker {} is killed: loop {} has been in one turn for {:?}{}{}",
                 process.pid.as_raw_pid(),
                 stuck.number,
                 stuck.at_least,
                 stuck.running.map_or_else(String::new, |place| format!(", in the task of {place}")),
+                stuck.work.map_or_else(String::new, |work| format!(", working on {work}")),
             );
             process.signal(Signal::KILL);
             self.watchdog.remove(&stuck.heartbeats);

@@ -64,9 +64,11 @@ mod places;
 mod protocol;
 mod running;
 mod watchdog;
+mod work;
 
 pub(crate) use self::beats::{EndOfBeats, Heartbeat};
 pub use self::page::Heartbeats;
 pub(crate) use self::page::Line;
 pub(crate) use self::running::Running;
 pub use self::watchdog::{Look, LoopState, StuckLoop, Watchdog};
+pub use crate::event_loop::{WorkingOn, working_on};

@@ -28,10 +28,11 @@ pub(super) const BEAT: usize = 0;
 pub(super) const WATCH: usize = 1;
 pub(super) const RUNNING: usize = 2;
 const IS_GUEST: usize = 3;
+pub(super) const WORK: usize = 4;
 
 /// Of another program, or of another version of this one, the number is another. To be changed with
 /// the layout.
-const THIS_LAYOUT: usize = 0x7761_6b02;
+const THIS_LAYOUT: usize = 0x7761_6b03;
 
 /// The heartbeats of one worker's loops, in memory that the worker shares with the watching
 /// process. See [the module](super).
@@ -143,6 +144,12 @@ impl Heartbeats {
 
     pub(super) fn running(&self, number: usize) -> &AtomicUsize {
         self.word(number, RUNNING)
+    }
+
+    /// What the loop works on: see [`work`](super::work).
+    pub(super) fn work(&self, number: usize) -> &[AtomicUsize] {
+        let line = LOOPS + number * LINE;
+        &self.0.words[line + WORK..line + LINE]
     }
 
     pub(super) fn places(&self) -> &[AtomicUsize] {

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::Ordering::Release;
 
 use super::page::{Heartbeats, LINE, Line, RUNNING};
-use super::places;
+use super::{places, work};
 use crate::sys::shared_words::SharedLine;
 
 /// What the loop remembers of the places that it has written into the table. A power of two.
@@ -46,6 +46,17 @@ impl Running {
             places::add(self.page.places(), place);
         }
         self.words[RUNNING].store(number, Release);
+    }
+
+    /// The poll works on what these parts name, until [`works_on_nothing`](Self::works_on_nothing).
+    #[inline]
+    pub(crate) fn works_on(&self, parts: &[&[u8]]) {
+        work::write(&self.words, parts);
+    }
+
+    #[inline]
+    pub(crate) fn works_on_nothing(&self) {
+        work::clear(&self.words);
     }
 
     /// What runs next is no task: a callback, a hook, or a guest's.

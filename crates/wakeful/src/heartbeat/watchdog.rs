@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use super::page::{Heartbeats, new_eventfd};
-use super::places;
 use super::protocol::{all_sleep, beat_of, watch_no_more, watch_on};
+use super::{places, work};
 
 /// A loop that takes turns begins a new beat no later than this after the last one: it looks at the
 /// end of a turn whether 10 ms have passed, and spins for 16.7 ms at most in between.
@@ -72,6 +72,10 @@ pub struct StuckLoop {
     /// guest's work), or the worker has more than 128 such places. The worker writes this text; it
     /// is a line without control characters, of some hundred bytes at most.
     pub running: Option<String>,
+    /// What the task works on, if it has said so by [`working_on`](super::working_on): with
+    /// wakeful-http, the method and the path of a request. At most 88 bytes, of which those that
+    /// are not graphic ASCII are percent-encoded.
+    pub work: Option<String>,
 }
 
 /// What a loop does, as far as the watchdog knows. It is for a list of workers.
@@ -88,6 +92,8 @@ pub enum LoopState {
         at_least: Duration,
         /// As [`StuckLoop::running`].
         running: Option<String>,
+        /// As [`StuckLoop::work`].
+        work: Option<String>,
     },
 }
 
@@ -232,6 +238,7 @@ impl Watched {
             number,
             at_least: seen.at_least,
             running: self.running(number),
+            work: self.work(number),
         })
     }
 
@@ -240,12 +247,16 @@ impl Watched {
             let Some(beat) = beat_of(self.page.beat(number)) else { return LoopState::Asleep };
             let is_same = seen.beat == Some(beat);
             let at_least = if is_same { seen.at_least } else { Duration::ZERO };
-            LoopState::Awake { at_least, running: self.running(number) }
+            LoopState::Awake { at_least, running: self.running(number), work: self.work(number) }
         })
     }
 
     fn running(&self, number: usize) -> Option<String> {
         places::text(self.page.places(), self.page.running(number).load(Acquire))
+    }
+
+    fn work(&self, number: usize) -> Option<String> {
+        work::read(self.page.work(number))
     }
 }
 

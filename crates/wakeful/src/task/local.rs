@@ -213,6 +213,12 @@ impl Local {
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
     }
 
+    /// Which task runs, for another process. `None`: nobody is told.
+    #[inline]
+    pub(crate) fn told(&self) -> Option<&Running> {
+        self.told.as_ref()
+    }
+
     /// What runs next is no node: callbacks, hooks, or a guest's tasks.
     pub(crate) fn runs_no_node(&self) {
         if let Some(told) = &self.told {

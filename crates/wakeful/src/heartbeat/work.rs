@@ -1,0 +1,98 @@
+//! What a poll works on, in the program's own words: a request, for the log of a worker that is
+//! killed.
+//!
+//! The text is in the loop's line, in a fixed number of words, so that to write it costs a request
+//! next to nothing. Only the loop writes it. Who reads it while the loop does may see parts of two
+//! texts.
+
+use std::array;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::page::{LINE, WORK};
+use crate::sys::sync::AtomicUsize;
+
+const WORD: usize = size_of::<usize>();
+
+/// The length of the text is in its first word.
+const WORDS: usize = LINE - WORK - 1;
+
+/// What is longer is cut.
+const LONGEST: usize = WORDS * WORD;
+
+/// One text made of these parts.
+#[inline]
+pub(super) fn write(words: &[AtomicUsize; LINE], parts: &[&[u8]]) {
+    let mut text = [0; LONGEST];
+    let mut length = 0;
+    for part in parts {
+        let part = &part[..part.len().min(LONGEST - length)];
+        text[length..][..part.len()].copy_from_slice(part);
+        length += part.len();
+    }
+    for (word, bytes) in words[WORK + 1..].iter().zip(text.chunks_exact(WORD)) {
+        let bytes = array::from_fn(|at| bytes[at]);
+        word.store(usize::from_ne_bytes(bytes), Relaxed);
+    }
+    words[WORK].store(length, Release);
+}
+
+#[inline]
+pub(super) fn clear(words: &[AtomicUsize; LINE]) {
+    words[WORK].store(0, Relaxed);
+}
+
+/// Whatever is there, it becomes a line that may be logged: the bytes that are not graphic ASCII
+/// are percent-encoded, as clients may have chosen them.
+pub(super) fn read(words: &[AtomicUsize]) -> Option<String> {
+    let (length, text) = words.split_first()?;
+    let length = length.load(Acquire).min(LONGEST);
+    let bytes = text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).take(length);
+    let shown = bytes.map(|byte| match byte {
+        b' ' | b'!'..=b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    Some(shown.collect()).filter(|text: &String| !text.is_empty())
+}
+
+#[cfg(all(test, not(wakeful_loom)))]
+mod tests {
+    use super::*;
+
+    fn line() -> [AtomicUsize; LINE] {
+        array::from_fn(|_| AtomicUsize::new(0))
+    }
+
+    fn shown(parts: &[&[u8]]) -> Option<String> {
+        let words = line();
+        // What was there before does not show.
+        write(&words, &[&[b'x'; LONGEST]]);
+        write(&words, parts);
+        read(&words[WORK..])
+    }
+
+    #[test]
+    fn a_text_is_read_as_it_was_written_until_it_is_cleared() {
+        assert_eq!(shown(&[b"GET", b" ", b"/reports/7"]).as_deref(), Some("GET /reports/7"));
+        let words = line();
+        assert_eq!(read(&words[WORK..]), None);
+        write(&words, &[b"GET /"]);
+        clear(&words);
+        assert_eq!(read(&words[WORK..]), None);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        let (start, rest) = ([b'a'; LONGEST - 1], [b'b'; LONGEST]);
+        let expected = format!("{}b", "a".repeat(LONGEST - 1));
+        assert_eq!(shown(&[&start, &rest, &rest]), Some(expected));
+    }
+
+    #[test]
+    fn what_a_terminal_may_interpret_and_damage_are_a_line_all_the_same() {
+        let text = "/\u{202e}\u{1b}[31m\n";
+        assert_eq!(shown(&[text.as_bytes()]).as_deref(), Some("/%E2%80%AE%1B[31m%0A"));
+        let words = line();
+        words.iter().for_each(|word| word.store(usize::MAX, Relaxed));
+        assert_eq!(read(&words[WORK..]), Some("%FF".repeat(LONGEST)));
+    }
+}
