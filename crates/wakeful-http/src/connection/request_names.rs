@@ -14,6 +14,9 @@ use wakeful::heartbeat::{WorkingOn, working_on};
 /// Bytes of the path that are kept.
 const KEPT: usize = 46;
 
+/// Behind a path that is longer.
+const CUT: &str = "...";
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct RequestName {
@@ -77,9 +80,9 @@ impl RequestNames {
     #[inline]
     pub(crate) fn working_on(&self, place: usize) -> Option<WorkingOn> {
         let names = self.0.borrow();
-        names
-            .get(place)
-            .map(|name| working_on(&[name.method.as_str().as_bytes(), b" ", name.path()]))
+        let name = names.get(place)?;
+        let (method, end) = (name.method.as_str().as_bytes(), if name.is_cut { CUT } else { "" });
+        Some(working_on(&[method, b" ", name.path(), end.as_bytes()]))
     }
 
     /// Of the request that was there last.
@@ -100,7 +103,7 @@ impl fmt::Display for RequestName {
                 write!(f, "%{byte:02X}")?;
             }
         }
-        if self.is_cut { f.write_str("...") } else { Ok(()) }
+        if self.is_cut { f.write_str(CUT) } else { Ok(()) }
     }
 }
 
