@@ -4,11 +4,11 @@ mod common;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::ready;
+use std::future::{pending, ready};
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -197,4 +197,21 @@ fn a_drain_may_be_awaited() {
     is_served(&running);
     let plan = wakeful_http::DrainPlan::new().grace(GUARD);
     assert_eq!(on_a_loop(running.drained(plan)).unwrap(), 0);
+}
+
+#[test]
+fn a_set_up_that_panics_is_told_although_another_loop_s_has_not_ended() {
+    let first = AtomicBool::new(true);
+    let server = server().on_each_loop(move || {
+        let panics = first.swap(false, Ordering::Relaxed);
+        async move {
+            assert!(!panics, "on purpose");
+            pending().await
+        }
+    });
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(server.start(router()).map(drop)));
+    let started = told.recv_timeout(GUARD).expect("it waits for the other loop's set-up");
+    let error = started.expect_err("it does not start");
+    assert!(error.to_string().contains("panicked"), "{error}");
 }

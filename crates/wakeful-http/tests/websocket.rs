@@ -175,6 +175,36 @@ fn what_breaks_the_protocol_or_a_limit_is_told_so_by_its_close_code() {
 }
 
 #[test]
+fn a_frame_that_no_message_can_hold_is_refused_before_there_is_memory_for_it() {
+    let frames = |ws: WebSocketUpgrade| async { ws.max_frame_size(usize::MAX).on_upgrade(echo) };
+    let both = |ws: WebSocketUpgrade| async {
+        ws.max_message_size(usize::MAX).max_frame_size(usize::MAX).on_upgrade(echo)
+    };
+    let short = |ws: WebSocketUpgrade| async { ws.max_message_size(1).on_upgrade(echo) };
+    let app = app().route("/frames", any(frames)).route("/both", any(both));
+    let running = server().start(app.route("/short", any(short))).unwrap();
+    wakeful::block_on(async {
+        for path in ["/frames", "/both"] {
+            let mut client = connect(addr(&running), path).await;
+            client.send(Message::text("right")).await.unwrap();
+            assert_eq!(client.next().await.unwrap().unwrap().into_data(), "right");
+            // Of the frame, only its header: the length, and the mask.
+            let header = [&[0x82, 0xff][..], &(1_u64 << 62).to_be_bytes(), &[0; 4]].concat();
+            client.get_mut().write_all(&header).await.unwrap();
+            assert_eq!(closed(&mut client).await.code, CloseCode::Size, "{path}");
+        }
+        // A ping is no message.
+        let mut client = connect(addr(&running), "/short").await;
+        client.send(Message::Ping(vec![7; 125].into())).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong(vec![7; 125].into()));
+        client.send(Message::text("xy")).await.unwrap();
+        assert_eq!(closed(&mut client).await.code, CloseCode::Size);
+    });
+    until("all are closed", || running.counts().open() == 0);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
 fn the_server_chooses_among_the_subprotocols_that_the_client_offers() {
     let running = server().start(app()).unwrap();
     let addr = addr(&running);

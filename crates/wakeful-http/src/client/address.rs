@@ -17,6 +17,10 @@ impl<B: OutgoingBody> Pool<B> {
             return Err(unsupported("tunnels by CONNECT are not supported"));
         }
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        if parts.authority.as_ref().is_some_and(|named| named.as_str().contains('@')) {
+            // It must not be sent (RFC 9110, 4.2.4), and may be a secret.
+            return Err(unsupported("its URI has a user name, which is not supported"));
+        }
         match self.target.version {
             HttpVersion::Http1 => {
                 *request.version_mut() = Version::HTTP_11;

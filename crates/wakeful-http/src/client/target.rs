@@ -118,15 +118,17 @@ impl Place {
         if authority.as_str().contains('@') {
             return Err("it has a user name, which is not supported");
         }
-        let port = match authority.port() {
-            Some(port) => port.as_u16(),
-            None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),
-            None => default_port(security),
-        };
         let host = authority.host();
         if host.is_empty() {
             return Err("it names no host");
         }
+        // `port` is also `None` where what stands behind the host is no port.
+        let port = match authority.port() {
+            Some(port) => port.as_u16(),
+            None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),
+            None if authority.as_str() != host => return Err("its port is none from 0 to 65535"),
+            None => default_port(security),
+        };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         Ok(match bare.parse() {
             Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
@@ -235,6 +237,21 @@ mod tests {
             let error = text.parse::<Target>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_an_error_and_not_the_default_one() {
+        for text in ["http://a:65536", "http://a:x", "https://[::1]:99999", "http://1.2.3.4:"] {
+            let error = text.parse::<Target>().expect_err(text).to_string();
+            assert!(error.contains(text) && error.contains("port"), "{error}");
+            // Some of them are no URI in the first place.
+            if let Ok(uri) = text.parse::<Uri>() {
+                let error = Target::of(&uri, HttpVersion::Http1).expect_err(text).to_string();
+                assert!(error.contains(text) && error.contains("port"), "{error}");
+            }
+        }
+        let target = Target::of(&Uri::from_static("http://a:65535/"), HttpVersion::Http1);
+        assert_eq!(target.expect("a port").to_string(), "a:65535");
     }
 
     #[test]

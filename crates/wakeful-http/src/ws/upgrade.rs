@@ -18,12 +18,18 @@ use super::{WebSocket, WebSocketRejection};
 use crate::foreign_code::{self, Contained};
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
 
+/// The largest message, and frame, that a setting allows.
+const GREATEST_SIZE: usize = 1 << 30;
+
+/// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
+const LONGEST_CONTROL: usize = 125;
+
 /// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
-/// | [`max_message_size`](Self::max_message_size) | 4 MiB | any | Close 1009 |
-/// | [`max_frame_size`](Self::max_frame_size) | 4 MiB | any | Close 1009 |
+/// | [`max_message_size`](Self::max_message_size) | 4 MiB | up to 1 GiB; more becomes 1 GiB | Close 1009 |
+/// | [`max_frame_size`](Self::max_frame_size) | 4 MiB | up to 1 GiB; more becomes 1 GiB | Close 1009 |
 /// | [`read_buffer_size`](Self::read_buffer_size) | 8 KiB | over 0 | |
 /// | [`linger`](Self::linger) | 0 | any | Close 1001, when the server drains |
 #[derive(Debug)]
@@ -82,13 +88,15 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
 impl WebSocketUpgrade {
     /// Sets how large a message may be, in bytes, over all of its frames.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
-        self.config.max_message_size = Some(bytes);
+        self.config.max_message_size = Some(bytes.min(GREATEST_SIZE));
         self
     }
 
-    /// How large a frame may be, in bytes.
+    /// Sets how large a frame may be, in bytes. A frame that is larger than a message may be is
+    /// refused in any case. The header of a frame is enough to make the server reserve memory for
+    /// all of the frame.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
-        self.config.max_frame_size = Some(bytes);
+        self.config.max_frame_size = Some(bytes.min(GREATEST_SIZE));
         self
     }
 
@@ -162,7 +170,7 @@ impl WebSocketUpgrade {
         F: Future<Output = ()> + 'static,
     {
         let Self { config, linger, key, selected, upgrade, .. } = self;
-        let protocol = selected.clone();
+        let (config, protocol) = (with_frames_of_messages(config), selected.clone());
         // Where one of them panics, its drop may, too, and the other's.
         let (callback, failed) = (Contained::new(callback), Contained::new(failed));
         wakeful::spawn(async move {
@@ -200,6 +208,14 @@ impl WebSocketUpgrade {
         }
         response
     }
+}
+
+/// No frame may be larger than a message. tungstenite reserves memory for a frame as soon as it has
+/// its header, and asks for the size of the message when it has the whole frame.
+fn with_frames_of_messages(config: WebSocketConfig) -> WebSocketConfig {
+    let message = config.max_message_size.unwrap_or(GREATEST_SIZE).max(LONGEST_CONTROL);
+    let frame = config.max_frame_size.map_or(message, |frame| frame.min(message));
+    config.max_frame_size(Some(frame))
 }
 
 /// Is `token` in the header's list?

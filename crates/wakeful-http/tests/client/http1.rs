@@ -74,6 +74,24 @@ fn a_request_says_in_its_head_whom_it_is_for() {
 }
 
 #[test]
+fn a_user_name_and_a_password_in_a_uri_are_sent_to_nobody() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            let head = read_request(&mut stream).await;
+            answer(&mut stream, &head).await;
+        })
+        .await;
+        for builder in [http1, http2] {
+            let (_client, host) = builder(Client::builder(), addr);
+            let error = host.send(get("http://user:secret@elsewhere.example/")).await.unwrap_err();
+            assert!(matches!(error, ClientError::Unsupported { .. }), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+            assert_eq!(host.connections(), 0);
+        }
+    });
+}
+
+#[test]
 fn a_unix_socket_is_a_host_as_well() {
     let path = std::env::temp_dir().join(format!("wakeful-client-{}.sock", std::process::id()));
     let name = format!("unix:{}", path.display());

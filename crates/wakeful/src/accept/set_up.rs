@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 
@@ -42,21 +43,43 @@ pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     for handle in loops {
         let (set_ups, done) = (set_ups.clone(), done.clone());
         let set_up = move || async move {
+            let mut teller = Teller::new(done);
             let mut result = Ok(());
             for SetUp(set_up) in &*set_ups {
                 if result.is_ok() {
                     result = set_up().await;
                 }
             }
-            // Nobody listens any more behind the first error.
-            let _ = done.send(result);
+            teller.result = result;
         };
         handle.spawn(set_up).map_err(|_| io::Error::other("an event loop has ended"))?.detach();
     }
     drop(done);
     for _ in loops {
-        let panicked = |_| io::Error::other("the set-up of an event loop has panicked");
-        results.recv().map_err(panicked)??;
+        results.recv().map_err(|_| has_panicked())??;
     }
     Ok(())
+}
+
+/// Tells the result of one loop's set-up when it is dropped, so that a panic is told at once, too.
+struct Teller {
+    done: mpsc::Sender<io::Result<()>>,
+    result: io::Result<()>,
+}
+
+impl Teller {
+    fn new(done: mpsc::Sender<io::Result<()>>) -> Self {
+        Self { done, result: Err(has_panicked()) }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        // Nobody listens any more behind the first error.
+        let _ = self.done.send(mem::replace(&mut self.result, Ok(())));
+    }
+}
+
+fn has_panicked() -> io::Error {
+    io::Error::other("the set-up of an event loop has panicked")
 }

@@ -25,7 +25,9 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     // signal is refused.
     let refused = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        let refused = signals.iter().any(|signal| libc::sigaddset(set.as_mut_ptr(), *signal) != 0);
+        // Each of them: behind a number that is no signal, too.
+        let add = |signal: &i32| libc::sigaddset(set.as_mut_ptr(), *signal) != 0;
+        let refused = signals.iter().map(add).fold(false, |any, refused| any | refused);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
         refused
     };
@@ -72,4 +74,40 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a
     // function that says it is; nothing is allocated or locked, and nothing panics.
     between_forks(|| unsafe { signal_hook::low_level::register(signal, end) }).map(drop)
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no masks of signals.
+mod tests {
+    use super::*;
+
+    /// The signals that this thread blocks now.
+    fn blocked() -> libc::sigset_t {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: the call changes no mask, and fills in `set`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
+            set.assume_init()
+        }
+    }
+
+    fn is_blocked(signal: i32) -> bool {
+        let set = blocked();
+        // SAFETY: it reads a set that the kernel has filled in.
+        unsafe { libc::sigismember(&raw const set, signal) == 1 }
+    }
+
+    #[test]
+    fn a_number_that_is_no_signal_leaves_no_other_one_blocked() {
+        const BLOCKED: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
+        let mut set = blocked();
+        // SAFETY: the calls change a set and this thread's mask.
+        unsafe {
+            BLOCKED.iter().for_each(|signal| _ = libc::sigaddset(&raw mut set, *signal));
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        }
+        assert!(BLOCKED.iter().all(|signal| is_blocked(*signal)));
+        let error = unblock(&[libc::SIGUSR1, 9_999, -1, libc::SIGUSR2]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(!BLOCKED.iter().any(|signal| is_blocked(*signal)));
+    }
 }
