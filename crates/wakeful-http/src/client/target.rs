@@ -77,7 +77,10 @@ impl Target {
     }
 
     pub(super) fn of(uri: &Uri, version: HttpVersion) -> Result<Self, ClientError> {
-        let invalid = |reason| ClientError::Target(InvalidTarget { text: uri.to_string(), reason });
+        let invalid = |reason| {
+            let text = without_secrets(&uri.to_string());
+            ClientError::Target(InvalidTarget { text, reason })
+        };
         let security = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => Security::Plain,
             Some(scheme) if *scheme == Scheme::HTTPS => Security::Tls,
@@ -158,7 +161,7 @@ impl FromStr for Target {
 
     /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`, `unix:@NAME`.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
-        let invalid = |reason| InvalidTarget { text: text.to_owned(), reason };
+        let invalid = |reason| InvalidTarget { text: without_secrets(text), reason };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(invalid("there is no path after `unix:`"));
@@ -185,6 +188,19 @@ impl FromStr for Target {
         let security = scheme.unwrap_or(Security::Plain);
         let place = Place::of(&authority, security).map_err(invalid)?;
         Ok(Self { security, ..Self::new(place) })
+    }
+}
+
+/// A user name and a password are not for the log.
+fn without_secrets(uri: &str) -> String {
+    if uri.starts_with("unix:") {
+        return uri.to_owned();
+    }
+    let start = uri.find("://").map_or(0, |at| at + "://".len());
+    let end = uri[start..].find(['/', '?', '#']).map_or(uri.len(), |at| start + at);
+    match uri[start..end].rfind('@') {
+        Some(at) => format!("{}...{}", &uri[..start], &uri[start + at..]),
+        None => uri.to_owned(),
     }
 }
 
@@ -229,7 +245,6 @@ mod tests {
             "ftp://example.org",
             "http://",
             "http://a/b",
-            "http://u:p@a",
             "a:99999",
             ":80",
             "a:",
@@ -237,6 +252,19 @@ mod tests {
             let error = text.parse::<Target>().expect_err(text).to_string();
             assert!(error.contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn a_password_is_in_no_error() {
+        for text in ["http://u:secret@a/b@c", "https://u:secret@[::1]:9?x", "u:secret@x@a:1"] {
+            let error = text.parse::<Target>().expect_err(text).to_string();
+            assert!(!error.contains("secret") && error.contains("...@"), "{error}");
+            if let Ok(uri) = text.parse::<Uri>() {
+                let error = Target::of(&uri, HttpVersion::Http1).expect_err(text).to_string();
+                assert!(!error.contains("secret") && error.contains("...@"), "{error}");
+            }
+        }
+        assert_eq!(without_secrets("unix:@b"), "unix:@b");
     }
 
     #[test]

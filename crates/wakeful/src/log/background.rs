@@ -128,7 +128,13 @@ impl<D: Destination> Inline for Background<D> {
 
     fn write_within(&mut self, timeout: Duration) -> bool {
         let mut timeout = timeout;
-        while self.output.is_writable(std::mem::take(&mut timeout)) {
+        // An `AsFd` of the program's own may panic.
+        let has_room = |output: &Output<D>, timeout| {
+            let mut has_room = false;
+            contain(|| has_room = output.is_writable(timeout));
+            has_room
+        };
+        while has_room(&self.output, std::mem::take(&mut timeout)) {
             match self.messages.try_recv() {
                 Ok(message) => {
                     contain(|| self.take(message, WhenFull::Fail));

@@ -190,6 +190,28 @@ fn a_destination_that_panics_costs_nothing_else() {
     assert_eq!(rest_of(reader), "one\ntwo\n");
 }
 
+#[test]
+fn a_descriptor_that_panics_panics_in_no_thread_that_writes() {
+    struct Panics(PipeWriter, Arc<AtomicBool>);
+    impl AsFd for Panics {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            assert!(!self.1.load(SeqCst), "as it was told to");
+            self.0.as_fd()
+        }
+    }
+    let (reader, writer) = io::pipe().unwrap();
+    let panics = Arc::new(AtomicBool::new(false));
+    let mut log = without_thread(Plain(Panics(writer, panics.clone())));
+    panics.store(true, SeqCst);
+    log.write_all(b"one\n").unwrap();
+    assert!(!log.flush_within(Duration::from_millis(1)));
+    panics.store(false, SeqCst);
+    log.write_all(b"two\n").unwrap();
+    assert!(log.flush_within(GUARD));
+    drop(log);
+    assert_eq!(rest_of(reader), "one\ntwo\n");
+}
+
 /// What a destination says about itself may go through a log subscriber that panics.
 #[test]
 fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
