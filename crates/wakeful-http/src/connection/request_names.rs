@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use http::{Method, Uri};
-use wakeful::heartbeat::{WorkingOn, working_on};
+use wakeful::heartbeat::WorkText;
 
 /// Bytes of the path that are kept.
 const KEPT: usize = 46;
@@ -39,11 +39,6 @@ impl RequestName {
         if self.method != *method {
             self.method.clone_from(method);
         }
-    }
-
-    #[inline]
-    fn path(&self) -> &[u8] {
-        &self.path[..usize::from(self.length)]
     }
 }
 
@@ -76,13 +71,14 @@ impl RequestNames {
         names.resize_with(place + 1, RequestName::default);
     }
 
-    /// Says that this thread works on the request that was there last.
-    #[inline]
-    pub(crate) fn working_on(&self, place: usize) -> Option<WorkingOn> {
-        let names = self.0.borrow();
-        let name = names.get(place)?;
-        let (method, end) = (name.method.as_str().as_bytes(), if name.is_cut { CUT } else { "" });
-        Some(working_on(&[method, b" ", name.path(), end.as_bytes()]))
+    /// Describes the request that was there last.
+    pub(crate) fn describe(&self, place: usize, text: &mut WorkText) {
+        if let Some(name) = self.0.borrow().get(place) {
+            text.add(name.method.as_str().as_bytes());
+            text.add(b" ");
+            text.add(&name.path[..usize::from(name.length)]);
+            text.add(if name.is_cut { CUT.as_bytes() } else { b"" });
+        }
     }
 
     /// Of the request that was there last.
@@ -96,7 +92,7 @@ impl RequestNames {
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.method)?;
-        for &byte in self.path() {
+        for &byte in &self.path[..usize::from(self.length)] {
             if byte.is_ascii_graphic() {
                 write!(f, "{}", char::from(byte))?;
             } else {

@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use http::{Method, Uri};
 use slab::Slab;
-use wakeful::heartbeat::WorkingOn;
+use wakeful::heartbeat::working_on;
 
 use super::protocol::Protocol;
 use super::request_limits::{Key, Request};
@@ -79,10 +79,11 @@ impl RequestTable {
         self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
     }
 
-    /// Says that this thread works on a request, until the value is dropped.
+    /// Tells whoever watches this loop that its poll works on a request.
     #[inline]
-    pub(crate) fn working_on(&self, key: Key) -> Option<WorkingOn> {
-        self.names.working_on(key.place)
+    pub(crate) fn working_on(&self, key: Key) {
+        // A task polls the requests of one connection only.
+        working_on(key.number, |text| self.names.describe(key.place, text));
     }
 
     /// Returns the name of a request for the report of a slow turn.

@@ -121,9 +121,10 @@ impl<B: Body> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Contained<B::Data>>, B::Error>>> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let in_flight = &*this.in_flight;
+        if let Some(in_flight) = this.in_flight {
+            in_flight.working();
+        }
         let polled = foreign_code::poll_frame_with_data(cx, |cx| {
-            let _working = in_flight.as_ref().and_then(InFlight::working);
             let entered = this.observed.as_deref().map(ObservedRequest::enter);
             let polled = inner.as_mut().poll_frame(cx);
             drop(entered);

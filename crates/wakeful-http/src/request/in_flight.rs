@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use http::{Method, Uri};
-use wakeful::heartbeat::WorkingOn;
 use wakeful::metrics::name_slow_work;
 
 use crate::connection::{ConnectionState, Key, Progress, Protocol, Request, TimeLimits};
@@ -38,8 +37,8 @@ impl InFlight {
 
     /// The service is called or polled for it, or its response's body is.
     #[inline]
-    pub(crate) fn working(&self) -> Option<WorkingOn> {
-        self.connection.requests().working_on(self.key)
+    pub(crate) fn working(&self) {
+        self.connection.requests().working_on(self.key);
     }
 
     /// The service was called or polled for it, or its response's body was.

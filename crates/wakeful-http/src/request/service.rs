@@ -131,7 +131,7 @@ where
         let call = || {
             let _entered = observed.as_deref().map(ObservedRequest::enter);
             let _peer = peer::enter(peer);
-            let _working = in_flight.working();
+            in_flight.working();
             State::Serving { future: self.service.call(request) }
         };
         let state = kept_panic::keep_or(call, || State::Panicked { has_waited: false });
@@ -188,7 +188,7 @@ where
             StateProjection::Serving { future } => {
                 let in_flight = this.in_flight.as_ref();
                 let _peer = in_flight.map(|it| peer::enter(it.connection().peer()));
-                let _working = in_flight.and_then(InFlight::working);
+                in_flight.inspect(|it| it.working());
                 kept_panic::keep(|| future.poll(cx)).unwrap_or_else(|| {
                     // The service's future may panic in its drop, too.
                     contain(|| this.state.set(State::Panicked { has_waited: false }));

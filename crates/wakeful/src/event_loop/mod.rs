@@ -41,7 +41,7 @@ mod wait;
 
 pub use self::builder::EventLoopBuilder;
 pub use self::callbacks::Hook;
-pub use self::current::{WorkingOn, name_slow_work, working_on};
+pub use self::current::{name_slow_work, working_on};
 pub use self::functions::{
     TryCurrentError, after_turn, before_park, block_on, run_next_turn, run_this_turn, spawn,
     spawn_with,

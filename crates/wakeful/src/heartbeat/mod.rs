@@ -71,4 +71,5 @@ pub use self::page::Heartbeats;
 pub(crate) use self::page::Line;
 pub(crate) use self::running::Running;
 pub use self::watchdog::{Look, LoopState, StuckLoop, Watchdog};
-pub use crate::event_loop::{WorkingOn, working_on};
+pub use self::work::WorkText;
+pub use crate::event_loop::working_on;

@@ -16,24 +16,39 @@ const WORD: usize = size_of::<usize>();
 /// The length of the text is in its first word.
 const WORDS: usize = LINE - WORK - 1;
 
-/// What is longer is cut.
 const LONGEST: usize = WORDS * WORD;
 
-/// One text made of these parts.
-#[inline]
-pub(super) fn write(words: &[AtomicUsize; LINE], parts: &[&[u8]]) {
-    let mut text = [0; LONGEST];
-    let mut length = 0;
-    for part in parts {
-        let part = &part[..part.len().min(LONGEST - length)];
-        text[length..][..part.len()].copy_from_slice(part);
-        length += part.len();
+/// A description for [`working_on`](super::working_on), of at most 88 bytes: further ones are left
+/// out. It may hold any bytes, also those that a client has sent: the reader escapes them.
+#[derive(Debug)]
+pub struct WorkText {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl WorkText {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { bytes: [0; LONGEST], length: 0 }
     }
-    for (word, bytes) in words[WORK + 1..].iter().zip(text.chunks_exact(WORD)) {
+
+    /// Adds `bytes`, as far as there is room.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(LONGEST - self.length)];
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}
+
+#[inline]
+pub(super) fn write(words: &[AtomicUsize; LINE], text: &WorkText) {
+    let used = text.length.div_ceil(WORD);
+    for (word, bytes) in words[WORK + 1..].iter().zip(text.bytes.chunks_exact(WORD)).take(used) {
         let bytes = array::from_fn(|at| bytes[at]);
         word.store(usize::from_ne_bytes(bytes), Relaxed);
     }
-    words[WORK].store(length, Release);
+    words[WORK].store(text.length, Release);
 }
 
 #[inline]
@@ -62,11 +77,17 @@ mod tests {
         array::from_fn(|_| AtomicUsize::new(0))
     }
 
+    fn text(parts: &[&[u8]]) -> WorkText {
+        let mut text = WorkText::new();
+        parts.iter().for_each(|part| text.add(part));
+        text
+    }
+
     fn shown(parts: &[&[u8]]) -> Option<String> {
         let words = line();
         // What was there before does not show.
-        write(&words, &[&[b'x'; LONGEST]]);
-        write(&words, parts);
+        write(&words, &text(&[&[b'x'; LONGEST]]));
+        write(&words, &text(parts));
         read(&words[WORK..])
     }
 
@@ -75,7 +96,7 @@ mod tests {
         assert_eq!(shown(&[b"GET", b" ", b"/reports/7"]).as_deref(), Some("GET /reports/7"));
         let words = line();
         assert_eq!(read(&words[WORK..]), None);
-        write(&words, &[b"GET /"]);
+        write(&words, &text(&[b"GET /"]));
         clear(&words);
         assert_eq!(read(&words[WORK..]), None);
     }
@@ -89,8 +110,8 @@ mod tests {
 
     #[test]
     fn what_a_terminal_may_interpret_and_damage_are_a_line_all_the_same() {
-        let text = "/\u{202e}\u{1b}[31m\n";
-        assert_eq!(shown(&[text.as_bytes()]).as_deref(), Some("/%E2%80%AE%1B[31m%0A"));
+        let hostile = "/\u{202e}\u{1b}[31m\n";
+        assert_eq!(shown(&[hostile.as_bytes()]).as_deref(), Some("/%E2%80%AE%1B[31m%0A"));
         let words = line();
         words.iter().for_each(|word| word.store(usize::MAX, Relaxed));
         assert_eq!(read(&words[WORK..]), Some("%FF".repeat(LONGEST)));

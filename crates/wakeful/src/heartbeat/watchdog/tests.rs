@@ -3,6 +3,7 @@ use std::panic::Location;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::heartbeat::WorkText;
 use crate::heartbeat::{Heartbeat, Running};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -200,18 +201,25 @@ fn a_watchdog_knows_what_a_loop_runs_and_for_how_long() {
     let at_least = Duration::ZERO;
     let state = LoopState::Awake { at_least, running: shown.clone(), work: None };
     assert_eq!(world.watchdog.loops(&world.page), [state]);
-    running.works_on(&[b"GET", b" /reports"]);
+    let mut text = WorkText::new();
+    text.add(b"GET /reports");
+    running.works_on(7, &text);
+    assert!(running.is_other_work(8) && !running.is_other_work(7));
     world.look_in_time(5);
     let stuck = &world.watchdog.look(world.now).stuck[0];
     assert_eq!((&stuck.running, stuck.at_least), (&shown, LOOK * 4));
     assert_eq!(stuck.work.as_deref(), Some("GET /reports"));
-    running.works_on_nothing();
     running.runs_none();
+    assert!(running.is_other_work(7));
     let at_least = LOOK * 4;
     let state = LoopState::Awake { at_least, running: None, work: None };
     assert_eq!(world.watchdog.loops(&world.page), [state]);
     running.runs(place);
-    assert_eq!(world.watchdog.look(world.now).stuck[0].running, shown);
+    running.works_on(7, &text);
+    // Another task from the same place.
+    running.runs(place);
+    let stuck = &world.watchdog.look(world.now).stuck[0];
+    assert_eq!((&stuck.running, &stuck.work), (&shown, &None));
 }
 
 /// Tokio may run tasks of its own for long, between which the loop takes no turn.
