@@ -96,9 +96,15 @@ impl Master {
         while start.elapsed() < TO_BEGIN {
             let was_there = is_there(self.pid);
             let told = told_that_they_succeed(self.pid);
-            // The workers of the successor have its environment, too.
-            let is_first = |pid: &&i32| stat(**pid).is_ok_and(|stat| !told.contains(&stat.ppid));
-            if let Some(successor) = told.iter().find(is_first) {
+            // The workers of the successor have its environment, too. So has whatever an earlier
+            // one that failed has started and left behind: that is no child of this master.
+            let is_it = |pid: &&i32| {
+                stat(**pid).is_ok_and(|stat| match is_there(self.pid) {
+                    true => stat.ppid == self.pid,
+                    false => !told.contains(&stat.ppid),
+                })
+            };
+            if let Some(successor) = told.iter().find(is_it) {
                 return Ok(*successor);
             }
             if !was_there {
