@@ -558,18 +558,23 @@ fn workers_run_with_a_small_stack() {
 }
 
 /// As process 1 of a container.
-#[test]
-fn process_1_buries_children_of_others() {
-    let in_namespace = || {
+/// What is to be added to it runs as process 1 of a namespace of its own, as in a container.
+fn in_namespace() -> Option<Command> {
+    let command = || {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command
     };
-    if !in_namespace().arg("true").status().unwrap().success() {
+    let can_be_had = command().arg("true").status().unwrap().success();
+    if !can_be_had {
         eprintln!("skipped: no namespace of processes can be had");
-        return;
     }
-    let mut command = in_namespace();
+    can_be_had.then(command)
+}
+
+#[test]
+fn process_1_buries_children_of_others() {
+    let Some(mut command) = in_namespace() else { return };
     command.arg(PROGRAM);
     let mut master = Master::start_by(command, &with(&["--workers", "1"]));
     let outside = *children(master.first.id()).first().unwrap();
@@ -814,6 +819,21 @@ fn an_upgrade_by_a_command_looks_at_no_process_that_a_failed_one_left_behind() {
     let (code, said) = upgrade();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains(&format!("process {} has taken over", master.pid())), "{said}");
+}
+
+#[test]
+fn an_upgrade_by_a_command_from_outside_of_a_container_says_how_it_ended() {
+    let Some(mut command) = in_namespace() else { return };
+    // Process 1 is another one, as `docker run --init` has it.
+    command.args(["sh", "-c", r#""$0" "$@" & exec tail -f /dev/null"#, PROGRAM]);
+    let master = Master::start_by(command, &with(&["--workers", "1"]));
+    let init = *children(master.first.id()).first().unwrap();
+    let before = *children(init).first().unwrap();
+    let output = Command::new(PROGRAM).args(["upgrade", &before.to_string()]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("has taken over: the upgrade is complete"), "{said}");
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
 #[test]
