@@ -1354,15 +1354,26 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
     // Nobody serves now, and it waits.
     let mut waiting = TcpStream::connect(&addr).unwrap();
     waiting.set_read_timeout(Some(GUARD)).unwrap();
-    // As systemd starts it again.
-    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=wakeful,127.0.0.1,0; exec "$0" "$@""#;
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, PROGRAM]);
-    let arguments = with(&["--workers", "1"]);
-    let mut next = Master::launch_with(shell, &arguments, Stdio::from(socket.unwrap()));
-    next.waits_for("all workers accept", 1);
+    let next = started_with_kept(socket.unwrap());
     assert_eq!(next.addr(), addr);
     assert_eq!(asks(&mut waiting), Ok(true));
+}
+
+/// As systemd starts it again, with a socket that it has kept.
+fn started_with_kept(socket: OwnedFd) -> Master {
+    let mut passing = passing_socket();
+    passing.env("LISTEN_FDNAMES", "wakeful,127.0.0.1,0");
+    let mut master = Master::launch_with(passing, &with(&["--workers", "1"]), Stdio::from(socket));
+    master.waits_for("all workers accept", 1);
+    master
+}
+
+#[test]
+fn a_kept_socket_that_was_shut_down_listens_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+    let master = started_with_kept(listener.into());
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_acceptconn;
-use rustix::net::{bind, connect_unspec, listen};
+use rustix::net::{bind, connect_unspec, getsockname, listen};
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
@@ -83,15 +83,8 @@ impl Listeners {
     /// Somebody may have shut a socket down: whoever else has it, or an operator (`ss -K`). It lets
     /// clients in again: else no worker could serve any more.
     pub(crate) fn listen_again(&self) {
-        for one in self.every().filter(|one| socket_acceptconn(&one.socket) == Ok(false)) {
-            let addr = one.socket.local_addr();
-            match listen_again(&one.socket) {
-                Ok(()) => tracing::warn!("{addr} had been shut down: listening again"),
-                Err(error) => {
-                    let error = io::Error::from(error);
-                    tracing::error!(%error, "{addr} has been shut down: cannot listen again");
-                }
-            }
+        for one in self.every() {
+            listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
         }
     }
 
@@ -203,8 +196,22 @@ impl Listening {
     }
 }
 
-fn listen_again(socket: &SharedListener) -> Result<(), Errno> {
-    if let Some(addr) = socket.socket_addr() {
+/// If it has been shut down. `bound` is where an internet socket was, and `addr` names it.
+fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Option<SocketAddr>) {
+    if socket_acceptconn(socket) != Ok(false) {
+        return;
+    }
+    match open_again(socket, bound) {
+        Ok(()) => tracing::warn!("{addr} had been shut down: listening again"),
+        Err(error) => {
+            let error = io::Error::from(error);
+            tracing::error!(%error, "{addr} has been shut down: cannot listen again");
+        }
+    }
+}
+
+fn open_again(socket: BorrowedFd<'_>, bound: Option<SocketAddr>) -> Result<(), Errno> {
+    if let Some(addr) = bound {
         // Else each connection would begin as shut down as this socket is (`ss -K`).
         connect_unspec(socket)?;
         // It has lost a port that the kernel chose, and has kept one that was asked for (EINVAL).
@@ -235,9 +242,15 @@ fn open(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let socket = match take(inherited, &name) {
-            Some(socket) => SharedListener::from_predecessor(socket).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-            })?,
+            Some(socket) => {
+                // A service manager may have kept one that was shut down.
+                let bound = getsockname(&socket).ok();
+                let bound = bound.and_then(|bound| SocketAddr::try_from(bound).ok());
+                listen_again(socket.as_fd(), addr, bound);
+                SharedListener::from_predecessor(socket).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+                })?
+            }
             None => {
                 let before = others.iter().chain(&open).map(|one| one.socket.local_addr());
                 SharedListener::bind_beside(addr, before)?
