@@ -53,9 +53,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             master.pid
         ));
     }
+    let left_behind = told_that_they_succeed(master.own);
     pidfd_send_signal(&pidfd, Signal::USR2)
         .map_err(|error| format!("cannot send USR2 to process {}: {error}", master.pid))?;
-    let successor = master.successor()?;
+    let successor = master.successor(&left_behind)?;
     say(format_args!("process {successor}, the new master, starts"));
     loop {
         if master.is_followed_by(successor) {
@@ -74,31 +75,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 
 struct Master {
     pid: i32,
+    /// Its number in its own PID namespace, as in a container. Its successor is told that one.
+    own: i32,
     file: Option<PathBuf>,
 }
 
 impl Master {
     fn find(text: &str) -> Result<Self, String> {
         if let Ok(pid) = text.parse() {
-            return Ok(Self { pid, file: None });
+            return Ok(Self { pid, own: own_number(pid), file: None });
         }
         let path = Path::new(text);
         let named = number_in(path)
             .map_err(|error| format!("{text}: expected a pid file or a process id: {error}"))?;
         let pid = named.ok_or_else(|| format!("{text}: there is no process id in this file"))?;
         // What is no file, as a FIFO, cannot be read again.
-        Ok(Self { pid, file: path.is_file().then(|| path.to_owned()) })
+        Ok(Self { pid, own: own_number(pid), file: path.is_file().then(|| path.to_owned()) })
     }
 
-    /// The process that it has started as its successor.
-    fn successor(&self) -> Result<i32, String> {
+    /// The process that it has started as its successor. It is none of those that an earlier one,
+    /// which failed, has left behind.
+    fn successor(&self, left_behind: &BTreeSet<i32>) -> Result<i32, String> {
         let start = Instant::now();
         while start.elapsed() < TO_BEGIN {
             let was_there = is_there(self.pid);
-            let told = told_that_they_succeed(self.pid);
-            // The workers of the successor have its environment, too.
-            let is_first = |pid: &&i32| stat(**pid).is_ok_and(|stat| !told.contains(&stat.ppid));
-            if let Some(successor) = told.iter().find(is_first) {
+            let told = told_that_they_succeed(self.own);
+            // The successor's workers have its environment, too, and so has whatever it has left
+            // behind if it has failed by now: those are not this master's own children.
+            let is_it = |pid: &&i32| {
+                stat(**pid).is_ok_and(|stat| match is_there(self.pid) {
+                    true => stat.ppid == self.pid,
+                    false => !told.contains(&stat.ppid),
+                })
+            };
+            if let Some(successor) = told.difference(left_behind).find(is_it) {
                 return Ok(*successor);
             }
             if !was_there {
@@ -134,6 +144,13 @@ fn is_blocked(pid: i32, signal: Signal) -> bool {
 
 fn stat(pid: i32) -> ProcResult<Stat> {
     Process::new(pid)?.stat()
+}
+
+/// The number by which a process knows itself. (The kernel lists its numbers from this namespace
+/// on.)
+fn own_number(pid: i32) -> i32 {
+    let status = Process::new(pid).and_then(|process| process.status());
+    status.ok().and_then(|status| status.nspid?.last().copied()).unwrap_or(pid)
 }
 
 /// Whose environment says that they succeed this master.

@@ -558,18 +558,23 @@ fn workers_run_with_a_small_stack() {
 }
 
 /// As process 1 of a container.
-#[test]
-fn process_1_buries_children_of_others() {
-    let in_namespace = || {
+/// What is to be added to it runs as process 1 of a namespace of its own, as in a container.
+fn in_namespace() -> Option<Command> {
+    let command = || {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command
     };
-    if !in_namespace().arg("true").status().unwrap().success() {
+    let can_be_had = command().arg("true").status().unwrap().success();
+    if !can_be_had {
         eprintln!("skipped: no namespace of processes can be had");
-        return;
     }
-    let mut command = in_namespace();
+    can_be_had.then(command)
+}
+
+#[test]
+fn process_1_buries_children_of_others() {
+    let Some(mut command) = in_namespace() else { return };
     command.arg(PROGRAM);
     let mut master = Master::start_by(command, &with(&["--workers", "1"]));
     let outside = *children(master.first.id()).first().unwrap();
@@ -790,6 +795,48 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
 }
 
 #[test]
+fn an_upgrade_by_a_command_looks_at_no_process_that_a_failed_one_left_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let master = Master::start_by(Command::new(&program), &with(&["--workers", "1"]));
+    let upgrade = || {
+        let output = Command::new(PROGRAM).arg("upgrade").arg(master.pid_file()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    fs::remove_file(&program).unwrap();
+    // What it leaves behind has no standard error of the test's, and ends with the test.
+    let helper = format!("tail --pid={} -f /dev/null", std::process::id());
+    let text = format!("#!/bin/sh\n{helper} >/dev/null 2>&1 &\nsleep 1\nexit 3\n");
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, said) = upgrade();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the upgrade failed"), "{said}");
+    // It is still there, and is not taken for the next one.
+    fs::remove_file(&program).unwrap();
+    fs::copy(PROGRAM, &program).unwrap();
+    let (code, said) = upgrade();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("process {} has taken over", master.pid())), "{said}");
+}
+
+#[test]
+fn an_upgrade_by_a_command_from_outside_of_a_container_says_how_it_ended() {
+    let Some(mut command) = in_namespace() else { return };
+    // Process 1 is another one, as `docker run --init` has it.
+    command.args(["sh", "-c", r#""$0" "$@" & exec tail -f /dev/null"#, PROGRAM]);
+    let master = Master::start_by(command, &with(&["--workers", "1"]));
+    let init = *children(master.first.id()).first().unwrap();
+    let before = *children(init).first().unwrap();
+    let output = Command::new(PROGRAM).args(["upgrade", &before.to_string()]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("has taken over: the upgrade is complete"), "{said}");
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
 fn an_upgrade_by_a_file_that_no_master_writes_ends() {
     let mut master = Master::start(&with(&["--workers", "1", "--grace", "1"]));
     let (before, file) = (master.pid(), master.directory.path().join("another"));
@@ -810,16 +857,22 @@ fn an_upgrade_by_a_file_that_no_master_writes_ends() {
     master.waits_for("has taken over", 1);
 }
 
+/// Passes its standard input as systemd does it: descriptor 3, and a variable that names the
+/// process.
+fn passing_socket() -> Command {
+    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$0" "$@""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, PROGRAM]);
+    shell
+}
+
 #[test]
 fn sockets_of_a_service_manager_go_through_an_upgrade() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
-    // As systemd does it: descriptor 3, and a variable that names the process.
-    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$0" "$@""#;
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, PROGRAM]);
     let arguments = ["--listen", "systemd", "--workers", "1"];
-    let mut master = Master::launch_with(shell, &arguments, Stdio::from(OwnedFd::from(listener)));
+    let socket = Stdio::from(OwnedFd::from(listener));
+    let mut master = Master::launch_with(passing_socket(), &arguments, socket);
     master.waits_for("all workers accept", 1);
     assert!(get(&addr, "/healthz").ends_with("ok\n"));
     for _ in 0..2 {
@@ -828,6 +881,44 @@ fn sockets_of_a_service_manager_go_through_an_upgrade() {
         master.waits_until(|this| this.pid() != before, "in charge");
         master.waits_until(|_| !is_ours(before), "drained");
         assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    }
+}
+
+#[test]
+fn a_socket_that_somebody_shuts_down_listens_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let somebody = listener.try_clone().unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut master = Master::launch_with(
+        passing_socket(),
+        &["--listen", "systemd", "--workers", "2"],
+        Stdio::from(OwnedFd::from(listener)),
+    );
+    master.waits_for("all workers accept", 1);
+    let shuts_down = || rustix::net::shutdown(&somebody, rustix::net::Shutdown::Both).unwrap();
+    let destroys = || {
+        let filter = format!("( sport = :{} )", addr.port());
+        let ss = Command::new("ss").args(["--kill", "--listening", "--tcp", &filter]).output();
+        if ss.is_err() || rustix::net::sockopt::socket_acceptconn(&somebody) == Ok(true) {
+            println!("in part: no ss, or it may not end a socket here");
+            shuts_down();
+        }
+    };
+    let ways: [(&dyn Fn(), bool); 3] =
+        [(&shuts_down, false), (&destroys, false), (&destroys, true)];
+    for (times, (end, upgrades)) in (1..).zip(ways) {
+        let before = master.workers();
+        end();
+        if upgrades {
+            master.signal("USR2");
+        }
+        master.waits_for("had been shut down: listening again", times);
+        let are_new = |this: &Master| {
+            let workers = this.workers();
+            workers.len() == 2 && workers.is_disjoint(&before)
+        };
+        master.waits_until(are_new, "replaced");
+        assert!(get(&addr.to_string(), "/healthz").ends_with("ok\n"));
     }
 }
 
@@ -1263,15 +1354,49 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
     // Nobody serves now, and it waits.
     let mut waiting = TcpStream::connect(&addr).unwrap();
     waiting.set_read_timeout(Some(GUARD)).unwrap();
-    // As systemd starts it again.
-    let script = r#"exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=wakeful,127.0.0.1,0; exec "$0" "$@""#;
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, PROGRAM]);
-    let arguments = with(&["--workers", "1"]);
-    let mut next = Master::launch_with(shell, &arguments, Stdio::from(socket.unwrap()));
-    next.waits_for("all workers accept", 1);
+    let next = started_with_kept(socket.unwrap());
     assert_eq!(next.addr(), addr);
     assert_eq!(asks(&mut waiting), Ok(true));
+}
+
+/// As systemd starts it again, with a socket that it has kept.
+fn started_with_kept(socket: OwnedFd) -> Master {
+    let mut passing = passing_socket();
+    passing.env("LISTEN_FDNAMES", "wakeful,127.0.0.1,0");
+    let mut master = Master::launch_with(passing, &with(&["--workers", "1"]), Stdio::from(socket));
+    master.waits_for("all workers accept", 1);
+    master
+}
+
+#[test]
+fn a_kept_socket_that_was_shut_down_listens_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+    let master = started_with_kept(listener.into());
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
+}
+
+#[test]
+fn a_service_manager_that_has_no_room_at_first_keeps_the_socket_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let fills = UnixDatagram::unbound().unwrap();
+    fills.set_nonblocking(true).unwrap();
+    while fills.send_to(b"full", &path).is_ok() {}
+    let mut launched = Command::new("env");
+    launched.args([&*format!("NOTIFY_SOCKET={}", path.display()), "FDSTORE=4", PROGRAM]);
+    let master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let (told, socket) = loop {
+        let (told, socket) = told_with_socket(&manager);
+        if told.starts_with("FDSTORE=1\n") {
+            break (told, socket);
+        }
+    };
+    assert_eq!(told, "FDSTORE=1\nFDNAME=wakeful,127.0.0.1,0");
+    let socket = std::net::TcpListener::from(socket.unwrap());
+    assert_eq!(socket.local_addr().unwrap().to_string(), master.addr());
 }
 
 #[test]

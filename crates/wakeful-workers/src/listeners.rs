@@ -3,14 +3,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::net::{bind, connect_unspec, getsockname, listen};
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
-use crate::systemd;
+use crate::systemd::{self, Kept};
 
 /// What stands for a socket that a service manager passes, in the place of an address.
 const PASSED: &str = "passed";
@@ -32,8 +35,7 @@ struct Listening {
     /// As it was asked for: port 0 is one name for whatever port the kernel chose.
     name: String,
     socket: SharedListener,
-    /// A service manager has it, too, and the next master can have it from there.
-    is_kept: bool,
+    kept: Kept,
 }
 
 /// A socket of this master's predecessor, and the name that it had there or with a service manager.
@@ -60,7 +62,7 @@ impl Listeners {
         let again = again.collect::<io::Result<Vec<_>>>()?;
         // The manager has passed them to the first master only.
         let passed = if again.is_empty() { passed } else { again };
-        let named = |socket| Listening { name: PASSED.to_owned(), socket, is_kept: true };
+        let named = |socket| Listening { name: PASSED.to_owned(), socket, kept: Kept::Yes };
         all.extend(passed.into_iter().map(named));
         let dropped: Vec<_> = inherited.into_iter().map(|(name, _)| name).collect();
         for name in &dropped {
@@ -75,6 +77,14 @@ impl Listeners {
     pub(crate) fn warn_of_lost_files(&self) {
         for error in self.every().filter_map(|one| one.socket.check_file().err()) {
             tracing::warn!("{error}");
+        }
+    }
+
+    /// Somebody may have shut a socket down: whoever else has it, or an operator (`ss -K`). It lets
+    /// clients in again: else no worker could serve any more.
+    pub(crate) fn listen_again(&self) {
+        for one in self.every() {
+            listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
         }
     }
 
@@ -99,8 +109,24 @@ impl Listeners {
         for name in self.dropped.drain(..) {
             systemd::forget(&name);
         }
-        for one in self.all.iter_mut().chain(&mut self.admin).filter(|one| !one.is_kept) {
-            one.is_kept = systemd::keep(&one.name, one.socket.as_fd());
+        self.give_to_keep(Kept::No);
+    }
+
+    /// Gives a service manager that had no room those sockets that it is to keep.
+    pub(crate) fn give_what_waits(&mut self) {
+        self.give_to_keep(Kept::NotYet);
+    }
+
+    /// When to try that again.
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        let waits = self.every().any(|one| one.kept == Kept::NotYet);
+        waits.then(|| Instant::now() + systemd::AGAIN)
+    }
+
+    fn give_to_keep(&mut self, which: Kept) {
+        let every = self.all.iter_mut().chain(&mut self.admin);
+        for one in every.filter(|one| one.kept == which) {
+            one.kept = systemd::keep(&one.name, one.socket.as_fd());
         }
     }
 
@@ -136,7 +162,7 @@ impl Listeners {
     /// No client comes in any more, but to sockets that a service manager keeps. The workers accept
     /// what has come before they close theirs.
     pub(crate) fn close(&mut self) {
-        let own = || self.all.iter().filter(|one| !one.is_kept);
+        let own = || self.all.iter().filter(|one| !one.is_kept());
         for one in own() {
             if let Err(error) = one.socket.let_nobody_in() {
                 tracing::debug!(%error, "a listener's filter cannot be attached");
@@ -160,10 +186,42 @@ impl Drop for Listeners {
 impl Listening {
     /// The file of a socket that a service manager keeps stays for the next master.
     fn end(self) {
-        if self.is_kept {
+        if self.is_kept() {
             self.socket.leave_file();
         }
     }
+
+    fn is_kept(&self) -> bool {
+        self.kept == Kept::Yes
+    }
+}
+
+/// If it has been shut down. `bound` is where an internet socket was, and `addr` names it.
+fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Option<SocketAddr>) {
+    if socket_acceptconn(socket) != Ok(false) {
+        return;
+    }
+    match open_again(socket, bound) {
+        Ok(()) => tracing::warn!("{addr} had been shut down: listening again"),
+        Err(error) => {
+            let error = io::Error::from(error);
+            tracing::error!(%error, "{addr} has been shut down: cannot listen again");
+        }
+    }
+}
+
+fn open_again(socket: BorrowedFd<'_>, bound: Option<SocketAddr>) -> Result<(), Errno> {
+    if let Some(addr) = bound {
+        // Else each connection would begin as shut down as this socket is (`ss -K`).
+        connect_unspec(socket)?;
+        // It has lost a port that the kernel chose, and has kept one that was asked for (EINVAL).
+        bind(socket, &addr).or_else(|error| match error {
+            Errno::INVAL => Ok(()),
+            _ => Err(error),
+        })?;
+    }
+    // The kernel lowers it to its own limit.
+    listen(socket, i32::MAX)
 }
 
 /// `others` are open already.
@@ -184,15 +242,21 @@ fn open(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let socket = match take(inherited, &name) {
-            Some(socket) => SharedListener::from_predecessor(socket).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-            })?,
+            Some(socket) => {
+                // A service manager may have kept one that was shut down.
+                let bound = getsockname(&socket).ok();
+                let bound = bound.and_then(|bound| SocketAddr::try_from(bound).ok());
+                listen_again(socket.as_fd(), addr, bound);
+                SharedListener::from_predecessor(socket).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+                })?
+            }
             None => {
                 let before = others.iter().chain(&open).map(|one| one.socket.local_addr());
                 SharedListener::bind_beside(addr, before)?
             }
         };
-        open.push(Listening { name, socket, is_kept: false });
+        open.push(Listening { name, socket, kept: Kept::No });
     }
     Ok(open)
 }

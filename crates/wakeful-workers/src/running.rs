@@ -212,6 +212,7 @@ impl Running {
     /// # Errors
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
+        self.listeners.listen_again();
         let (ready, told) = sys::pipe_of_news()?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
@@ -360,6 +361,7 @@ impl Running {
         self.kill_who_takes_too_long(now);
         self.close_if_due(now);
         systemd::send_what_waits();
+        self.listeners.give_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
             // Again after as much time, for one that was not there yet.
             self.at_once = Some(now);
@@ -396,6 +398,7 @@ impl Running {
             limit,
             successor_by,
             systemd::next_at(),
+            self.listeners.next_at(),
         ];
         let left = until
             .into_iter()

@@ -26,7 +26,7 @@ pub const KEPT: &str = "wakeful,";
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// How often it is tried again.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
 /// More than a manager that reads ever lets wait.
 const MOST_WAITING: usize = 64;
@@ -58,14 +58,26 @@ pub(crate) fn keeps_sockets() -> bool {
     env::var("FDSTORE").is_ok_and(|most| most.parse::<u32>().is_ok_and(|most| most > 0))
 }
 
-/// Gives it a socket to keep, which [`kept`] has in the next master. `false`: it was not told.
-pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> bool {
+/// Has a service manager a socket, too, so that the next master can have it from there?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    No,
+    /// It is to be given the socket as soon as it has room.
+    NotYet,
+    Yes,
+}
+
+/// Gives it a socket to keep, which [`kept`] has in the next master.
+pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
-    let told = send(&text, &[socket]);
-    told.inspect_err(
-        |error| tracing::warn!(%error, "cannot give the service manager a socket to keep"),
-    )
-    .is_ok()
+    match send(&text, &[socket]) {
+        Ok(()) => Kept::Yes,
+        Err(Errno::AGAIN) => Kept::NotYet,
+        Err(error) => {
+            tracing::warn!(%error, "cannot give the service manager a socket to keep");
+            Kept::No
+        }
+    }
 }
 
 /// Nobody asks for this listener's socket any more. The name is the listener's own, or the

@@ -160,6 +160,7 @@ impl Running {
         } else {
             let start_by =
                 Instant::now().checked_add(self.start_timeout.saturating_add(MORE_THAN_WORKERS));
+            self.listeners.listen_again();
             match Successor::start(&self.program, &self.listeners, start_by) {
                 Ok(successor) => {
                     tracing::info!("{signal}: upgrading: process {} starts", successor.process());

@@ -58,6 +58,8 @@ pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
             let why = format!("the system call {call} is refused, as a seccomp filter does");
             because(errno, Cow::Owned(why))
         }
+        // Of a disk, as for a Unix socket's file, or of memory.
+        Errno::NOSPC if call != "epoll_ctl" => errno.into(),
         _ => explain(errno),
     }
 }
@@ -168,6 +170,15 @@ mod tests {
         }
         let limit = explain_call("eventfd2")(Errno::MFILE);
         assert!(limit.to_string().contains("RLIMIT_NOFILE"), "{limit}");
+    }
+
+    #[test]
+    fn a_full_disk_is_no_limit_of_watched_descriptors() {
+        let full = explain_call("bind")(Errno::NOSPC);
+        assert!(!full.to_string().contains("max_user_watches"), "{full}");
+        assert_eq!(code(&full), Some(Errno::NOSPC));
+        let watches = explain_call("epoll_ctl")(Errno::NOSPC);
+        assert!(watches.to_string().contains("max_user_watches"), "{watches}");
     }
 
     #[test]
