@@ -14,7 +14,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::str::FromStr;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 
@@ -24,6 +25,11 @@ use crate::sys::{self, End, News, end_of};
 /// The variable of the environment by which a master tells another one that it succeeds it. Its
 /// first line is `from` and the process of the former.
 pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
+
+/// A program's file that is being written cannot be executed. So often, and after such pauses, it
+/// is tried again.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How the program was started.
 #[derive(Debug)]
@@ -104,7 +110,7 @@ impl Successor {
         })?;
         let mut command = Command::new(path);
         command.args(&program.arguments).env(SUCCEEDS, lines.join("\n"));
-        let mut process = command.spawn().map_err(|error| {
+        let mut process = spawn(&mut command).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
         // It has not been waited for, so the number is its own.
@@ -176,6 +182,19 @@ impl Successor {
     fn signal(&self, signal: Signal) {
         sys::signal_child(Pid::from_child(&self.process), Some(self.pidfd.as_fd()), signal);
     }
+}
+
+/// Waits a moment for whoever still writes to the program's file, or has just forked from who did.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..TRIES {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
+    command.spawn()
 }
 
 /// What a master has from the one that it succeeds.
