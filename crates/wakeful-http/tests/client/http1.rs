@@ -35,10 +35,14 @@ fn a_client_finds_the_host_by_the_uri_of_the_request() {
             let response = client.send(get(&format!("http://{host}:{port}/n/7?q"))).await;
             assert_eq!(text(response).await, "7");
         }
-        for uri in ["/n/7", "ftp://127.0.0.1/", "http://user@127.0.0.1/"] {
+        for (uri, shown) in [
+            ("/n/7", "/n/7"),
+            ("ftp://127.0.0.1/", "ftp://127.0.0.1/"),
+            ("http://user@127.0.0.1/", "http://...@127.0.0.1/"),
+        ] {
             let error = client.send(get(uri)).await.unwrap_err();
             assert!(matches!(error, ClientError::Target(_)), "{error}");
-            assert!(error.to_string().contains(uri), "{error}");
+            assert!(error.to_string().contains(shown), "{error}");
         }
     });
 }
