@@ -47,9 +47,9 @@ use crate::sys::fork_check::Process;
 /// # When the value is dropped
 /// A value is dropped on its loop: when the last clone of the `PerLoop` is gone (at once on this
 /// thread's loop, by a message on the others), or at the loop's end, after its tasks and callbacks.
-/// At the loop's end, the newest value is dropped first. A clone from [`get`](Self::get) may live
-/// longer, on that thread. A panic in the value's destructor is caught, and counted in
-/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// At the loop's end, the newest value is dropped first. An `Rc` from [`get`](Self::get) keeps the
+/// value alive for longer, on that thread. A panic in the value's destructor is caught, and counted
+/// in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Fork
 /// In a forked child the values of the parent's loops cannot be used, and are never dropped:
