@@ -104,8 +104,8 @@ const CLASSES: usize = 5;
 
 /// The HTTP counters of a [`Server`](crate::Server).
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
-/// instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug)]
 pub struct HttpCounts {
     loops: Box<[CachePadded<LoopHttpCounts>]>,

@@ -31,7 +31,8 @@ const ROSTER: usize = 0;
 /// worker that is killed or stopped delays nobody for longer than a limit. Between questions
 /// nothing is written and nobody wakes.
 ///
-/// *Threads*: `Send` and `Sync`. A clone belongs to the same worker.
+/// # Threads
+/// `Send` and `Sync`. A clone belongs to the same worker.
 #[derive(Debug, Clone)]
 pub struct Reports(Arc<Shared>);
 
@@ -129,7 +130,8 @@ impl Reports {
     /// said, and what those have left that are gone. Stopped workers, and those that have just
     /// started, are not waited for. The worker that asks has to [`answer`](Self::answer), too.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left; no memory.
@@ -202,7 +204,8 @@ impl Reports {
     /// Completes when the master is in charge: all its first workers have accepted. Before an
     /// upgrade is complete, the workers of the earlier master are those that should be asked.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left; no memory.

@@ -60,8 +60,9 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// Texts are cut at 4 KiB. When lines were dropped, the log says so as soon as it can be written
 /// again (`{"dropped":n}`, or `# n lines dropped`), and so does a `tracing` event.
 ///
-/// *Threads*: `Send` and `Sync`; clones refer to the same log. The writer ends with the last clone
-/// and the last loop that writes.
+/// # Threads
+/// `Send` and `Sync`; clones refer to the same log. The writer ends with the last clone and the
+/// last loop that writes.
 #[derive(Clone)]
 pub struct AccessLog {
     inner: Arc<Inner>,

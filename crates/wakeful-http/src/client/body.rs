@@ -27,8 +27,9 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 
 /// The body of a response.
 ///
-/// *Cancel-safety*: if it is dropped before its end, an HTTP/1.1 connection is closed, because
-/// nobody reads the rest, and an HTTP/2 stream is reset.
+/// # Cancel safety
+/// If it is dropped before its end, an HTTP/1.1 connection is closed, because nobody reads the
+/// rest, and an HTTP/2 stream is reset.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,

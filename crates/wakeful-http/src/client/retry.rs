@@ -32,8 +32,9 @@ impl<B: OutgoingBody> Host<B> {
     /// `host` header or `:authority`. A `host` header of the request takes precedence. The
     /// request's version does not matter.
     ///
-    /// *Cancel-safety*: if cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset.
-    /// Whether the server acted on the request is not known.
+    /// # Cancel safety
+    /// If cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset. Whether the
+    /// server acted on the request is not known.
     ///
     /// # Errors
     /// No connection in time; no response in time; the exchange broke off; the method is CONNECT,

@@ -165,8 +165,9 @@ impl ClientBuilder {
 
 /// What a client counts.
 ///
-/// *Threads*: written on the client's loop, read on any thread. Each number is exact, but two
-/// numbers are not read at the same instant.
+/// # Threads
+/// Written on the client's loop, read on any thread. Each number is exact, but two numbers are not
+/// read at the same instant.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     opened: AtomicU64,

@@ -38,7 +38,8 @@ impl<B: OutgoingBody> Host<B> {
     /// and returns the server's answer. It is sent only once. If no connection could be made, the
     /// error returns the request.
     ///
-    /// *Cancel-safety*: if cancelled, the connection closes.
+    /// # Cancel safety
+    /// If cancelled, the connection closes.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send); the host speaks HTTP/2, which has no upgrades.

@@ -44,7 +44,8 @@ thread_local! {
 /// It needs neither a lock nor an allocation, and stays on its loop. For other threads, use
 /// [`Readiness`](crate::Readiness).
 ///
-/// *Cancel-safe*.
+/// # Cancel safety
+/// Cancel-safe.
 pub fn drain_begins() -> DrainBegins {
     // In the destructor of a thread-local it may be gone, as the loop is.
     let draining = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
@@ -53,9 +54,9 @@ pub fn drain_begins() -> DrainBegins {
 
 /// The future of [`drain_begins`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
-/// loop's, it waits for ever, and this is logged. For other threads, use
-/// [`Readiness`](crate::Readiness).
+/// # Threads
+/// `Send`, and may be dropped anywhere. If it is polled on a thread that is not its loop's, it
+/// waits for ever, and this is logged. For other threads, use [`Readiness`](crate::Readiness).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct DrainBegins(Option<LoopBound<DrainingStarted>>);

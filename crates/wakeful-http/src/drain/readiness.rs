@@ -22,7 +22,8 @@ use super::latch::Latch;
 /// }
 /// ```
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct Readiness {
     ready: Latch,
@@ -44,7 +45,8 @@ impl Readiness {
     /// Waits until the server is not ready any more: it was told to end, and serves for another
     /// [`DrainPlan::pre_drain`].
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub fn until_not_ready(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.ready.wait()
     }
@@ -58,7 +60,8 @@ impl Readiness {
     /// Waits until the server begins to drain. A long-lived response (server-sent events, a gRPC
     /// stream, a WebSocket) should then end: after [`DrainPlan::grace`] it is aborted.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub fn until_draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.draining.wait()
     }

@@ -23,7 +23,8 @@ use super::jobs::{Job, Jobs};
 
 /// The body of the answers of [`ServeDir`](super::ServeDir).
 ///
-/// *Threads*: `Send`; it may be polled on any thread.
+/// # Threads
+/// `Send`; it may be polled on any thread.
 ///
 /// # Errors
 /// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter since

@@ -92,7 +92,8 @@ use settings::Shared;
 ///
 /// The directory is opened again for each request, so a deployment may replace it.
 ///
-/// *Threads*: `Send` and `Sync`; clones share their settings and limits.
+/// # Threads
+/// `Send` and `Sync`; clones share their settings and limits.
 #[derive(Debug, Clone)]
 pub struct ServeDir {
     shared: Arc<Shared>,

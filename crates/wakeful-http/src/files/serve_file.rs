@@ -45,7 +45,8 @@ use super::settings::{Precompressed, Shared};
 /// The file is opened for each request, so a deployment may replace it. Clients do not choose its
 /// path, so all symbolic links are followed.
 ///
-/// *Threads*: `Send` and `Sync`; clones share their settings and limits.
+/// # Threads
+/// `Send` and `Sync`; clones share their settings and limits.
 #[derive(Debug, Clone)]
 pub struct ServeFile {
     shared: Arc<Shared>,

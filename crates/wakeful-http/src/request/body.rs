@@ -21,7 +21,8 @@ use crate::observe::ObservedRequest;
 /// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
 /// The client then gets 413, whatever the service answers, unless the response has begun.
 ///
-/// *Threads*: `Send`.
+/// # Threads
+/// `Send`.
 #[derive(Debug)]
 pub struct RequestBody {
     inner: Locking<Limited<Incoming>>,

@@ -61,7 +61,8 @@ impl ServerTls {
     /// Does the server's side of the handshake over `io`, a connection from which nothing was read
     /// yet.
     ///
-    /// *Not cancel-safe*: dropping the future closes the connection.
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future closes the connection.
     ///
     /// # Errors
     /// See [`AcceptError`]. The client was told, if possible.

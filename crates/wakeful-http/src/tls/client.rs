@@ -33,7 +33,8 @@ use super::{Alpn, MinVersion, TlsError, provider};
 /// Sessions of the last 256 servers are kept in memory, so that the next handshake with a server is
 /// short. Clones share them.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`. With a separate one on each loop, loops share no lock.
+/// # Threads
+/// `Clone`, `Send` and `Sync`. With a separate one on each loop, loops share no lock.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
@@ -56,7 +57,8 @@ impl ClientTls {
     /// With TLS 1.3 a server that refuses the client's certificate reports this only after the
     /// handshake: the first read fails.
     ///
-    /// *Not cancel-safe*: dropping the future closes the connection.
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future closes the connection.
     ///
     /// # Errors
     /// `InvalidInput`: the name is not valid. `InvalidData`: the server's certificate is not

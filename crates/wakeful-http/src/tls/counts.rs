@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counters of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
-/// instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
     pub(super) handshakes: Count,

@@ -20,7 +20,8 @@ use crate::limits::LONGEST_TIMEOUT;
 /// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits
 /// ten times that. Prefer ECDSA.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`.
+/// # Threads
+/// `Clone`, `Send` and `Sync`.
 #[derive(Clone)]
 pub struct ServerTls(pub(super) Arc<Shared>);
 

@@ -29,7 +29,8 @@ const NUMBER: usize = size_of::<u64>();
 /// traffic of their sessions. So it should live no longer than the processes do. `Debug` does not
 /// show it.
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Clone)]
 pub struct TicketSecret([u8; 32]);
 

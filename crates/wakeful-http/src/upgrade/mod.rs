@@ -93,8 +93,9 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
 
 /// The future of [`on`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
-/// loop's, it ends with [`OtherThread`](UpgradeError::OtherThread).
+/// # Threads
+/// `Send`, and may be dropped anywhere. If it is polled on a thread that is not its loop's, it ends
+/// with [`OtherThread`](UpgradeError::OtherThread).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);

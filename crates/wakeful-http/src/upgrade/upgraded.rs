@@ -42,7 +42,8 @@ impl Io for wakeful::net::UnixStream {}
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each use fails with
 /// `ConnectionAborted`, and waiting tasks are woken.
 ///
-/// *Threads*: neither `Send` nor `Sync`, like the underlying connection.
+/// # Threads
+/// Neither `Send` nor `Sync`, like the underlying connection.
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,

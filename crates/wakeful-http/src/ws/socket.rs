@@ -46,7 +46,8 @@ const DISCARDED_AT_ONCE: usize = 64;
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame; the
 /// client sees code 1006.
 ///
-/// *Threads*: neither `Send` nor `Sync`: it stays on its loop.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
 pub struct WebSocket {
     inner: WebSocketStream<Followed>,
@@ -136,7 +137,8 @@ impl WebSocket {
     /// Waits for the next message. This includes pings, which are already answered, and the
     /// client's Close. `None` at the end.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

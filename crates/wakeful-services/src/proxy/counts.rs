@@ -7,7 +7,8 @@ use wakeful_http::client::ClientCounts;
 
 /// What a proxy counts, of all its loops.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two are not read at the same instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact; two are not read at the same instant.
 #[derive(Debug)]
 pub struct Counts {
     backends: Box<[String]>,

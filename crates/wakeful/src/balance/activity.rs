@@ -74,7 +74,8 @@ const CALM: u64 = 500_000_000;
 /// Pure: the caller passes the time and the utilisations, so a simulator can use it. Times are
 /// nanoseconds on one monotonic clock.
 ///
-/// *Threads*: a value like any other.
+/// # Threads
+/// A value like any other.
 #[derive(Debug, Clone)]
 pub struct Activity {
     loops: usize,

@@ -285,7 +285,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The process was forked since the loop was built; the first call cannot create a timerfd (no
-    /// descriptors left); or Tokio is a guest of this loop.
+    /// descriptors are left); or Tokio is a guest of this loop.
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
         self.check_who_sleeps()?;
         let _entered = current::enter(&self.inner);
