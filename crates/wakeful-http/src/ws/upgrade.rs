@@ -18,7 +18,7 @@ use super::{WebSocket, WebSocketRejection};
 use crate::foreign_code::{self, Contained};
 use crate::upgrade::{OnUpgrade, UpgradeError, take};
 
-/// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
+/// Extracts a WebSocket handshake. [`on_upgrade`](Self::on_upgrade) answers it.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -80,19 +80,19 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
 }
 
 impl WebSocketUpgrade {
-    /// Sets how large a message may be, in bytes, over all of its frames.
+    /// Sets how large a message may be in total, in bytes.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.config.max_message_size = Some(bytes);
         self
     }
 
-    /// How large a frame may be, in bytes.
+    /// Sets how large a frame may be, in bytes.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
         self.config.max_frame_size = Some(bytes);
         self
     }
 
-    /// Sets how many bytes one read takes at most. Each socket has a buffer of this size from its
+    /// Sets the maximum number of bytes of one read. Each socket has a buffer of this size from its
     /// start.
     pub fn read_buffer_size(mut self, bytes: usize) -> Self {
         self.config.read_buffer_size = bytes.max(1);
@@ -105,8 +105,8 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Sets the subprotocols that the server speaks. The first of them that the client offers is
-    /// chosen. If there is no common one, the socket has no subprotocol, and the client decides
+    /// Sets the subprotocols that the server supports. The socket uses the first of them that the
+    /// client also offers. If there is none, the socket has no subprotocol, and the client decides
     /// whether to accept that.
     pub fn protocols<I>(mut self, protocols: I) -> Self
     where
@@ -125,18 +125,18 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// What [`protocols`](Self::protocols) chose.
+    /// Returns the subprotocol that [`protocols`](Self::protocols) chose.
     #[must_use]
     pub fn selected_protocol(&self) -> Option<&HeaderValue> {
         self.selected.as_ref()
     }
 
     /// Returns the response that opens the socket. When the response is written, `callback` gets
-    /// the socket, in a separate task on this loop; nothing has to be `Send`. If the response is
-    /// never written, this is logged at debug level.
+    /// the socket, in a separate task on this loop. Neither `callback` nor its future need be
+    /// `Send`. If the response is never written, this is logged at debug level.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn on_upgrade<C, F>(self, callback: C) -> Response
     where
@@ -147,10 +147,10 @@ impl WebSocketUpgrade {
         self.on_upgrade_or(callback, failed)
     }
 
-    /// As [`on_upgrade`](Self::on_upgrade); `failed` is called if the response could not be sent.
+    /// Like [`on_upgrade`](Self::on_upgrade), but calls `failed` if the response could not be sent.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn on_upgrade_or<C, F>(
         self,

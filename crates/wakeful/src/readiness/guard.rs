@@ -61,7 +61,7 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         self.seen.ready
     }
 
-    /// Returns a reference to the inner value of the [`AsyncFd`].
+    /// Returns a reference to the inner value of the [`AsyncFd`](super::AsyncFd).
     #[must_use]
     pub fn get_ref(&self) -> &'a T {
         self.socket.io()

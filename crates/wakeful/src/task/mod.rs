@@ -6,6 +6,10 @@
 //! its last waker may drop the future on any thread. So wakeful has its own task type. A wake
 //! allocates nothing.
 
+// `local` knows the tasks of a loop, `raw` is the shell that wakers and handles hold; its header
+// starts with the node of `ready_queue`, which carries nodes between threads. `event_loop` decides
+// when tasks run.
+
 // * A task: `header` is what is the same in each, `state` its life in one word, `raw` its memory
 //   and lifetime, `waker` how it is woken. `local` is what a loop knows of its tasks, `ready` which
 //   can run.
