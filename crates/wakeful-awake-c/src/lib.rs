@@ -13,8 +13,8 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// From now on CPUs are held while this process has traffic: see [`wakeful_awake::enable`].
-/// Returns 0, or an error's number as in `errno.h`; [`wakeful_awake_error`] has its text.
+/// Keeps CPUs from halting while this process has traffic: see [`wakeful_awake::enable`]. Returns
+/// 0, or an error number as in `errno.h`. [`wakeful_awake_error`] returns its text.
 // SAFETY: no other library has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn wakeful_awake_enable() -> c_int {
@@ -31,7 +31,7 @@ pub extern "C" fn wakeful_awake_enable() -> c_int {
     code
 }
 
-/// The text of the last error of this thread, or an empty one. Valid until the next
+/// Returns the text of this thread's last error, or an empty text. It is valid until the next
 /// [`wakeful_awake_enable`] of this thread.
 // SAFETY: no other library has this name.
 #[unsafe(no_mangle)]

@@ -15,14 +15,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 const CPU_TIMES: &str = "/proc/stat";
 const POWER_SUPPLIES: &str = "/sys/class/power_supply";
 
-/// Why CPUs are not held just now.
+/// The reason why CPUs are not held now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reluctance {
-    /// The machine runs on its battery.
+    /// The machine runs on battery.
     OnBattery,
-    /// The hypervisor took time from the CPUs during the last second or more: of 100 parts this
-    /// many.
+    /// The hypervisor took this percentage of the CPUs' time, during the last second or more.
     Stolen(u8),
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for Reluctance {
     }
 }
 
-/// Looks, once a second at most, whether CPUs should rather not be held.
+/// Checks, at most once per second, whether CPUs should not be held.
 #[derive(Debug)]
 pub struct BackOff {
     cpu_times: PathBuf,
@@ -55,7 +54,7 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// One that has looked at nothing yet.
+    /// Makes a checker.
     #[must_use]
     pub fn new() -> Self {
         Self::of(CPU_TIMES.into(), POWER_SUPPLIES.into())
@@ -71,8 +70,8 @@ impl BackOff {
         self.looked.map(|looked| looked + LOOK_EVERY)
     }
 
-    /// Why CPUs should not be held at `now`; `None` if they may be. Reads two files of the kernel's
-    /// if the last look was a second ago.
+    /// Returns why CPUs should not be held at `now`, or `None` if they may be held. Reads two files
+    /// of the kernel if the last check was a second ago.
     pub fn look(&mut self, now: Instant) -> Option<Reluctance> {
         let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY);
         if is_due {

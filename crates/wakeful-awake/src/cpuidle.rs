@@ -6,32 +6,33 @@ use std::time::Duration;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Who puts idle CPUs to sleep.
+/// The kernel's driver and governor for idle CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleDriver {
-    /// `intel_idle`, `acpi_idle`, `haltpoll`, …; `None`: there is no driver, and idle CPUs halt.
+    /// `intel_idle`, `acpi_idle`, `haltpoll`, …, or `None` if there is no driver, and idle CPUs
+    /// halt.
     pub driver: Option<String>,
-    /// Which chooses the state: `menu`, `teo`, `haltpoll`, ….
+    /// The governor that chooses the idle state: `menu`, `teo`, `haltpoll`, ….
     pub governor: Option<String>,
-    /// The states of the first CPU that says so, from the shallowest.
+    /// The idle states of the first CPU that reports any, the shallowest first.
     pub states: Vec<IdleState>,
-    /// For how long a guest polls by itself before it halts, with `haltpoll`.
+    /// With `haltpoll`, for how long a guest polls before it halts.
     pub guest_halt_poll: Option<Duration>,
 }
 
-/// A state in which an idle CPU waits.
+/// An idle state of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {
     /// `POLL`, `C1`, `C6`, ….
     pub name: String,
-    /// How long it takes to come back.
+    /// How long a CPU takes to leave it.
     pub exit_latency: Duration,
-    /// It is not used: the machine's administrator switched it off.
+    /// Whether the machine's administrator has disabled it.
     pub is_disabled: bool,
 }
 
 impl IdleDriver {
-    /// As sysfs says. What it does not say is `None` or empty.
+    /// Reads it from sysfs. Missing values are `None` or empty.
     #[must_use]
     pub fn read() -> Self {
         Self::read_from(Path::new(CPU), Path::new("/sys/module/haltpoll/parameters"))

@@ -28,8 +28,8 @@ const RUNS: u32 = 2;
 /// Between two looks whether another thread's `enable` has come to its end.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// From now on a thread of its own keeps the machine's CPUs from halting while this process has
-/// traffic, whatever runtime it is built on. A second call does nothing.
+/// Starts a thread that keeps the machine's CPUs from halting while this process has traffic,
+/// whatever runtime the process uses. A second call has no effect.
 ///
 /// ```no_run
 /// if let Err(error) = wakeful_awake::enable() {
@@ -37,18 +37,18 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// }
 /// ```
 ///
-/// It ends with the process. A forked child does not hold, and may call it again.
+/// It ends with the process. A forked child does not hold CPUs, and may call it again.
 ///
 /// # Errors
-/// Traffic cannot be seen, or CPUs may not be held; the text says what permits it. Nothing has
-/// changed then.
+/// Traffic cannot be observed, or CPUs may not be held. The message says what would permit it.
+/// After an error no CPU is held.
 pub fn enable() -> Result<(), WatchError> {
     enable_with(HoldSettings::new())
 }
 
-/// What came of [`enable`] in this process, until the last look of its thread: 20 times a second
-/// while there is traffic. For how long CPUs were held, and why they were not. `None`: it is not
-/// enabled, or has ended since the kernel refused something.
+/// Returns for how long [`enable`] has held CPUs in this process, and why it did not. The values
+/// are updated 20 times per second while there is traffic. Returns `None` if it is not enabled, or
+/// has ended because the kernel refused something.
 ///
 /// ```no_run
 /// if let Some(done) = wakeful_awake::enabled() {

@@ -17,7 +17,7 @@ use crate::wake_cost::Gain;
 /// A no is asked again behind this, and then behind twice as long, up to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
-/// How CPUs are held.
+/// The settings of how CPUs are held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldSettings {
     tolerated: Duration,
@@ -26,30 +26,30 @@ pub struct HoldSettings {
 }
 
 impl HoldSettings {
-    /// CPUs do not sleep at all, and only where most of the machine is this process's
-    /// ([`check_share`]).
+    /// Returns the defaults: CPUs do not sleep at all, and are held only if this process may use
+    /// most of the machine ([`check_share`]).
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a CPU may take to come back, in whole microseconds: from zero, the default, on. On
-    /// a machine with shallow idle states a microsecond or two saves power.
+    /// Sets how long a held CPU may take to leave its idle state, in whole microseconds (default 0:
+    /// it polls). On a machine with shallow idle states a microsecond or two saves power.
     #[must_use]
     pub fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;
         self
     }
 
-    /// Holds all CPUs, however many they are and whosesoever.
+    /// Holds all CPUs of the machine, even if it is large or shared.
     #[must_use]
     pub fn whole_machine(mut self) -> Self {
         self.whole_machine = true;
         self
     }
 
-    /// Holds these CPUs, and not those on which the process ran lately: for example the one that
-    /// serves the network card's interrupts too. It takes a keeper.
+    /// Holds these CPUs instead of those on which the process ran recently, for example to include
+    /// the CPU that serves the network card's interrupts. This needs a keeper.
     #[must_use]
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();
@@ -60,23 +60,23 @@ impl HoldSettings {
     }
 }
 
-/// Why CPUs are not held.
+/// The reason why CPUs cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// No keeper runs, and the device may not be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The machine has CPUs that are not this process's.
+    /// The machine has too many CPUs beside those of this process.
     #[error("{0}. `--hold machine` (in code HoldSettings::whole_machine()) tells it to")]
     Large(#[from] LargeMachine),
     /// The machine has a keeper, which this process cannot use, and the device may not be used
     /// either.
     #[error(transparent)]
     Keeper(KeeperError),
-    /// Single CPUs were asked for, and there is no keeper.
+    /// Single CPUs were requested, and there is no keeper.
     #[error("single CPUs are held by a keeper only: {0}")]
     NoKeeper(#[source] KeeperError),
-    /// Single CPUs were asked for, and this process may use no keeper.
+    /// Single CPUs were requested, and this process may not use a keeper.
     #[error(
         "single CPUs are held by a keeper only, and the environment variable {SOCKET_VARIABLE} is empty"
     )]

@@ -19,7 +19,7 @@ use crate::keeper_protocol::{Answer, MOST_ANSWER_BYTES, Request};
 /// sent if none is. The keeper closes a connection whose buffer is full, at some hundred answers.
 const MOST_UNANSWERED: u32 = 64;
 
-/// Why there is no connection to a keeper. The text says what permits it.
+/// The reason why there is no connection to a keeper. The message says what would permit it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeeperError {
@@ -29,7 +29,7 @@ pub enum KeeperError {
          container: mount the directory of the host's socket"
     )]
     Missing(PathBuf),
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error(
         "the keeper of CPUs at {0} does not run: systemctl restart wakeful-keeper.socket, or `wakeful keeper` as root"
     )]
@@ -39,7 +39,7 @@ pub enum KeeperError {
         "{0} may not be used by this user: its group may (`usermod --append --groups wakeful USER`, then log in again)"
     )]
     Permission(PathBuf),
-    /// More clients wait to be let in than the keeper's queue holds.
+    /// The keeper's queue of waiting clients is full.
     #[error("the keeper of CPUs at {0} is busy: try again later")]
     Busy(PathBuf),
     /// Anything else.
@@ -49,17 +49,17 @@ pub enum KeeperError {
 
 /// A connection to the machine's keeper of CPUs, `wakeful keeper`.
 ///
-/// A hold lasts as long as the connection: dropping the client gives it back, and so does the death
-/// of the process. A forked child has a copy of the connection, which keeps the hold until the
-/// child drops it too, executes another program or ends.
+/// A hold lasts as long as the connection: it ends when the client is dropped, or when the process
+/// dies. A forked child has a copy of the connection, which keeps the hold until the child also
+/// drops it, executes another program or ends.
 ///
-/// The keeper answers each request in order. Poll the client's descriptor for readiness, or call
-/// [`answer`](Self::answer) now and then: only an answer tells that CPUs are held. From 64 answers
-/// that nobody has read on, the client drops them. When the keeper ends, `answer` and the requests
+/// The keeper answers each request in order. Only an answer confirms that CPUs are held. So poll
+/// the client's descriptor for readiness, or call [`answer`](Self::answer) from time to time. If 64
+/// answers are unread, the client drops them. When the keeper ends, `answer` and the requests
 /// return an error, and the client holds nothing: connect again.
 ///
 /// # Threads
-/// `Send` and not `Sync`: one connection is one hold, of one loop.
+/// `Send`, not `Sync`: one connection is one hold, for one loop.
 ///
 /// # Examples
 /// ```no_run
@@ -81,7 +81,7 @@ pub struct KeeperClient {
 }
 
 impl KeeperClient {
-    /// Connects, without waiting for the keeper. Nothing is held yet.
+    /// Connects, without waiting for the keeper. It holds no CPU yet.
     ///
     /// # Errors
     /// No keeper runs, or this user may not use it.
@@ -99,32 +99,33 @@ impl KeeperClient {
         Ok(Self { socket, unanswered: Cell::new(0) })
     }
 
-    /// Asks that these CPUs come back from idle within `tolerated`, in whole microseconds; zero is
-    /// no idle state at all. It replaces what this connection held before. Sends and does not
-    /// wait: the [answer](Self::answer) comes later.
+    /// Asks the keeper to hold these CPUs, so that they leave their idle state within `tolerated`,
+    /// in whole microseconds. Zero allows no idle state. The hold replaces the previous hold of
+    /// this connection. The call does not wait: the [answer](Self::answer) arrives later.
     ///
     /// # Errors
-    /// No such CPUs or time (`InvalidInput`), or the keeper does not keep up (`WouldBlock`): its
-    /// queue is full, or 64 requests are unanswered. The request was not sent then, and nothing has
-    /// changed. Or the keeper is gone (`BrokenPipe`, `ConnectionReset`), and nothing is held.
+    /// The CPUs or the time are not valid (`InvalidInput`), or the keeper does not keep up
+    /// (`WouldBlock`): its queue is full, or 64 requests are unanswered. In these cases the request
+    /// was not sent, and nothing has changed. Or the keeper is gone (`BrokenPipe`,
+    /// `ConnectionReset`), and nothing is held.
     pub fn hold(&self, cpus: &[usize], tolerated: Duration) -> io::Result<()> {
         self.send(&hold_request(cpus, tolerated)?)
     }
 
-    /// Holds nothing any more. Sends and does not wait.
+    /// Asks the keeper to end the hold. The call does not wait.
     ///
     /// # Errors
-    /// The keeper does not keep up (`WouldBlock`): what is held stays so, and dropping the client
-    /// ends it. Or the keeper is gone, and nothing is held.
+    /// The keeper does not keep up (`WouldBlock`): the hold continues, and dropping the client ends
+    /// it. Or the keeper is gone, and nothing is held.
     pub fn release(&self) -> io::Result<()> {
         self.send(&Request::Release)
     }
 
-    /// Reads the next answer, without waiting; `None` if there is none yet.
+    /// Reads the next answer, without waiting. Returns `None` if there is none yet.
     ///
     /// # Errors
-    /// The keeper is gone (`UnexpectedEof`, `ConnectionReset`), and nothing is held. Or it says
-    /// something that is no answer (`InvalidData`).
+    /// The keeper is gone (`UnexpectedEof`, `ConnectionReset`), and nothing is held. Or its message
+    /// is not a valid answer (`InvalidData`).
     pub fn answer(&self) -> io::Result<Option<Answer>> {
         let mut bytes = [0; MOST_ANSWER_BYTES];
         let received = retry_on_intr(|| {
@@ -145,11 +146,12 @@ impl KeeperClient {
         Ok(Some(answer))
     }
 
-    /// As [`hold`](Self::hold), and waits for the answer, at most for `limit`: [`Answer::Held`] or
-    /// [`Answer::Refused`]. Drops answers to what was asked before.
+    /// Like [`hold`](Self::hold), but waits up to `limit` for the answer: [`Answer::Held`] or
+    /// [`Answer::Refused`]. Drops answers to earlier requests.
     ///
     /// # Errors
-    /// As for `hold` and [`answer`](Self::answer). After `TimedOut` the CPUs may be held yet.
+    /// The same as for `hold` and [`answer`](Self::answer); or `TimedOut`, after which the CPUs may
+    /// still become held.
     pub fn hold_and_wait(
         &self,
         cpus: &[usize],
@@ -159,11 +161,11 @@ impl KeeperClient {
         self.ask(&hold_request(cpus, tolerated)?, limit)
     }
 
-    /// Asks the keeper who holds what, and waits for the answer, at most for `limit`. Drops
-    /// answers to what was asked before.
+    /// Asks the keeper which clients hold which CPUs, and waits up to `limit` for the answer. Drops
+    /// answers to earlier requests.
     ///
     /// # Errors
-    /// As for [`hold_and_wait`](Self::hold_and_wait).
+    /// The same as for [`hold_and_wait`](Self::hold_and_wait).
     pub fn status(&self, limit: Duration) -> io::Result<String> {
         match self.ask(&Request::Status, limit)? {
             Answer::Status(text) => Ok(text),
@@ -244,7 +246,7 @@ fn hold_request(cpus: &[usize], tolerated: Duration) -> io::Result<Request> {
     request.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Readable when an answer is there, or the keeper is gone.
+/// Becomes readable when an answer has arrived, or the keeper is gone.
 impl AsFd for KeeperClient {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -1,4 +1,4 @@
-//! What a client and the machine's keeper of CPUs say to each other: one text in each message of a
+//! The protocol of clients and the machine's keeper of CPUs: one text in each message of a
 //! `SOCK_SEQPACKET` Unix socket.
 //!
 //! | request | answer |
@@ -8,14 +8,14 @@
 //! | `status` | `status`, a line feed, and lines of text |
 //! | anything else | `refused REASON` |
 //!
-//! CPUS is a list as `0-3,8`, in ascending order. MICROSECONDS is how long a CPU may take to come
-//! back from its idle state, `0` for no idle state at all. A hold replaces what the connection held
-//! before, and lasts until `release` or the end of the connection. After `refused` the connection
-//! holds nothing.
+//! CPUS is a list such as `0-3,8`, in ascending order. MICROSECONDS is how long a CPU may take to
+//! leave its idle state; `0` allows no idle state. A hold replaces the previous hold of the
+//! connection, and lasts until `release` or the end of the connection. After `refused` the
+//! connection holds nothing.
 //!
-//! Each request has one answer, in the order of the requests. A client that leaves its answers
-//! unread until its buffer is full, after some hundred of them, loses its connection. One message
-//! comes unasked: `ended REASON` when the keeper takes a hold away.
+//! Each request has one answer, in the order of the requests. If a client leaves so many answers
+//! unread (some hundred) that its buffer is full, it loses its connection. The keeper sends one
+//! message without a request: `ended REASON`, when it ends a hold.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,14 +23,15 @@ use std::time::Duration;
 
 pub use crate::cpu_list::{format_cpus, parse_cpus};
 
-/// Where the keeper listens, unless it is told otherwise.
+/// The default path of the keeper's socket.
 pub const SOCKET: &str = "/run/wakeful/keeper.sock";
 
-/// Names another socket than [`SOCKET`]; empty, it names none.
+/// The environment variable that names another socket than [`SOCKET`]. If it is empty, no keeper is
+/// used.
 pub const SOCKET_VARIABLE: &str = "WAKEFUL_KEEPER";
 
-/// Where this process looks for the keeper: what the environment variable [`SOCKET_VARIABLE`] says,
-/// or [`SOCKET`] without it. `None` if the variable is empty.
+/// Returns the path at which this process looks for the keeper: the value of the environment
+/// variable [`SOCKET_VARIABLE`], or [`SOCKET`] without it. Returns `None` if the variable is empty.
 #[must_use]
 pub fn socket_path() -> Option<PathBuf> {
     match std::env::var_os(SOCKET_VARIABLE) {
@@ -39,75 +40,75 @@ pub fn socket_path() -> Option<PathBuf> {
     }
 }
 
-/// A longer request is refused.
+/// The maximum length of a request. A longer request is refused.
 pub const MOST_REQUEST_BYTES: usize = 4096;
 
-/// No answer is longer.
+/// The maximum length of an answer.
 pub const MOST_ANSWER_BYTES: usize = 8192;
 
-/// More than half an hour is no limit for any idle state, and is refused.
+/// The maximum time of a hold request, about half an hour. No idle state takes longer.
 pub const MOST_MICROSECONDS: u32 = 2_000_000_000;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Hold these CPUs, and none that the connection held before.
+    /// Hold these CPUs instead of those that the connection held before.
     Hold {
         /// In ascending order, at least one.
         cpus: Vec<usize>,
-        /// How long each of them may take to come back, at most [`MOST_MICROSECONDS`].
+        /// How long each of them may take to leave its idle state, at most [`MOST_MICROSECONDS`].
         microseconds: u32,
     },
-    /// Hold none any more.
+    /// End the hold.
     Release,
-    /// Say who holds what.
+    /// List the clients and their holds.
     Status,
 }
 
-/// What the keeper says.
+/// An answer of the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// These CPUs are held for this connection.
     Held(Vec<usize>),
-    /// None is held for this connection any more.
+    /// No CPU is held for this connection any more.
     Released,
-    /// None is held for this connection; the text says why.
+    /// No CPU is held for this connection. The text says why.
     Refused(String),
-    /// Unasked: none is held for this connection any more; the text says why.
+    /// Sent without a request: no CPU is held for this connection any more. The text says why.
     Ended(String),
     /// Lines of text.
     Status(String),
 }
 
-/// Why a message is not understood.
+/// The reason why a message is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A message of no bytes.
+    /// The message is empty.
     #[error("the message is empty: expected hold, release or status")]
     Empty,
-    /// A message of too many bytes.
+    /// The message is too long.
     #[error("the message is too long: at most {MOST_REQUEST_BYTES} bytes")]
     TooLong,
-    /// A byte that belongs to no text.
+    /// The message contains a byte that is not text.
     #[error("the message is no text: control bytes, or not UTF-8")]
     NotText,
-    /// Another word, or too many of them.
+    /// The request is unknown, or has too many words.
     #[error("not understood: expected `hold CPUS MICROSECONDS`, `release` or `status`")]
     Unknown,
-    /// No list of CPUs.
+    /// The list of CPUs is not valid.
     #[error("expected CPUs in ascending order, as 0-3,8, each below 8192")]
     Cpus,
-    /// No time.
+    /// The time is not valid.
     #[error("expected whole microseconds, 0 to {MOST_MICROSECONDS}")]
     Microseconds,
 }
 
 impl Request {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// It is none, or out of range.
+    /// The message is not a valid request, or a value is out of range.
     pub fn parse(message: &[u8]) -> Result<Self, ProtocolError> {
         if message.len() > MOST_REQUEST_BYTES {
             return Err(ProtocolError::TooLong);
@@ -134,10 +135,12 @@ impl Request {
         }
     }
 
-    /// A hold of CPUs in any order, with a time that is rounded down to whole microseconds.
+    /// Makes a request to hold CPUs. The CPUs may have any order. The time is rounded down to whole
+    /// microseconds.
     ///
     /// # Errors
-    /// No CPU, one that the kernel cannot have, or a time beyond [`MOST_MICROSECONDS`].
+    /// There are no CPUs; a CPU number is higher than the kernel allows; or the time is longer than
+    /// [`MOST_MICROSECONDS`].
     pub fn hold(cpus: &[usize], tolerated: Duration) -> Result<Self, ProtocolError> {
         let cpus = parse_cpus(&format_cpus(cpus)).ok_or(ProtocolError::Cpus)?;
         let microseconds = u32::try_from(tolerated.as_micros()).ok();
@@ -152,7 +155,7 @@ fn parse_microseconds(text: &str) -> Option<u32> {
     number.filter(|number| *number <= MOST_MICROSECONDS)
 }
 
-/// The message.
+/// Writes the message.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -166,10 +169,10 @@ impl fmt::Display for Request {
 }
 
 impl Answer {
-    /// Reads an answer.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// It is none.
+    /// The message is not a valid answer.
     pub fn parse(message: &[u8]) -> Result<Self, ProtocolError> {
         let text = std::str::from_utf8(message).map_err(|_| ProtocolError::NotText)?;
         let (word, rest) = text.split_once([' ', '\n']).unwrap_or((text, ""));
@@ -183,7 +186,7 @@ impl Answer {
         }
     }
 
-    /// The message, cut at [`MOST_ANSWER_BYTES`].
+    /// Returns the message, cut at [`MOST_ANSWER_BYTES`].
     #[must_use]
     pub fn to_message(&self) -> String {
         let mut text = self.to_string();

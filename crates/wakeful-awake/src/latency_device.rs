@@ -1,8 +1,8 @@
-//! `/dev/cpu_dma_latency`: a process says how long a CPU may take to come back from its idle state,
-//! and the kernel keeps to the least that anybody has said.
+//! `/dev/cpu_dma_latency`: a process sets how long CPUs may take to leave their idle state, and the
+//! kernel uses the shortest time of all processes.
 //!
-//! What was said lasts as long as the descriptor is open, so it is safe in every death. A forked
-//! child has a copy of the descriptor: release before a fork, or close it in the child.
+//! The setting lasts as long as the descriptor is open, so it ends however the process dies. A
+//! forked child has a copy of the descriptor: release before a fork, or close it in the child.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// Where it is.
+/// The path of the device.
 pub const PATH: &str = "/dev/cpu_dma_latency";
 
 /// What the kernel reads as "no wish" (`PM_QOS_DEFAULT_VALUE`).
@@ -19,10 +19,10 @@ const NO_WISH: i32 = -1;
 /// What it says when nobody has a wish, in microseconds (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
 const NOBODY: i32 = 2_000_000_000;
 
-/// Why CPUs cannot be held by this device. The text says what permits it.
+/// The reason why CPUs cannot be held with this device. The message says what would permit it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such file: mostly a container.
+    /// The device does not exist, usually because this is a container.
     #[error(
         "there is no {PATH} here. In a container, pass it on: docker run --device {PATH}; Kubernetes: a device plugin, or a hostPath \
          volume of type CharDevice in a privileged pod. On the machine itself: a kernel with CONFIG_CPU_IDLE"
@@ -44,10 +44,10 @@ pub enum OpenError {
     Other(#[source] io::Error),
 }
 
-/// Opens the device, close-on-exec. Nothing is held yet.
+/// Opens the device, close-on-exec. It holds no CPU yet.
 ///
 /// # Errors
-/// It is not there, or may not be used.
+/// The device does not exist, or may not be used.
 pub fn open() -> Result<OwnedFd, OpenError> {
     // The standard library opens close-on-exec.
     let opened = File::options().read(true).write(true).open(PATH);
@@ -59,8 +59,9 @@ pub fn open() -> Result<OwnedFd, OpenError> {
     })
 }
 
-/// From now on no CPU enters an idle state from which it takes longer than `tolerated` to come
-/// back; zero is polling only. In whole microseconds, rounded down, up to 2,000 s. One system call.
+/// Keeps all CPUs out of idle states that they take longer than `tolerated` to leave. With zero,
+/// idle CPUs only poll. The time is rounded down to whole microseconds, and may be up to 2,000 s.
+/// One system call.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -70,7 +71,7 @@ pub fn hold(device: impl AsFd, tolerated: Duration) -> io::Result<()> {
     say(device, wish)
 }
 
-/// This descriptor has no wish any more.
+/// Ends the hold of this descriptor.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -84,7 +85,8 @@ fn say(device: impl AsFd, wish: i32) -> io::Result<()> {
     if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// What the machine keeps to now, whoever asked for it; `None` if nobody did.
+/// Returns the time limit that is now in force on the machine, set by any process, or `None` if
+/// there is none.
 ///
 /// # Errors
 /// The kernel refuses it.

@@ -10,7 +10,8 @@ use crate::cpu_list::parse_cpus;
 /// A machine with more CPUs is not one program's.
 const MOST_CPUS: usize = 4;
 
-/// The machine has CPUs that are not this process's: to hold them all takes a user who says so.
+/// The machine has too many CPUs beside those of this process, so they are held only if the user
+/// asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. Unless it is told to, it does so only on a \
@@ -18,7 +19,7 @@ const MOST_CPUS: usize = 4;
     all(*.cpus)
 )]
 pub struct LargeMachine {
-    /// How many the machine has; `usize::MAX` where `/sys` does not say.
+    /// How many CPUs the machine has; `usize::MAX` if `/sys` does not say.
     pub cpus: usize,
     /// How many of them this thread may run on.
     pub usable: usize,
@@ -31,7 +32,7 @@ fn all(cpus: usize) -> String {
     }
 }
 
-/// Is most of the machine this process's?
+/// Checks that this process may use most of the machine.
 ///
 /// # Errors
 /// The machine is larger than that.

@@ -12,8 +12,8 @@ use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share, online_cpus};
 use crate::wake_cost::{Gain, wake_cost};
 
-/// How idle CPUs sleep here, whether they may be held, and what that gains. Its `Display` is a
-/// report of some lines.
+/// A report on how idle CPUs sleep on this machine, whether they may be held, and what that gains.
+/// `Display` shows it in a few lines.
 #[derive(Debug)]
 pub struct Probe {
     driver: IdleDriver,
@@ -36,7 +36,8 @@ enum Measured {
 }
 
 impl Probe {
-    /// Looks and measures, on two threads of its own. Takes some 60 ms, in which CPUs are held.
+    /// Makes the report. It measures on two extra threads for about 60 ms, and holds CPUs during
+    /// that time.
     #[must_use]
     pub fn run() -> Self {
         let on_own_thread = || match latency_device::open() {
@@ -63,8 +64,8 @@ impl Probe {
         }
     }
 
-    /// May CPUs be held here, and is it worth it? Where only a keeper may hold them, it is worth it
-    /// as far as is known: the keeper measures by itself.
+    /// Returns whether CPUs may be held, and whether that is worth it. If only a keeper may hold
+    /// them, the result is `true`, because the keeper measures the gain itself.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
         match &self.measured {

@@ -45,11 +45,11 @@ impl<D: AsFd> Holding for Device<D> {
     }
 }
 
-/// What a wake takes here without and with a hold.
+/// The duration of a wake on this machine, without and with a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gain {
-    /// The median of the best of some rounds, with CPUs that may halt: in the others somebody else
-    /// had the CPUs too.
+    /// The median with CPUs that may halt, in the best of several rounds. (In other rounds other
+    /// programs used the CPUs.)
     pub unheld: Duration,
     /// The same with CPUs that are held.
     pub held: Duration,
@@ -58,13 +58,13 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// Measures on two of the process's CPUs, on two threads. It takes some 60 ms; up to 250 ms
-    /// where the CPUs are at work for most of the time. The calling thread is one of the two, and
-    /// stays pinned. Where somebody keeps one of the CPUs busy nothing is gained there: that of the
-    /// other one counts.
+    /// Measures on two of the process's CPUs, on two threads. It takes about 60 ms, or up to 250 ms
+    /// if the CPUs are busy most of the time. The calling thread is one of the two, and stays
+    /// pinned. If one of the CPUs is busy, a hold gains nothing there, so the result is that of the
+    /// other CPU.
     ///
     /// # Errors
-    /// No thread, no descriptor, or the device refuses.
+    /// No thread or descriptor is left; or the device refuses the hold.
     pub fn measure(device: impl AsFd) -> io::Result<Self> {
         Self::measure_by(&mut Device(device), None)
     }
@@ -101,7 +101,8 @@ impl Gain {
         if rank(&other) < rank(&self) { other } else { self }
     }
 
-    /// A quarter at least, which is more than such a measurement's noise.
+    /// Returns whether a hold saves at least a quarter, which is more than the noise of the
+    /// measurement.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
         self.held.saturating_mul(4) < self.unheld.saturating_mul(3)
@@ -144,8 +145,8 @@ fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
     Ok(best)
 }
 
-/// How long it takes, in the median, until a thread that slept on a CPU of its own runs, on that of
-/// two CPUs where it takes longer. Pins the calling thread to one of the process's CPUs.
+/// Measures the median time until a thread that slept on its own CPU runs. It measures two CPUs,
+/// and returns the longer time. Pins the calling thread to one of the process's CPUs.
 ///
 /// # Errors
 /// No thread can be started, or no descriptor is left.

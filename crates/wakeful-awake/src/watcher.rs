@@ -26,10 +26,10 @@ const SAMPLED: Duration = Duration::from_millis(200);
 /// How often it looks whether a cgroup was removed and made again, as with a service's restart.
 const FOLDER: Duration = Duration::from_secs(5);
 
-/// Why a process cannot be watched.
+/// The reason why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// Its traffic cannot be seen.
+    /// Its traffic cannot be observed.
     #[error(transparent)]
     Count(#[from] CountError),
     /// CPUs cannot be held.
@@ -42,11 +42,11 @@ pub enum WatchError {
 
 /// Watches a process, or a cgroup, and holds the CPUs while it has traffic.
 ///
-/// In silence the thread that [runs](Watcher::run) it sleeps: the kernel wakes it behind some
-/// context switches of the process, and while there is traffic it reads the counts 20 times a
-/// second. The events by which the kernel counts cost the process something at each switch, so
-/// under much traffic of up to 64 threads they are closed, and `/proc` tells instead. Where perf
-/// events are refused it reads `/proc` five times a second.
+/// Without traffic, the thread that [runs](Watcher::run) it sleeps. The kernel wakes it after some
+/// context switches of the process. While there is traffic, it reads the counts 20 times per
+/// second. The kernel's perf events cost the process some time at each switch. So under heavy
+/// traffic of up to 64 threads it closes them, and reads `/proc` instead. If perf events are
+/// forbidden, it reads `/proc` five times per second.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
@@ -76,11 +76,11 @@ struct Counted {
 /// may be locked for ever.
 pub(crate) type Published = &'static Mutex<Option<Done>>;
 
-/// What a watcher has done so far.
+/// The counters of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
-    /// How long it watches.
+    /// How long it has watched.
     pub watched: Duration,
     /// How often the process's threads were switched away from a CPU, and so woken again.
     pub wakes: u64,
@@ -88,20 +88,20 @@ pub struct Done {
     pub held_wakes: u64,
     /// For how long they were held.
     pub held: Duration,
-    /// For how long there was traffic. Of what is not in `held`, [`gain`](Self::gain) and
+    /// For how long there was traffic. If it is longer than `held`, [`gain`](Self::gain) and
     /// [`why_not`](Self::why_not) say why.
     pub traffic: Duration,
-    /// What a wake takes without a hold and with one, once it is measured.
+    /// The duration of a wake without and with a hold, once it is measured.
     pub gain: Option<Gain>,
-    /// Why CPUs were not held at the last traffic, although that would have gained something.
+    /// Why CPUs were not held during the last traffic, although that would have gained something.
     pub why_not: Option<String>,
-    /// It reads `/proc` in intervals, since perf events are refused.
+    /// Whether it reads `/proc` periodically, because perf events are forbidden.
     pub is_sampled: bool,
 }
 
 impl Done {
-    /// How much shorter the wakes were together, if all of them met a CPU that would have halted:
-    /// the most that can have been saved.
+    /// Returns the maximum time that can have been saved: the total for all wakes, if each CPU
+    /// would have halted before.
     #[must_use]
     pub fn saved_at_most(&self) -> Duration {
         let of_one = self.gain.map_or(Duration::ZERO, |gain| gain.unheld.saturating_sub(gain.held));
@@ -109,7 +109,7 @@ impl Done {
     }
 }
 
-/// Why a watch is over.
+/// The reason why a watch has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -120,10 +120,10 @@ pub enum Ended {
 }
 
 impl Watcher {
-    /// Counts from now on all threads of the target but the calling one, and holds nothing yet.
+    /// Begins to count all threads of the target, except the calling thread. It holds no CPU yet.
     ///
     /// # Errors
-    /// Switches cannot be counted, or CPUs may not be held.
+    /// Context switches cannot be counted, or CPUs may not be held.
     pub fn open(target: Target, settings: HoldSettings) -> Result<Self, WatchError> {
         Self::opened(target, settings, None)
     }
@@ -154,12 +154,13 @@ impl Watcher {
         Ok(Self { target, folder, switches, hold, epoch, done, published, used })
     }
 
-    /// Holds CPUs while there is traffic, until the process ends (a cgroup has no end, and one that
-    /// is removed is watched again once it is there again) or `stop` is readable. Calls `report` at
-    /// the end and every `interval`, if there is one; what it does there takes the watch's time.
+    /// Holds CPUs while there is traffic, until the process ends or `stop` is readable. (A cgroup
+    /// has no end: if it is removed, it is watched again when it exists again.) Calls `report` at
+    /// the end and every `interval`, if there is one. `report` should be quick, because it runs on
+    /// the watching thread.
     ///
     /// # Errors
-    /// The kernel refuses to count, to hold or to wait. Nothing is held then.
+    /// The kernel refuses to count, to hold or to wait. Then no CPU is held.
     pub fn run(
         &mut self,
         stop: Option<BorrowedFd<'_>>,
@@ -227,7 +228,7 @@ impl Watcher {
         }
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn done(&self) -> Done {
         Done {

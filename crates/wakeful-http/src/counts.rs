@@ -10,7 +10,8 @@ use crossbeam_utils::CachePadded;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $reason:literal,)*) => {
-        /// Says why a server refused or ended something. [`HttpCounts::refused`] counts these.
+        /// The reason why a server refused or ended something. [`HttpCounts::refused`] counts
+        /// these.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Refusal {
@@ -18,10 +19,10 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// Each of them.
+            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Its name in metrics and logs.
+            /// Returns its name in metrics and logs.
             #[must_use]
             pub fn reason(self) -> &'static str {
                 match self {
@@ -33,7 +34,7 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// A connection closed, or was reset, before a request came.
+    /// A connection closed, or was reset, before a request arrived.
     NoRequest = "no_request",
     /// A TLS handshake failed or took too long: [`TlsCounts`](crate::tls::TlsCounts) says why.
     Tls = "tls",
@@ -41,20 +42,20 @@ refusals! {
     HeaderTimeout = "header_timeout",
     /// A connection had no request for too long.
     IdleTimeout = "idle_timeout",
-    /// A connection was asked to close, because others waited for a place:
+    /// A connection was asked to close, because others waited:
     /// [`Limits::max_connections`](crate::Limits::max_connections), or a lack of descriptors.
     GaveWay = "gave_way",
-    /// Nothing more came of a request's body.
+    /// No more bytes of a request's body arrived in time.
     BodyTimeout = "body_timeout",
-    /// A request took too long in all.
+    /// A request took too long in total.
     RequestTimeout = "request_timeout",
-    /// A request's body came too slowly.
+    /// A request's body arrived too slowly.
     SlowRequest = "slow_request",
-    /// A response was taken too slowly.
+    /// A client read a response too slowly.
     SlowResponse = "slow_response",
     /// A peer had too many connections.
     PeerConnections = "peer_connections",
-    /// A peer sent too many requests a second.
+    /// A peer sent too many requests per second.
     PeerRate = "peer_rate",
     /// Too many requests were in flight.
     Requests = "requests",
@@ -70,16 +71,16 @@ refusals! {
     UriTooLong = "uri_too_long",
     /// A body was too large.
     BodyTooLarge = "body_too_large",
-    /// What came is not HTTP/1.
+    /// The received bytes are not HTTP/1.
     Malformed = "malformed",
-    /// An HTTP/1 request has no `Host` although it must have one, or more than one.
+    /// An HTTP/1 request lacks a required `Host` header, or has more than one.
     Host = "host",
     /// An HTTP/1 request has both `Content-Length` and `Transfer-Encoding`, and the server
     /// [refuses](crate::Limits::ambiguous_length) that.
     AmbiguousLength = "ambiguous_length",
     /// A connection was too old, and its requests in flight took longer than the grace period.
     MaxAge = "max_age",
-    /// A frame, or their order, is not HTTP/2.
+    /// A frame, or the order of frames, violates HTTP/2.
     Http2Protocol = "http2_protocol",
     /// h2 refused a request before the service saw it: too many streams, a malformed header or one
     /// that is too large.
@@ -104,14 +105,14 @@ const CLASSES: usize = 5;
 
 /// The HTTP counters of a [`Server`](crate::Server).
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
-/// instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug)]
 pub struct HttpCounts {
     loops: Box<[CachePadded<LoopHttpCounts>]>,
 }
 
-/// What one loop of a server counts of HTTP.
+/// The HTTP counters of one loop of a server.
 #[derive(Debug)]
 pub struct LoopHttpCounts {
     begun: AtomicU64,
@@ -136,21 +137,21 @@ impl HttpCounts {
         self.loops.iter().map(|counts| &**counts)
     }
 
-    /// Returns the number of requests whose header has come since the start, including those that
-    /// were then refused.
+    /// Returns the number of requests whose header has arrived since the start, including those
+    /// that were then refused.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.loops().map(LoopHttpCounts::requests).sum()
     }
 
-    /// Requests whose response has not ended.
+    /// Returns the number of requests whose response has not ended.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.loops().map(LoopHttpCounts::in_flight).sum()
     }
 
-    /// Returns the number of responses of a status class: 1 to 5, where 4 has the statuses from
-    /// 400 to 499. For any other class it is 0.
+    /// Returns the number of responses of a status class from 1 to 5 (class 4 contains the statuses
+    /// from 400 to 499). For any other class it is 0.
     #[must_use]
     pub fn responses(&self, class: u16) -> u64 {
         self.loops().map(|counts| counts.responses(class)).sum()

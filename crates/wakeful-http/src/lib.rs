@@ -10,10 +10,10 @@
 //! }
 //! ```
 //!
-//! HTTP/1.1 and HTTP/2 (by its preface, "prior knowledge") on every listener, through hyper. Each
-//! loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection may move to another
-//! loop between two requests, if loops are unevenly loaded or fewer of them are active
-//! ([`Server::moves`]). An HTTP/2 connection stays on the loop that accepted it.
+//! Every listener serves HTTP/1.1 and HTTP/2 ("prior knowledge": it recognises the HTTP/2 preface),
+//! through hyper. Each loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection
+//! may move to another loop between two requests, if loops are unevenly loaded or fewer of them are
+//! active ([`Server::moves`]). An HTTP/2 connection stays on the loop that accepted it.
 //!
 //! # TLS
 //! [`Server::bind_tls`] and [`Server::tls`] use rustls: see [`tls`]. The handshake negotiates
@@ -26,7 +26,7 @@
 //! # Handlers that need a tokio runtime
 //! A library that calls `tokio::spawn`, or tokio's timers or sockets, needs a tokio runtime around
 //! it. With the feature `tokio`, `Server::tokio` runs one on each loop's own thread (the example
-//! `tokio_guest`), and `Server::tokio_handle` uses a runtime of yours beside the loops. Without
+//! `tokio_guest`), and `Server::tokio_handle` uses an existing runtime beside the loops. Without
 //! that feature, call a separate runtime through its handle: the example `tokio_side_runtime` shows
 //! how.
 //!
@@ -43,11 +43,11 @@
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic, and 500, in each request | [`layers::TimeoutLayer`] |
 //! | tower's `limit` | tokio's timers, in the rate limit | [`layers::ConcurrencyLimitLayer`], [`layers::RateLimitLayer`]; for the whole server [`Limits`] |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir`, `files::ServeFile` (feature `files`) |
-//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`, which exist after `start`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs have the router |
+//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs show a router for it |
 //! | tower's `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | |
 //! | axum's `Sse::keep_alive` | tokio's timers | [`sse::KeepAlive`] |
 //! | axum's `axum::serve` | tokio's sockets | [`Server`] |
-//! | axum's `ConnectInfo` | axum's feature `tokio`, of which it runs nothing | [`Peer`], or [`Server::serve_make_service`] |
+//! | axum's `ConnectInfo` | axum's feature `tokio` (only at compile time) | [`Peer`], or [`Server::serve_make_service`] |
 //!
 //! tower's `load-shed` needs no runtime, and works well with the limits: see [`layers`].
 //!
@@ -68,8 +68,8 @@
 //! `tracing` span. The example `opentelemetry` exports these without a tokio runtime.
 //!
 //! A `tracing` subscriber and the panic hook run on the loops. If they write to standard error
-//! themselves, a pipe that nobody reads stops the server, and a full disk ends it. Write through a
-//! [`LossyWriter`](wakeful::log::LossyWriter); [`wakeful::log`] says why.
+//! directly, a full pipe stops the server, and a full disk ends it. Write through a
+//! [`LossyWriter`](wakeful::log::LossyWriter). [`wakeful::log`] explains why.
 //!
 //! ```no_run
 //! use std::io::{self, IsTerminal};
@@ -81,7 +81,7 @@
 //! fn main() -> io::Result<()> {
 //!     let log = LossyWriter::new(io::stderr());
 //!     report_panics(&log);
-//!     // Also behind a panic in `main`: axum panics at a malformed route.
+//!     // Also after a panic in `main`: axum panics at a malformed route.
 //!     let _flush = log.flush_on_drop(Duration::from_secs(1));
 //!     let default = |_| EnvFilter::new("info,h2=error");
 //!     let filter = EnvFilter::try_from_default_env().unwrap_or_else(default);
@@ -97,12 +97,12 @@
 //! ```
 //!
 //! # Panics
-//! If a handler panics, its request gets the answer 500, without a body. Its connection stays open,
+//! If a handler panics, its request gets a 500 response without a body. Its connection stays open,
 //! and the other requests of an HTTP/2 connection continue. `grpc::GrpcLayer` answers a gRPC call
 //! with INTERNAL. The panic hook reports the panic, and
 //! [`LoopMetrics::panics`](wakeful::metrics::LoopMetrics) counts it. If the handler needed a Tokio
-//! runtime, the log says how to give it one. tower-http's `catch-panic` sees the panic first, for a
-//! response of your own.
+//! runtime, the log says how to provide one. To send another response, use tower-http's
+//! `catch-panic`, which catches the panic first.
 //!
 //! If the body of a response panics after the head was sent, its connection closes (HTTP/2: its
 //! stream is reset).
@@ -114,16 +114,17 @@
 //! See [`upgrade`], and `ws` (feature `ws`).
 //!
 //! # Where things are
-//! `server` has the settings, the start and the end of a server, and each connection until its
-//! protocol is known. `http1` and `http2` drive a connection of each protocol. `request` answers
-//! one request: admission, the user's service, the bodies. `connection` has the state of a
-//! connection: its requests in flight, its deadlines, how it closes. `framing` follows where
-//! requests of HTTP/1 begin and end, `loop_state` is what the connections of a loop share, `limits`
-//! has the limits, `counts` how often they were reached, and `drain` how a server ends. [`client`]
-//! sends requests to other servers. [`tls`], [`upgrade`], `ws` (feature `ws`) and `grpc` (feature
-//! `grpc`) are what connections may speak besides. `files` serves a directory (feature `files`),
-//! [`layers`] bound what handlers take, [`sse`] keeps streams of events alive, [`Peer`] is the
-//! caller, [`observe`] and [`access_log`] log and trace requests.
+//! [`Server`] serves, within its [`Limits`], and ends by its [`DrainPlan`]. [`client`] sends
+//! requests to other servers. `files` serves a directory (feature `files`). [`layers`] limits
+//! handlers. [`sse`] keeps streams of events alive. [`Peer`] is the sender of a request.
+//! [`observe`] and [`access_log`] log and trace requests.
+
+// `server` has the settings, the start and the end of a server, and each connection until its
+// protocol is known. `http1` and `http2` drive a connection of each protocol. `request` answers one
+// request: admission, the user's service, the bodies. `connection` has the state of a connection:
+// its requests in flight, its deadlines, how it closes. `framing` follows where requests of HTTP/1
+// begin and end, `loop_state` is what the connections of a loop share, `limits` has the limits,
+// `counts` how often they were reached, and `drain` how a server ends.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

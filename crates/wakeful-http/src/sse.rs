@@ -1,4 +1,4 @@
-//! Server-sent events: keeps a stream alive while there are no events.
+//! Server-sent events: [`KeepAlive`] keeps a stream alive while there are no events.
 //!
 //! axum's own `Sse::keep_alive` needs tokio's timers, and panics without a tokio runtime.
 
@@ -17,11 +17,11 @@ const EVERY: Duration = Duration::from_secs(15);
 const LEAST: Duration = Duration::from_millis(1);
 
 pin_project! {
-    /// A stream of events that sends something at least once per interval, so that proxies do not
-    /// close its connection as idle, and the server notices a client that has gone. The interval is
-    /// 15 seconds, unless [`every`](Self::every) sets another one.
+    /// A stream of events that sends at least one item per interval, so that proxies do not close
+    /// its connection as idle, and the server notices a client that has gone. The interval is 15
+    /// seconds, unless [`every`](Self::every) sets another one.
     ///
-    /// Wrap the stream of axum's `Sse`, with a comment, which clients ignore:
+    /// Wrap the stream of axum's `Sse`, and give it a comment, which clients ignore:
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -42,13 +42,13 @@ pin_project! {
     /// and is dropped with the response's body when the client has gone.
     ///
     /// # Cancel safety
-    /// If a wait for its next item is dropped, no item is lost.
+    /// Cancel-safe: if a wait for the next item is dropped, no item is lost.
     ///
     /// # Threads
     /// `Send` and `Sync` if stream and closure are. Its timer belongs to the loop that polls it.
     ///
     /// # Panics
-    /// If it is polled where no loop runs, and has to wait.
+    /// If it is polled where no loop runs, and must wait.
     #[must_use = "streams do nothing unless polled"]
     pub struct KeepAlive<S, F> {
         #[pin]

@@ -1,16 +1,15 @@
 //! Open-loop load and honest latency, for any server on Linux.
 //!
 //! A [`Plan`] says which [`Requests`] are sent to which [`Target`], and on which [`Schedule`]. The
-//! schedule is fixed before the first request is sent, and nothing that the server does can move
-//! it: a request is sent late rather than skipped, and its response time counts from when it was
-//! due. So a server that stalls for a second shows a second for every request that was due
-//! meanwhile, not for the one that happened to be in flight (the *coordinated omission* of closed
-//! loops).
+//! schedule is fixed before the first request is sent, and the server cannot change it: a request
+//! is sent late rather than skipped, and its response time counts from when it was due. So if a
+//! server stalls for a second, the stall counts for every request that was due meanwhile, and not
+//! only for the one that was in flight (the *coordinated omission* of closed loops).
 //!
 //! [`Plan::run`] loads the server from the calling thread, which spins, and returns a
-//! [`Measurement`]. Its [`percentiles`](Measurement::percentiles) leave out what too few requests
-//! can tell. Its [`validity`](Measurement::validity) says whether they may be believed at all: they
-//! may not if the server did not keep up, or the generator itself was late.
+//! [`Measurement`]. Its [`percentiles`](Measurement::percentiles) omit quantiles with too few
+//! requests. Its [`validity`](Measurement::validity) says whether they are valid at all: they are
+//! not if the server did not keep up, or if the generator itself was late.
 //!
 //! # Examples
 //!
@@ -50,19 +49,20 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/measure-a-server.rs` goes on from there: a server of its own, an end by a [`Watch`],
-//! and the results as JSON.
+//! `examples/measure-a-server.rs` shows more: it starts a server, ends the run with a [`Watch`],
+//! and writes the results as JSON.
 //!
 //! # Advice
 //!
-//! * Give the calling thread a CPU of its own, by `taskset` or `sched_setaffinity`. A generator
-//!   that shares its CPU with the server is late, and says so.
-//! * Compare two servers in turns (A B B A), and one with itself first: what differs then is noise.
-//! * More than one CPU's worth of load is several processes. Add their histograms
-//!   ([`Measurement::add`]); percentiles cannot be averaged.
+//! * Give the calling thread its own CPU, with `taskset` or `sched_setaffinity`. A generator that
+//!   shares its CPU with the server is late, and reports this.
+//! * Compare two servers in turns (A B B A), and first compare one with itself: that difference is
+//!   noise.
+//! * If one CPU cannot generate enough load, use several processes. Add their histograms
+//!   ([`Measurement::add`]), because percentiles cannot be averaged.
 //!
-//! `wakeful load`, the program, adds what an experiment needs besides: a quiet machine, a fresh
-//! server for each block, its CPU time, comparisons, and reports.
+//! The program `wakeful load` adds what an experiment needs: it waits for a quiet machine, starts a
+//! fresh server for each block, measures its CPU time, compares servers, and writes reports.
 
 mod affinity;
 mod bench;

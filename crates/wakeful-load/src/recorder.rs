@@ -41,21 +41,22 @@ pub struct Recording {
     pub response: Histogram<u64>,
     /// Done − sent.
     pub service: Histogram<u64>,
-    /// Sent − intended, without the time for which every connection was at its limit.
+    /// Sent − intended, minus the time during which all connections were at their limit.
     pub send_lag: Histogram<u64>,
-    /// Response times by kind of request; none if there is but one kind.
+    /// Response times by kind of request. It is empty if there is only one kind.
     pub by_kind: Vec<Histogram<u64>>,
-    /// Response times by slices of the measured time, by when they were intended.
+    /// Response times by slices of the measured time. A request belongs to the slice in which it
+    /// was due.
     pub intervals: Vec<Histogram<u64>>,
     /// The length of a slice.
     pub interval: Duration,
     /// Requests due in the measured time.
     pub offered: u64,
-    /// Those answered as hoped for.
+    /// Requests with a successful answer.
     pub answered: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub failed: u64,
-    /// Those that waited because every connection was at its limit.
+    /// Requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
 }
 
@@ -127,13 +128,12 @@ impl Recording {
         }
     }
 
-    /// Gives up the histograms of the slices, which take most of the memory: what is left is a few
-    /// hundred KiB.
+    /// Drops the histograms of the slices, which use most of the memory. A few hundred KiB remain.
     pub fn forget_intervals(&mut self) {
         self.intervals = Vec::new();
     }
 
-    /// Adds what another block of the same plan recorded.
+    /// Adds the recording of another block of the same plan.
     pub fn merge(&mut self, other: &Self) {
         for (mine, its) in [
             (&mut self.response, &other.response),

@@ -5,22 +5,22 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// How the arrivals of requests are spread.
+/// When requests arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// Independent clients: exponential gaps with the given mean rate a second.
+    /// Like independent clients: exponential gaps, with this mean rate per second.
     Poisson(f64),
-    /// One gap for all: a rate a second.
+    /// Equal gaps, with this rate per second.
     Constant(f64),
-    /// Nanoseconds since the start at which each request is due, rising.
+    /// Ascending times at which each request is due, in nanoseconds since the start.
     Trace(Arc<[u64]>),
-    /// No schedule: each connection sends when its last answer has come. It measures saturation,
-    /// and hides stalls.
+    /// No schedule: each connection sends a request when its last answer has arrived. It measures
+    /// saturation, and hides stalls.
     Closed,
 }
 
 impl Schedule {
-    /// The mean rate a second, if there is one.
+    /// Returns the mean rate per second, if there is one.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         match self {
@@ -34,7 +34,7 @@ impl Schedule {
         }
     }
 
-    /// `poisson`, `constant`, `trace` or `closed`.
+    /// Returns its name: `poisson`, `constant`, `trace` or `closed`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -45,8 +45,8 @@ impl Schedule {
         }
     }
 
-    /// The times at which requests are due, in nanoseconds since the start. The same seed gives the
-    /// same times.
+    /// Returns the times at which requests are due, in nanoseconds since the start. The same seed
+    /// gives the same times.
     #[must_use]
     pub fn arrivals(&self, seed: u64) -> Arrivals {
         Arrivals {
@@ -69,7 +69,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The times at which requests are due; ends only for a trace and for a closed loop.
+/// The times at which requests are due. It ends only for a trace and for a closed loop.
 #[derive(Debug)]
 pub struct Arrivals {
     schedule: Schedule,
@@ -80,7 +80,8 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// A trace begins then, in nanoseconds since the start. For the others it is all the same.
+    /// Sets when a trace begins, in nanoseconds since the start. It has no effect on other
+    /// schedules.
     #[must_use]
     pub fn trace_begins_at(self, begin: u64) -> Self {
         Self { begin, ..self }
@@ -106,7 +107,7 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Requests a second, as `10k`, `1.5M` or `250`.
+/// A number of requests per second, written as `10k`, `1.5M` or `250`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate(pub f64);
 
@@ -142,7 +143,8 @@ impl fmt::Display for Rate {
 /// begin with `#` are skipped.
 ///
 /// # Errors
-/// A line that is no number, is negative, or goes back in time; or no line at all.
+/// A line is not a number from 0 to below 1,000,000, or is earlier than the line before; or there
+/// are no lines.
 pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
     let mut times: Vec<u64> = Vec::new();
     for (index, line) in text.lines().enumerate() {

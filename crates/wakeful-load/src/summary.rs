@@ -39,24 +39,24 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
 }
 
 impl Measurement {
-    /// Returns the response times (answered minus due) in figures. A quantile with fewer than 100
-    /// requests beyond it is absent.
+    /// Returns the distribution of response times (answered minus due). A quantile with fewer than
+    /// 100 requests beyond it is absent.
     #[must_use]
     pub fn percentiles(&self) -> Percentiles {
         percentiles(&self.recording.response)
     }
 
-    /// Says whether the measurement may be believed, and if not, why. It may not if fewer than
-    /// 99.5 % of the requests were answered in time, or if the generator sent them late; in a
-    /// closed loop, if more than 0.5 % failed, or the generator was kept from its CPU for more than
+    /// Returns whether the measurement is valid, and if not, why. It is invalid if fewer than 99.5
+    /// % of the requests were answered in time, or if the generator sent them late. In a closed
+    /// loop, it is invalid if more than 0.5 % failed, or if the generator had no CPU for more than
     /// 2 % of the time.
     #[must_use]
     pub fn validity(&self) -> Validity {
         judge(self)
     }
 
-    /// Returns the results for `server`, a name of your choice: an entry of `runs` in what
-    /// `wakeful load --json` prints.
+    /// Returns the results in the form of an entry of `runs` in the output of `wakeful load
+    /// --json`. `server` is any name.
     #[must_use]
     pub fn to_run(&self, server: &str) -> Run {
         let around = Surroundings { blocks: 1, ..Surroundings::default() };

@@ -18,7 +18,7 @@ use crate::descriptors;
 /// The address of a server: `HOST:PORT`, `unix:PATH` or `unix:@NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// TCP; the name was resolved when the text was read.
+    /// TCP. The name was resolved when the text was parsed.
     Tcp(SocketAddr),
     /// A Unix stream socket.
     Unix(PathBuf),
@@ -26,7 +26,7 @@ pub enum Target {
     Abstract(Vec<u8>),
 }
 
-/// A text that is no [`Target`].
+/// The error of parsing a [`Target`].
 #[derive(Debug, Error)]
 #[error("`{text}` is no address: {why}; expected HOST:PORT, unix:PATH or unix:@NAME")]
 pub struct InvalidTarget {

@@ -9,7 +9,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 
-/// Runs an `async fn main` on an event loop of its own.
+/// Runs an `async fn main` on a new event loop.
 ///
 /// ```ignore
 /// #[wakeful::main]
@@ -20,7 +20,7 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 /// ```
 ///
 /// With the argument `tokio` (and the feature `tokio` of `wakeful-rt`), Tokio is a guest of that
-/// loop: `wakeful::tokio` says what that means.
+/// loop: see `wakeful::tokio`.
 ///
 /// ```ignore
 /// #[wakeful::main(tokio)]
@@ -30,8 +30,8 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 /// ```
 ///
 /// # Panics
-/// The generated function panics where `wakeful::block_on` does: no descriptors left, or a loop
-/// already running on this thread.
+/// The generated function panics if `wakeful::block_on` does: if no loop can be built (for example,
+/// no descriptors are left), or if a loop already runs on this thread.
 #[proc_macro_attribute]
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, Allowed::Main, item, |function| {
@@ -42,8 +42,8 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// Makes a test of an `async fn`: it runs on an event loop of its own. `#[wakeful::test(tokio)]`
-/// has Tokio as that loop's guest.
+/// Makes a test of an `async fn`, which runs on a new event loop. With `#[wakeful::test(tokio)]`
+/// Tokio is a guest of that loop.
 ///
 /// ```ignore
 /// #[wakeful::test]
@@ -53,8 +53,8 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// With the argument `start_paused` (and the feature `test-util` of `wakeful-rt`), the clock of the
-/// loop's timers stands still, and jumps to the next timer where the test would wait for it:
-/// `wakeful::time::pause` says what that means. `#[wakeful::test(tokio, start_paused)]` is both.
+/// loop's timers stands still. It jumps to the next timer when the test would wait: see
+/// `wakeful::time::pause`. The arguments can be combined: `#[wakeful::test(tokio, start_paused)]`.
 ///
 /// ```ignore
 /// #[wakeful::test(start_paused)]

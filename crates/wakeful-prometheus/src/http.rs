@@ -64,13 +64,14 @@ impl Collector for HttpMetrics {
     }
 }
 
-/// Registers what a server counts of HTTP: see [`Running::http_counts`].
+/// Registers a server's HTTP counters: see [`Running::http_counts`].
 pub fn register_http(registry: &mut Registry, counts: Arc<HttpCounts>) {
     registry.register_collector(Box::new(HttpMetrics(counts)));
 }
 
-/// Registers what a server and its loops count. Its TLS and its access log count apart:
-/// [`register_tls`](crate::register_tls), [`register_access_log`](crate::register_access_log).
+/// Registers the counters of a server and of its loops, except those of TLS and of the access log:
+/// see [`register_tls`](crate::register_tls) and
+/// [`register_access_log`](crate::register_access_log).
 pub fn register_server(registry: &mut Registry, server: &Running) {
     register_loops(registry, server.handles(), server.counts(), server.loads());
     register_http(registry, server.http_counts());

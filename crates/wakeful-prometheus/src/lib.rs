@@ -1,17 +1,16 @@
-//! What wakeful counts, as Prometheus text: collectors for a registry of
-//! [`prometheus_client`]. They read the counters when they are asked, and never otherwise.
+//! wakeful's counters as Prometheus text: collectors for a registry of [`prometheus_client`]. They
+//! read the counters only when the registry is encoded.
 //!
-//! | function | what it registers | docs of the counts |
+//! | function | what it registers | docs of the counters |
 //! |---|---|---|
-//! | [`register_server`] | all that a server of `wakeful-http` counts | |
+//! | [`register_server`] | counters of a `wakeful-http` server and its loops | |
 //! | [`register_loops`] | turns, polls, sleeps and connections of each loop | [`LoopMetrics`](wakeful::LoopMetrics), [`Counts`](wakeful::accept::Counts) |
-//! | [`register_http`] | requests, responses, and what was refused | [`HttpCounts`](wakeful_http::HttpCounts) |
+//! | [`register_http`] | requests, responses and refusals | [`HttpCounts`](wakeful_http::HttpCounts) |
 //! | [`register_tls`] | handshakes and reloads | [`TlsCounts`](wakeful_http::tls::TlsCounts) |
 //! | [`register_log`], [`register_access_log`] | lines written and dropped | [`LossyWriter`](wakeful::log::LossyWriter), [`AccessLog`](wakeful_http::access_log::AccessLog) |
 //!
-//! The registry exists before the server, which the router has to be given to; the collectors can
-//! be registered only after the start. So the router looks into a
-//! [`OnceLock`](std::sync::OnceLock):
+//! The server needs the router before it starts, but the collectors can be registered only after
+//! the start. So the router reads the registry from a [`OnceLock`](std::sync::OnceLock):
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};
@@ -41,9 +40,9 @@
 //! }
 //! ```
 //!
-//! A server of several processes answers with the [`TextSum`] of their texts.
+//! For a server of several processes, answer with the [`TextSum`] of their texts.
 //!
-//! Prometheus wants the content type `application/openmetrics-text; version=1.0.0`.
+//! Prometheus requires the content type `application/openmetrics-text; version=1.0.0`.
 
 #[cfg(feature = "http")]
 mod http;

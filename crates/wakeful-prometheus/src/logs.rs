@@ -50,12 +50,12 @@ impl<L: fmt::Debug + Send + Sync + 'static> Collector for Lines<L> {
     }
 }
 
-/// Registers what the process's log counts.
+/// Registers the counters of the process's log.
 pub fn register_log(registry: &mut Registry, log: LossyWriter) {
     registry.register_collector(Box::new(Lines { log, counts: &LOG }));
 }
 
-/// Registers what an access log counts.
+/// Registers the counters of an access log.
 #[cfg(feature = "http")]
 pub fn register_access_log(registry: &mut Registry, log: AccessLog) {
     registry.register_collector(Box::new(Lines { log, counts: &ACCESS_LOG }));

@@ -314,10 +314,10 @@ impl Loops {
     }
 }
 
-/// Registers what the loops of a group count, and what a server counts on each of them.
+/// Registers the counters of a group's loops, and those of a server on each loop.
 ///
-/// `handles` and `loads` are the group's ([`LoopGroup`](wakeful::LoopGroup), or a server of
-/// `wakeful-http`), `counts` the server's, with as many loops.
+/// `handles` and `loads` belong to the group ([`LoopGroup`](wakeful::LoopGroup), or a
+/// `wakeful-http` server). `counts` belongs to the server, and has the same number of loops.
 pub fn register_loops(
     registry: &mut Registry,
     handles: &[LoopHandle],

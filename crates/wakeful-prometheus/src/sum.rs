@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// Sums what several processes count: each adds the text that it would answer, in the OpenMetrics
-/// format as [`prometheus_client`] writes it, and [`Display`](fmt::Display) writes one such text.
+/// Sums the metrics of several processes. Add the text of each process, in the OpenMetrics format
+/// as [`prometheus_client`] writes it. [`Display`](fmt::Display) writes the sum as one such text.
 ///
-/// Samples with the same name and labels are added up. So a gauge is the sum over the processes,
-/// too: `wakeful_loop_active{loop="0"}` says in how many of them the first loop is active. The one
-/// exception is `wakeful_loop_longest_poll_seconds`, of which the largest is taken.
+/// Samples with the same name and labels are added up. This includes gauges:
+/// `wakeful_loop_active{loop="0"}` says in how many processes the first loop is active. The only
+/// exception is `wakeful_loop_longest_poll_seconds`: the sum has the largest value.
 ///
 /// ```
 /// let one = "# TYPE requests counter\nrequests_total 2\n# EOF\n";
@@ -49,27 +49,27 @@ enum Value {
 const LARGEST: [&str; 1] = ["wakeful_loop_longest_poll_seconds"];
 
 impl TextSum {
-    /// Sums nothing yet.
+    /// Makes an empty sum.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the text of a process that runs. What is no sample is left out.
+    /// Adds the text of a running process. Lines that are not samples are ignored.
     pub fn add(&mut self, text: &str) {
         self.add_families(text, |_| true);
     }
 
-    /// Adds the counters and histograms of a process that is gone. Its gauges are gone with it.
+    /// Adds the counters and histograms of a process that is gone, without its gauges.
     pub fn add_counters(&mut self, text: &str) {
         self.add_families(text, |family| family.is_counted);
     }
 
-    /// Adds what another sum has.
+    /// Adds another sum.
     ///
-    /// The sum of fractions depends on their order in its last digit. So if one process takes over
-    /// the counts of another one, sum each process with what it has taken over, and add these sums:
-    /// else the total can fall, and Prometheus takes that for a restart.
+    /// The last digit of a sum of fractions depends on their order. So if a process takes over the
+    /// counts of another one, sum each process with the counts that it has taken over, and then add
+    /// these sums. Otherwise the total can fall, and Prometheus treats that as a restart.
     pub fn add_sum(&mut self, other: &Self) {
         for theirs in &other.families {
             let place = self.family(&theirs.name);
@@ -80,8 +80,8 @@ impl TextSum {
         }
     }
 
-    /// Returns the sum of all samples of this name, whatever their labels: 0.0 without any. A
-    /// counter's name ends in `_total`.
+    /// Returns the sum of all samples of this name, whatever their labels, or 0.0 if there are
+    /// none. A counter's name ends in `_total`.
     #[must_use]
     pub fn total(&self, sample: &str) -> f64 {
         let samples = self.families.iter().flat_map(|family| &family.samples);
@@ -146,7 +146,7 @@ impl Family {
 }
 
 impl fmt::Display for TextSum {
-    /// Families without a sample are left out.
+    /// Writes the sum. Families without a sample are omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for family in self.families.iter().filter(|family| !family.samples.is_empty()) {
             for line in &family.about {

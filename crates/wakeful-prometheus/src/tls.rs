@@ -38,7 +38,7 @@ impl Collector for Tls {
     }
 }
 
-/// Registers what a server's TLS counts.
+/// Registers the TLS counters of a server.
 pub fn register_tls(registry: &mut Registry, counts: Arc<TlsCounts>) {
     registry.register_collector(Box::new(Tls(counts)));
 }

@@ -1,10 +1,10 @@
 //! Pages for operators, separate from the clients' paths: `/healthz`, `/readyz`, `/metrics` and
 //! `/workers`, on their own listeners.
 //!
-//! Another server, on a separate loop, serves them: the service's limits do not apply to them, a
+//! Another server, on a separate loop, serves them. So the service's limits do not apply to them, a
 //! busy service does not delay them, and they answer until the service has drained. All HTTP
-//! services share this implementation; `http` also answers on these paths among its own, by the
-//! same functions.
+//! services share this implementation. The service `http` also answers on these paths of its own
+//! listeners.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -106,36 +106,36 @@ impl RunningService {
         Ok(Self { server, admin: Some(admin), scrape })
     }
 
-    /// Where it listens for clients.
+    /// Returns the addresses for clients.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         self.server.local_addrs()
     }
 
-    /// Where it listens for operators.
+    /// Returns the addresses for operators.
     #[must_use]
     pub fn admin_addrs(&self) -> &[ListenAddr] {
         self.admin.as_ref().map_or(&[], Running::local_addrs)
     }
 
-    /// The server of the clients' side.
+    /// Returns the server for clients.
     #[must_use]
     pub fn server(&self) -> &Running {
         &self.server
     }
 
-    /// Returns the server of the clients' side alone: the listeners for operators close.
+    /// Returns the server for clients, and closes the listeners for operators.
     #[must_use]
     pub fn into_server(self) -> Running {
         self.server
     }
 
-    /// Ends by the plan; see [`Running::drain`]. Until the end of the drain, `/readyz` for
-    /// operators answers 503, unless other workers serve. If another master is in charge of them,
-    /// they alone answer operators from now on. Blocks the calling thread.
+    /// Ends the service by `plan`: see [`Running::drain`]. Until the end of the drain, `/readyz`
+    /// for operators answers 503, unless other workers serve. If another master is in charge, only
+    /// its workers answer operators from now on. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, and was left behind.
+    /// A loop was blocked, and the call gave up waiting for it.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         let Self { server, mut admin, scrape } = self;
         let reports = scrape.reports();

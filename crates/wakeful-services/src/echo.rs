@@ -1,19 +1,19 @@
 //! Echo: a frame is a length (4 bytes, big-endian) and a payload of that length, at most 16 MiB.
 //! Each frame is answered with itself. A longer frame closes its connection.
 //!
-//! The answer is written directly from the buffer into which the request was read. All frames that
-//! arrived complete in one read are answered by one write, so a request costs a wait, a read and a
+//! The answer is written directly from the buffer into which the request was read. One write
+//! answers all frames that arrived completely in one read, so a request costs a wait, a read and a
 //! write.
 //!
-//! The frames of all connections together may take a limited amount of memory. A connection that
+//! The frames of all connections together may use a limited amount of memory. A connection that
 //! needs more is closed.
 //!
-//! When its loop has too much to do, or stops being active, a connection moves to another loop as
-//! soon as all complete frames are answered, together with the received part of the next frame.
+//! When its loop has too much to do, or is no longer active, a connection moves to another loop as
+//! soon as all complete frames are answered. The received part of the next frame moves with it.
 //!
 //! A *frontend* lets another echo service answer. Each of its connections has its own connection to
-//! the backend, and forwards whole frames in both directions. It stays on its loop. (Frames carry
-//! no number, so only their order would identify answers on a shared connection.)
+//! the backend, and forwards whole frames in both directions. It stays on its loop. (Frames have no
+//! number, so on a shared connection only their order would identify answers.)
 
 mod frames;
 mod frontend;
@@ -39,7 +39,7 @@ use crate::patience::PatientStream;
 /// | setting | default | beyond it |
 /// |---|---|---|
 /// | [`max_memory`](Self::max_memory) | 1 GiB | a connection that needs more is closed |
-/// | [`max_connections`](Self::max_connections) | as many as the process has descriptors for | further ones wait |
+/// | [`max_connections`](Self::max_connections) | as many as the process has descriptors for | further connections wait |
 /// | [`idle_timeout`](Self::idle_timeout) | none | the connection is closed |
 /// | [`stall_timeout`](Self::stall_timeout) | 60 s | the connection is closed |
 /// | [`keepalive`](Self::keepalive) | 300 s | the peer is probed |
@@ -54,41 +54,42 @@ pub struct EchoOptions {
 }
 
 impl EchoOptions {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how much memory the frames of all connections may use together, in bytes. `None`: no
-    /// limit. Buffers of up to 16 KiB are not counted.
+    /// Sets how much memory the frames of all connections together may use, in bytes. `None`
+    /// disables the limit. Buffers of up to 16 KiB are not counted.
     pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory = bytes.into();
         self
     }
 
-    /// Sets how many connections may be open: 1 and more; the service does not start with 0.
-    /// Further ones wait. `None`: as many as the process has descriptors for.
+    /// Sets how many connections may be open: 1 and more (with 0 the service does not start).
+    /// Further connections wait. With `None` it is as many as the process has descriptors for.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// Sets how long a connection may be open between two frames. `None`: no limit. It does not
-    /// apply to a frontend.
+    /// Sets how long a connection may be silent between two frames. `None` disables the limit. It
+    /// does not apply to a frontend.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = timeout.into();
         self
     }
 
     /// Sets how long the peer may send nothing in the middle of a frame, or read nothing of an
-    /// answer. `None`: no limit. It does not apply to a frontend.
+    /// answer. `None` disables the limit. It does not apply to a frontend.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self
     }
 
-    /// Sets after how long a silent peer is probed (TCP keepalive): whole seconds, 1 to 32,767. If
-    /// it does not answer for the same time again, the connection is closed. `None`: never.
+    /// Sets after how long TCP probes a silent peer (keepalive): whole seconds, 1 to 32,767. If it
+    /// does not answer for the same time again, the connection is closed. With `None` it is never
+    /// probed.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
@@ -96,7 +97,7 @@ impl EchoOptions {
 }
 
 impl Default for EchoOptions {
-    /// 1 GiB in all, any number of connections, a minute for one that stalls.
+    /// Returns the defaults of the table.
     fn default() -> Self {
         Self {
             max_memory: Some(1 << 30),
@@ -117,7 +118,7 @@ impl EchoOptions {
 /// Starts the service on `listeners`.
 ///
 /// # Errors
-/// The loops cannot be started; [`EchoOptions::max_connections`] is 0.
+/// The loops cannot be started; or [`EchoOptions::max_connections`] is 0.
 pub fn start(
     options: &ServeOptions,
     echo: EchoOptions,
@@ -140,7 +141,7 @@ pub fn start(
 /// reached, the client's connection is closed.
 ///
 /// # Errors
-/// The loops cannot be started; [`EchoOptions::max_connections`] is 0.
+/// The loops cannot be started; or [`EchoOptions::max_connections`] is 0.
 pub fn start_frontend(
     options: &ServeOptions,
     echo: EchoOptions,

@@ -29,11 +29,11 @@ use crate::scrape::Scrape;
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 pub use wakeful_http::files::{Precompressed, ServeDir};
 
-/// The longest sleep that `/sleep/{ms}` grants.
+/// The longest sleep of `/sleep/{ms}`.
 pub const MAX_SLEEP: Duration = Duration::from_secs(60);
-/// The most CPU time that `/cpu/{us}` uses.
+/// The maximum CPU time of `/cpu/{us}`.
 pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
-/// The most that `/bytes/{n}` sends: 1 GiB.
+/// The maximum number of bytes that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// What the handlers share. What they tell operators comes once the loops are there to be counted.
@@ -43,7 +43,7 @@ struct Shared {
     readiness: Readiness,
 }
 
-/// Settings of this service alone.
+/// The settings of this service.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a setter returns the changed options"]
 pub struct HttpOptions {
@@ -52,20 +52,20 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what is served on every path that is not the service's own, including `/`. `None`, the
-    /// default: nothing.
+    /// Sets the files that are served on all paths that are not the service's own, including `/`.
+    /// The default is `None`: no files.
     pub fn files(mut self, files: impl Into<Option<ServeDir>>) -> Self {
         self.files = files.into();
         self
     }
 
-    /// Sets where requests are logged. Requests then also have ids, and traces are continued. HUP
-    /// reopens a file. `None`, the default: no log.
+    /// Sets the access log. With it, requests also get ids, and traces are continued. SIGHUP
+    /// reopens a file. The default is `None`: no log.
     pub fn access_log(mut self, log: impl Into<Option<AccessLog>>) -> Self {
         self.access_log = log.into();
         self

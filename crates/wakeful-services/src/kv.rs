@@ -1,25 +1,25 @@
-//! Keys and values in memory, for clients of Redis: RESP2 over TCP or a Unix socket.
+//! Keys and values in memory, for Redis clients: RESP2 over TCP or a Unix socket.
 //!
-//! The keys are sharded over the loops by their hash, and only its own loop touches a shard, so
-//! there is no lock. If the key of a command belongs to another loop, the command goes there as a
-//! message, together with the connection's other commands for that loop. With one loop there are no
+//! The keys are sharded over the loops by their hash. Only its own loop uses a shard, so there is
+//! no lock. If the key of a command belongs to another loop, the command goes there in a message,
+//! together with the connection's other commands for that loop. With one loop there are no
 //! messages.
 //!
-//! # What is promised, and what is not
+//! # Guarantees and limits
 //!
-//! * Answers come in the order of the commands, and commands for one key run in that order.
-//! * With one loop all commands run in the order of their arrival. With several loops, commands of
-//!   one pipeline for keys of different loops run at the same time, and a command for many keys is
-//!   not atomic: another connection may see a part of an MSET, and an MSET that fails for lack of
-//!   memory may have set some keys. With one loop MSET sets all keys or none, and MGET is atomic as
-//!   long as its answer has less than 32 KiB; a longer answer is written while it is made.
-//! * Memory is capped: keys, values, and an estimate of what holds them. Beyond the cap a write is
-//!   refused; no key is evicted.
+//! * Answers have the order of the commands, and commands for one key run in that order.
+//! * With one loop all commands run in the order of their arrival. MSET sets all keys or none. MGET
+//!   is atomic if its answer has less than 32 KiB (a longer answer is written in parts).
+//! * With several loops, commands of one pipeline for keys of different loops run at the same time.
+//!   A command for many keys is not atomic: another connection may see a part of an MSET, and an
+//!   MSET that fails for lack of memory may have set some keys.
+//! * Memory is limited: the limit counts keys, values, and their estimated overhead. Beyond the
+//!   limit a write is refused. No key is evicted.
 //! * The query buffer of one connection, and the buffers of all connections together, have separate
 //!   limits. If there is no room for a command, its connection is closed with an error. If there is
-//!   no room for an answer, the answer is an error. A buffer of up to 16 KiB is not counted. So a
-//!   connection may use, without being counted, 16 KiB for its command, 64 KiB for its answers, and
-//!   48 KiB for each other loop.
+//!   no room for an answer, the answer is an error. Buffers of up to 16 KiB are not counted. So a
+//!   connection may use uncounted 16 KiB for its command, 64 KiB for its answers, and 48 KiB for
+//!   each other loop.
 //! * Keys do not expire, and nothing is written to disk.
 
 mod admin;

@@ -2,11 +2,11 @@
 //!
 //! * [`http`]: an axum router with health, metrics, and endpoints for tests.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.
-//! * [`kv`]: keys and values in memory, for clients of Redis.
-//! * [`proxy`]: HTTP requests go on to backends.
+//! * [`kv`]: keys and values in memory, for Redis clients.
+//! * [`proxy`]: forwards HTTP requests to backends.
 //! * [`rpc`]: gRPC, unary and streaming.
 //! * [`admin`]: pages for operators of an HTTP service, separate from its clients.
-//! * [`options`]: what all are started with.
+//! * [`options`]: settings that all services have.
 
 pub mod admin;
 mod buffers;

@@ -1,4 +1,4 @@
-//! What a service is started with.
+//! The settings that all services have.
 
 use std::time::Duration;
 
@@ -61,20 +61,21 @@ impl ServeOptions {
         self
     }
 
-    /// Sets TLS on all these addresses, if the service speaks HTTP. `None`: plain HTTP.
+    /// Sets TLS on all these addresses, if the service is an HTTP service. With `None` they use
+    /// plain HTTP.
     pub fn tls(mut self, tls: impl Into<Option<ServerTls>>) -> Self {
         self.tls = tls.into();
         self
     }
 
-    /// Sets the limits, if the service speaks HTTP.
+    /// Sets the limits, if the service is an HTTP service.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets how many loops there are. `None`: one for each CPU that the process may use. 0 becomes
-    /// 1.
+    /// Sets the number of loops. With `None` it is one for each CPU that the process may use. 0
+    /// becomes 1.
     pub fn loops(mut self, loops: impl Into<Option<usize>>) -> Self {
         self.loops = loops.into();
         self
@@ -92,15 +93,15 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how busy the active loops may be before the group activates another one. `None`:
+    /// Sets how busy the active loops may be before the group activates another one. With `None`,
     /// connections always go to all loops.
     pub fn concentrate(mut self, targets: impl Into<Option<Targets>>) -> Self {
         self.concentrate = targets.into();
         self
     }
 
-    /// Sets when open connections go on to other loops, if the service lets them: http (HTTP/1.1)
-    /// and echo do. `None`: never.
+    /// Sets when open connections move to other loops, if the service supports it: http (HTTP/1.1)
+    /// and echo do. With `None` they never move.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
@@ -112,35 +113,33 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how long connections have to finish after the service was told to end.
+    /// Sets how long connections may take to finish when the service ends.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the writer of the process's log, whose lines `/metrics` counts. `None`: they are not
-    /// counted.
+    /// Sets the writer of the process's log, so that `/metrics` counts its lines.
     pub fn log(mut self, writer: impl Into<Option<LossyWriter>>) -> Self {
         self.log = writer.into();
         self
     }
 
-    /// Sets the heartbeats that the loops write for a process that watches this one. `None`: no
-    /// process does.
+    /// Sets the heartbeats that the loops write for a process that watches this one.
     pub fn heartbeats(mut self, heartbeats: impl Into<Option<Heartbeats>>) -> Self {
         self.heartbeats = heartbeats.into();
         self
     }
 
     /// Sets this process's place among others that accept from the same sockets: see
-    /// [`Siblings`](wakeful::accept::Siblings). `None`: it accepts at all times.
+    /// [`Siblings`](wakeful::accept::Siblings). With `None` it always accepts.
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self
     }
 
-    /// Sets that this process answers operators for all workers, if the service speaks HTTP.
-    /// `None`: for itself.
+    /// Sets that this process answers operators for all workers, if the service is an HTTP service.
+    /// With `None` it answers for itself.
     pub fn reports(mut self, reports: impl Into<Option<Reports>>) -> Self {
         self.reports = reports.into();
         self
@@ -150,14 +149,14 @@ impl ServeOptions {
 /// Where the loops' threads run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pinning {
-    /// Where the kernel puts them.
+    /// On the CPUs that the kernel chooses.
     Free,
-    /// Each on a CPU, in turn.
+    /// Each pinned to a CPU, in turn.
     Pinned,
 }
 
 impl Default for ServeOptions {
-    /// As `wakeful serve` without an option, but that it listens nowhere.
+    /// Returns the defaults of `wakeful serve`, without an address to listen on.
     fn default() -> Self {
         Self {
             listen: Vec::new(),
@@ -179,10 +178,10 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Listens everywhere that was asked for.
+    /// Listens on all addresses of these options.
     ///
     /// # Errors
-    /// A text that names the address and says what is wrong with it.
+    /// An address cannot be used. The message names it, and says what is wrong.
     pub fn bind(&self) -> Result<Vec<SharedListener>, String> {
         bind(&self.listen)
     }
@@ -231,7 +230,7 @@ impl ServeOptions {
 /// Listens on all of `addrs`.
 ///
 /// # Errors
-/// A text that names the address and says what is wrong with it.
+/// An address cannot be used. The message names it, and says what is wrong.
 pub fn bind(addrs: &[ListenAddr]) -> Result<Vec<SharedListener>, String> {
     let bind = |(place, addr)| {
         SharedListener::bind_beside(addr, &addrs[..place]).map_err(|error| error.to_string())

@@ -7,9 +7,9 @@ pub(crate) static HITS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static MISSES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GAVE_WAY: AtomicU64 = AtomicU64::new(0);
 
-/// What the threads of this process have done so far, and in a forked child its parent's until
-/// then. A spin that is counted nowhere but in `spins` was ended by the timeout, a signal or an
-/// error, or goes on.
+/// The counters of this process's threads. In a forked child they include the parent's counts until
+/// the fork. A spin that is counted only in `spins` is still running, or was ended by the timeout,
+/// a signal or an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -17,13 +17,13 @@ pub struct Counts {
     pub spins: u64,
     /// Spins that an event ended.
     pub hits: u64,
-    /// Spins that nothing ended: the thread slept.
+    /// Spins without an event, after which the thread slept.
     pub misses: u64,
-    /// Spins that ended because somebody else needed the CPU.
+    /// Spins that ended because another thread needed the CPU.
     pub gave_way: u64,
 }
 
-/// What has been done so far.
+/// Returns the counters of this process.
 #[must_use]
 pub fn counts() -> Counts {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);

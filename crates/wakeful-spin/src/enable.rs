@@ -7,16 +7,16 @@ use wakeful::idle::{Adaptive, Spinner};
 
 use crate::settings;
 
-/// From now on the threads of this process spin for a while before they sleep in `epoll_wait` or
-/// `poll`, while that pays. A second call does nothing. A forked child goes on with it.
+/// Makes the threads of this process spin for a while before they sleep in `epoll_wait` or `poll`,
+/// as long as that is worth its cost. A second call has no effect. A forked child also spins.
 ///
 /// # Errors
-/// There is no memory for handlers that notice a fork. Nothing has changed then.
+/// No memory is left for handlers that detect a fork. The program then does not spin.
 pub fn enable() -> io::Result<()> {
     enable_with(Adaptive::new())
 }
 
-/// As [`enable()`], with other settings than the default ones. They are for each thread.
+/// Like [`enable()`], with other settings. They apply to each thread.
 ///
 /// ```
 /// use wakeful_spin::Adaptive;
@@ -28,7 +28,7 @@ pub fn enable() -> io::Result<()> {
 /// ```
 ///
 /// # Errors
-/// As for [`enable()`].
+/// The same as for [`enable()`].
 pub fn enable_with(settings: Adaptive) -> io::Result<()> {
     // Registers the handlers here, where memory may be allocated: a wait may be in a signal
     // handler.

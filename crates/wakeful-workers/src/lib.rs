@@ -6,18 +6,19 @@
 //!
 //! * **A crash costs one worker.** Only its requests in flight are lost. The other workers accept
 //!   the waiting connections, and the master starts another worker.
-//! * **A connection wakes at most one worker.** At light load few workers wait for connections, and
-//!   more do as the load grows: see [`Siblings`](wakeful::accept::Siblings).
+//! * **A connection wakes at most one worker.** Under light load few workers wait for connections,
+//!   and more do as the load grows: see [`Siblings`](wakeful::accept::Siblings).
 //! * **A worker that hangs is killed.** Its loops record in [shared memory](wakeful::heartbeat)
 //!   when they begin a turn. If a loop has been in one turn for longer than the
 //!   [timeout](Master::timeout), the master kills its worker with SIGKILL, and logs what the loop
 //!   was running. A sleeping loop is never woken for this.
 //! * **A reload refuses no connection**, and loses no request that ends while its worker drains. At
-//!   HUP the master replaces the workers, one after the other: each new worker accepts before its
-//!   predecessor begins to drain. If a new worker cannot start, the old ones stay.
-//! * **Nor does an upgrade.** At USR2 the master starts the program again, from the same path, and
-//!   passes the sockets on. When all workers of the new master accept, the old ones drain, and the
-//!   old master ends. If the new master fails, the old one continues.
+//!   SIGHUP the master replaces the workers, one after the other: each new worker accepts before
+//!   the old one begins to drain. If a new worker cannot start, the old ones stay.
+//! * **An upgrade refuses none either.** At SIGUSR2 the master starts the program again, from the
+//!   same path, and passes the sockets to the new process. When all workers of the new master
+//!   accept, the old ones drain, and the old master ends. If the new master fails, the old one
+//!   continues.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -31,7 +32,7 @@
 //!     let master = Master::new(group.clone())
 //!         .listen(["127.0.0.1:8080".parse().expect("an address")])
 //!         .workers(4);
-//!     // In the master this returns at its end, and in each worker at its start.
+//!     // This returns in the master when it ends, and in each worker when it starts.
 //!     let mut worker = match master.run()? {
 //!         Role::Worker(worker) => worker,
 //!         Role::Ended(code) => return Ok(code),
@@ -52,19 +53,19 @@
 //! | signal | effect |
 //! |---|---|
 //! | TERM, INT, QUIT, PWR | the workers drain, then the master ends; after a second signal all end at once |
-//! | HUP | replaces the workers one after the other |
-//! | USR1 | the workers get a HUP: they reopen logs and reread certificates, if your program does that |
+//! | HUP | the master replaces the workers one after the other |
+//! | USR1 | the workers get SIGHUP: they reopen logs and reread certificates, if your program does that |
 //! | USR2 | upgrade: see above. Process 1 of a container refuses it, because the container would end |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
 //!
-//! TTIN, TTOU and WINCH have no effect if a terminal sends them. TERM sent to a worker's own
-//! process drains that worker, and the master replaces it.
+//! TTIN, TTOU and WINCH have no effect if a terminal sends them. SIGTERM to a worker's own process
+//! drains that worker, and the master replaces it.
 //!
-//! # What a fork means for you
-//! Data that is in memory before [`Master::run`] is in each worker, too, as a copy that costs
-//! nothing until it is changed: so load large data before. But start no thread before: a fork
-//! copies only one thread, so `run` refuses a process with several.
+//! # Before the fork
+//! Each worker has a copy of all data that is in memory before [`Master::run`]. The copy costs
+//! nothing until it is changed, so load large data before. But start no thread before: a fork
+//! copies only one thread, so `run` fails in a process with several threads.
 
 mod crew;
 mod listeners;

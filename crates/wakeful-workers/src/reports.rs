@@ -23,18 +23,19 @@ pub use self::roster::{LoopInfo, WorkerInfo, WorkerLoops, WorkerState};
 /// In the page. The places of workers follow.
 const ROSTER: usize = 0;
 
-/// Lets any worker answer for all: it collects what each of them says of itself, as text.
+/// Lets any worker answer for all workers: it collects a text about each of them.
 ///
 /// A scrape of `/metrics` reaches one worker, but asks for the counts of all. So each worker runs
-/// [`answer`](Self::answer), and the one that is asked calls [`collect`](Self::collect). What a
-/// worker has said stays when the worker dies: the next worker in its place gets it as
+/// [`answer`](Self::answer), and the worker that is scraped calls [`collect`](Self::collect). The
+/// text of a worker stays when the worker dies: the next worker in its place gets it from
 /// [`left_by_predecessor`](Self::left_by_predecessor), so that counts never fall.
 ///
-/// The texts are in memory that the master made before its workers. Nothing in it is locked, so a
-/// worker that is killed or stopped delays nobody for longer than a limit. Between questions
-/// nothing is written and nobody wakes.
+/// The texts are in shared memory that the master made before its workers. It contains no lock, so
+/// a worker that is killed or stopped delays the others at most for a time limit. Between questions
+/// nothing is written, and no worker wakes.
 ///
-/// *Threads*: `Send` and `Sync`. A clone belongs to the same worker.
+/// # Threads
+/// `Send` and `Sync`. Clones belong to the same worker.
 #[derive(Debug, Clone)]
 pub struct Reports(Arc<Shared>);
 
@@ -62,37 +63,37 @@ struct Wires {
     lifeline: Arc<OwnedFd>,
 }
 
-/// What a worker says of itself.
+/// The text of a worker about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
     /// Its own counts.
     pub own: String,
-    /// What is to be added to them: the counts of earlier workers.
+    /// The counts of earlier workers, which must be added to its own.
     pub earlier: String,
 }
 
-/// The answer of a worker, or what it or an earlier worker has left.
+/// The answer of a worker, or the last text of the worker or of an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Whose it is. `None`: the worker that said it is gone, and nobody has answered from its place
-    /// since.
+    /// The number of the worker. `None` if the worker is gone, and no other worker has answered in
+    /// its place yet.
     pub worker: Option<WorkerInfo>,
-    /// Was it said in answer to this question? If not, the worker is stuck, has just started, or is
-    /// gone, and this is what was said last. (Empty, if there is nothing.)
+    /// Whether it answers this question. If not, the worker is stuck, has just started, or is gone,
+    /// and this is its last text (empty if there is none).
     pub is_current: bool,
-    /// What was said.
+    /// The text.
     pub said: Said,
 }
 
 impl Reports {
-    /// Answers on this thread's loop, for as long as the future runs. `say` is called once at the
-    /// start, and once for each question, or for several together.
+    /// Answers questions on this thread's loop, as long as the future runs. It calls `say` once at
+    /// the start, and then once for each question, or for several questions together.
     ///
-    /// If `say` panics, so does the future, and this worker answers no more.
+    /// If `say` panics, the future panics, and this worker no longer answers.
     ///
     /// # Errors
-    /// No loop runs on this thread; no descriptors left.
+    /// No loop runs on this thread; or no descriptors are left.
     pub fn answer(
         &self,
         mut say: impl FnMut() -> Said + 'static,
@@ -114,12 +115,13 @@ impl Reports {
         })
     }
 
-    /// Says something without being asked. Call it at the end of the worker, so that its last
-    /// counts are not lost. Texts of several threads come one after the other, each made after the
-    /// one before. In a forked child of the worker nothing happens.
+    /// Stores a text without being asked. Call it at the end of the worker, so that its last counts
+    /// are not lost. If several threads call it, the calls run one after the other. In a forked
+    /// child of the worker it has no effect.
     ///
     /// # Errors
-    /// More than 64 MiB; no memory; a limit of file sizes (RLIMIT_FSIZE).
+    /// The text has more than 64 MiB; no memory is left; or a limit of file sizes (RLIMIT_FSIZE)
+    /// forbids it.
     pub fn publish(&self, say: impl FnOnce() -> Said) -> io::Result<()> {
         let Shared { wires, place, process, writes } = &*self.0;
         if std::process::id() != *process {
@@ -132,14 +134,16 @@ impl Reports {
         Ok(())
     }
 
-    /// Asks all workers, waits for at most `limit` for their answers, and returns what each has
-    /// said, and what those have left that are gone. Stopped workers, and those that have just
-    /// started, are not waited for. The worker that asks has to [`answer`](Self::answer), too.
+    /// Asks all workers, and waits for at most `limit` for their answers. Returns the texts of all
+    /// workers, and the last texts of workers that are gone. It does not wait for stopped workers,
+    /// nor for those that have just started. The worker that asks must also run
+    /// [`answer`](Self::answer).
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// No loop runs on this thread; no descriptors left; no memory.
+    /// No loop runs on this thread; or no descriptors or memory are left.
     pub async fn collect(&self, limit: Duration) -> io::Result<Vec<Report>> {
         let wires = &self.0.wires;
         let news = AsyncFd::new(wires.news.try_clone()?)?;
@@ -216,31 +220,32 @@ impl Reports {
         })
     }
 
-    /// Returns whether another master is in charge: the one before, as this one has not taken over
-    /// yet, or the next one.
+    /// Returns whether another master is in charge: the previous one, because this one has not
+    /// taken over yet, or the next one.
     ///
     /// # Errors
-    /// No memory.
+    /// No memory is left.
     pub fn is_served_elsewhere(&self) -> io::Result<bool> {
         Ok(self.roster()?.is_served_elsewhere)
     }
 
-    /// Does another worker accept that was not told to end, or is another master in charge (the one
-    /// before, or the next one)?
+    /// Returns whether another worker accepts connections and does not drain, or another master is
+    /// in charge (the previous one, or the next one).
     ///
     /// # Errors
-    /// No memory.
+    /// No memory is left.
     pub fn is_served_by_others(&self) -> io::Result<bool> {
         Ok(self.roster()?.is_served_but_by(self.0.place))
     }
 
-    /// Completes when the master is in charge: all its first workers have accepted. Before an
-    /// upgrade is complete, the workers of the earlier master are those that should be asked.
+    /// Completes when the master is in charge: all its first workers accept. Until an upgrade is
+    /// complete, ask the workers of the previous master.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// No loop runs on this thread; no descriptors left; no memory.
+    /// No loop runs on this thread; or no descriptors or memory are left.
     pub async fn until_in_charge(&self) -> io::Result<()> {
         if self.roster()?.is_in_charge {
             return Ok(());
@@ -252,11 +257,11 @@ impl Reports {
         Ok(())
     }
 
-    /// Returns what the earlier worker in the place of this one said last. Ask before this worker
-    /// says anything.
+    /// Returns the last text of the earlier worker in this worker's place. Call it before this
+    /// worker stores a text.
     ///
     /// # Errors
-    /// No memory.
+    /// No memory is left.
     pub fn left_by_predecessor(&self) -> io::Result<Said> {
         let written = self.0.wires.page.read(self.0.place)?;
         Ok(written.map(|written| Said::of_bytes(&written.text)).unwrap_or_default())

@@ -11,27 +11,27 @@ use crate::successor::{Inheritance, Program};
 use crate::sys;
 use crate::worker::Worker;
 
-/// What this process has become.
+/// The role of this process after [`Master::run`].
 #[derive(Debug)]
 pub enum Role {
-    /// A worker, which is to serve.
+    /// This process is a worker, and should serve.
     Worker(Worker),
-    /// A master that is through: no worker is left. It is what the process ends with: a failure if
-    /// no worker could serve, or if they were ended at once.
+    /// This process is the master, and no worker is left. Exit with this code: it is a failure if
+    /// no worker could serve, or if the workers were ended at once.
     Ended(ExitCode),
 }
 
 impl Master {
-    /// Forks the workers and supervises them. In this process it returns when the master has ended,
+    /// Forks the workers and supervises them. It returns in this process when the master has ended,
     /// and in each worker when the worker starts.
     ///
     /// The memory of a worker is a copy of this process's memory at this point. The master's own
     /// descriptors are closed in the worker.
     ///
     /// # Errors
-    /// The process has several threads; an address cannot be bound; no descriptors left; one of the
-    /// first workers cannot be forked; the pid file cannot be written. By then all workers have
-    /// drained. In a worker: no descriptors left.
+    /// The process has several threads; an address cannot be bound; no descriptors are left; one of
+    /// the first workers cannot be forked; or the pid file cannot be written. When it returns such
+    /// an error, all workers have drained. In a worker: no descriptors are left.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
         let program = Program::this();

@@ -14,7 +14,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// More make no sense, and would be a mistake in a number.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
-/// The settings of a master: see the [crate](crate).
+/// The settings of a master. The [crate's documentation](crate) explains what it does.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -44,7 +44,7 @@ pub struct Master {
 }
 
 impl Master {
-    /// Each worker runs a group of loops like this one.
+    /// Makes a master. Each worker runs a group with the settings of `group`.
     pub fn new(group: LoopGroupBuilder) -> Self {
         Self {
             group,
@@ -61,27 +61,28 @@ impl Master {
         }
     }
 
-    /// Sets where to listen. After an upgrade the sockets of the previous master are used again.
+    /// Sets where to listen. After an upgrade the master uses the sockets of the previous master.
     pub fn listen(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.listen = addrs.into_iter().collect();
         self
     }
 
-    /// Sets sockets that a service manager has passed to this process. After an upgrade they come
-    /// from the previous master.
+    /// Sets listening sockets that a service manager has passed to this process. After an upgrade
+    /// they come from the previous master.
     pub fn passed(mut self, sockets: impl IntoIterator<Item = SharedListener>) -> Self {
         self.passed = sockets.into_iter().collect();
         self
     }
 
-    /// Sets where operators ask: see [`Worker::admin_listeners`](crate::Worker::admin_listeners).
-    /// Unlike others, these sockets stay open until the last worker has drained.
+    /// Sets where to listen for operators: see
+    /// [`Worker::admin_listeners`](crate::Worker::admin_listeners). Unlike other sockets, these
+    /// stay open until the last worker has drained.
     pub fn admin(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.admin = addrs.into_iter().collect();
         self
     }
 
-    /// Sets how many workers there are.
+    /// Sets the number of workers.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, MOST_WORKERS);
         self
@@ -95,23 +96,24 @@ impl Master {
     }
 
     /// Sets how long a new worker may take until it accepts. In an upgrade the new master may take
-    /// five seconds longer until all its workers do. One that takes longer is killed, and the old
-    /// ones stay.
+    /// five seconds longer until all its workers accept. A worker or master that takes longer is
+    /// killed, and the old ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self
     }
 
-    /// Sets for how long the workers still accept after they were told to end: your program's own
-    /// [`pre_drain`](https://docs.rs/wakeful-http), for example. The sockets stay open for that
-    /// time, less a quarter of a second at most, so that nobody comes in whom no worker accepts.
+    /// Sets how long the workers still accept after the master has told them to end, for example
+    /// your program's own [`pre_drain`](https://docs.rs/wakeful-http). The master closes its
+    /// sockets up to a quarter of a second earlier, so that no client connects that no worker
+    /// accepts.
     pub fn pre_drain(mut self, time: Duration) -> Self {
         self.pre_drain = time;
         self
     }
 
     /// Sets how long a worker may live after the master has told it to end. Then it is killed.
-    /// `None`: as long as it takes. Choose more than your program's own limit: this is for workers
+    /// `None` disables the limit. Choose more than your program's own limit: this is for workers
     /// that cannot end, because they are stopped or stuck.
     pub fn drain_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.drain_timeout = timeout.into();
@@ -124,8 +126,8 @@ impl Master {
         self
     }
 
-    /// Sets the pid file, which has the process id of the master in charge. It is written when the
-    /// first workers accept; in an upgrade it changes when the new master takes over.
+    /// Sets the pid file, which contains the process id of the master in charge. It is written when
+    /// the first workers accept. In an upgrade it changes when the new master takes over.
     pub fn pid_file(mut self, path: impl Into<Option<PathBuf>>) -> Self {
         self.pid_file = path.into();
         self

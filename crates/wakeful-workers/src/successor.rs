@@ -22,8 +22,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, End, News, end_of};
 
-/// The variable of the environment by which a master tells another one that it succeeds it. Its
-/// first line is `from` and the process of the former.
+/// The environment variable with which a master tells a new master that it is the successor. Its
+/// first line is `from` and the process id of the old master.
 pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
 
 /// A program's file that is being written cannot be executed. So often, and after such pauses, it
@@ -237,11 +237,11 @@ impl Inheritance {
     }
 }
 
-/// Returns whether a master started this process as its successor. Then its sockets come from that
+/// Returns whether a master started this process as its successor. Its sockets then come from that
 /// master, and not, for example, from a service manager, which has passed them only to the first
 /// master.
 ///
-/// After it has taken over it has another parent, and the answer is `false`.
+/// After the successor has taken over, it has another parent, and the result is `false`.
 #[must_use]
 pub fn is_successor() -> bool {
     Told::this().is_some()

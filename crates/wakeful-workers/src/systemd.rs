@@ -18,8 +18,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys;
 
-/// How the names begin of those sockets (`LISTEN_FDNAMES`) that a master has given its service
-/// manager to keep. They are not for others.
+/// The prefix of the names (`LISTEN_FDNAMES`) of sockets that a master has stored in its service
+/// manager. Other code must not use these sockets.
 pub const KEPT: &str = "wakeful,";
 
 /// What waits for room at the manager.

@@ -20,23 +20,24 @@ use crate::reports::Reports;
 /// master ends a worker at once, by SIGKILL.
 const ONE_SIGNAL: Duration = Duration::MAX;
 
-/// What happens to workers when their master is gone (killed, or ended by a mistake).
+/// What workers do when their master is gone (killed, or crashed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Orphans {
     /// They drain and end, because no master would replace them. A new master can then use the
     /// addresses.
     #[default]
     Drain,
-    /// They go on, until somebody ends each of them.
+    /// They continue until each of them is ended separately.
     GoOn,
 }
 
 /// A forked process that serves clients: see [`Master::run`](crate::Master::run).
 ///
-/// The master sends SIGTERM to make it drain, and SIGHUP, once it is [`ready`](Self::ready), to
-/// make it reopen its logs. Until your program handles SIGTERM, that signal ends the worker as it
-/// ends any process. SIGHUP, SIGUSR1 and SIGUSR2 do not end it, from its start on: who signals all
-/// processes of a service means its master. Your own handlers are called.
+/// The master sends SIGTERM to make the worker drain, and SIGHUP, once the worker is
+/// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
+/// signal ends the worker, like any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a worker,
+/// because a signal to all processes of a service is meant for its master. If your program handles
+/// them, its handlers are called.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
@@ -59,42 +60,43 @@ impl Worker {
         self.number
     }
 
-    /// Returns the master's sockets, in the order in which they were given to the master. Empty
-    /// from the second call on.
+    /// Returns the master's sockets, in the order in which they were given to the master. A second
+    /// call returns none.
     ///
     /// # Errors
-    /// No descriptors left.
+    /// No descriptors are left.
     pub fn listeners(&mut self) -> io::Result<Vec<SharedListener>> {
         self.listeners.drain(..).map(SharedListener::from_socket).collect()
     }
 
-    /// Returns the sockets on which operators ask, in the order in which they were given to the
-    /// master. Any worker may be asked: answer for all, by [`reports`](Self::reports). Empty from
-    /// the second call on.
+    /// Returns the sockets for operators, in the order in which they were given to the master. An
+    /// operator's request may reach any worker, so answer for all workers, with
+    /// [`reports`](Self::reports). A second call returns none.
     ///
     /// # Errors
-    /// No descriptors left.
+    /// No descriptors are left.
     pub fn admin_listeners(&mut self) -> io::Result<Vec<SharedListener>> {
         self.admin_listeners.drain(..).map(SharedListener::from_socket).collect()
     }
 
-    /// Returns what this worker needs to answer for all workers.
+    /// Returns the [`Reports`](crate::Reports) with which this worker answers for all workers.
     #[must_use]
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
 
-    /// For [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group
-    /// that was given to the master: only loops with heartbeats are watched.
+    /// Returns the heartbeats for
+    /// [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats), for the group that
+    /// was given to the master. The master watches only loops with heartbeats.
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
     }
 
     /// Returns this worker's place for
-    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group. With it
-    /// a connection wakes a worker only if no active worker is awake, and light load stays on few
-    /// workers. `None`: there are more workers than places.
+    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling), for the same group, or
+    /// `None` if there are more workers than places. With it a connection wakes a worker only if no
+    /// active worker is awake, and light load stays on few workers.
     #[must_use]
     pub fn sibling(&self) -> Option<Sibling> {
         self.sibling.clone()
@@ -102,12 +104,13 @@ impl Worker {
 
     /// Serves until the master tells this worker to end, or is gone. It is like
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), except
-    /// that a second signal does not end it: only the master does that. When `start` has returned,
-    /// the master is told that this worker accepts.
+    /// that a second signal does not end it. When `start` has returned, it tells the master that
+    /// this worker accepts.
     ///
     /// # Errors
-    /// The same as for that function. With [`Orphans::Drain`], also when the worker has drained
-    /// because its master was gone.
+    /// The same as for
+    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
+    /// [`Orphans::Drain`], also if the worker has drained because its master was gone.
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -149,12 +152,11 @@ impl Worker {
         )
     }
 
-    /// Tells the master that this worker accepts. The worker that it replaces then drains. Only for
-    /// programs that do not call [`serve`](Self::serve). Call it after the server has started and
-    /// SIGTERM is handled.
+    /// Tells the master that this worker accepts. The worker that it replaces then drains. This is
+    /// only for programs that do not call [`serve`](Self::serve). Call it after the server has
+    /// started and SIGTERM is handled.
     ///
-    /// If a worker ends before this call, its start has failed: the worker that it was to replace
-    /// stays.
+    /// If a worker ends before this call, its start has failed, and the old worker stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
             // A master that is gone is noticed by `orphaned`.
@@ -162,11 +164,11 @@ impl Worker {
         }
     }
 
-    /// Completes when this worker has to end because its master is gone. With [`Orphans::GoOn`] it
+    /// Completes when this worker must end because its master is gone. With [`Orphans::GoOn`] it
     /// never completes. [`serve`](Self::serve) waits for it.
     ///
     /// # Errors
-    /// No loop runs on this thread; no descriptors left.
+    /// No loop runs on this thread; or no descriptors are left.
     pub fn orphaned(&self) -> io::Result<impl Future<Output = ()> + use<>> {
         let (lifeline, orphans) = (self.lifeline.try_clone()?, self.orphans);
         let lifeline = AsyncFd::new(lifeline)?;

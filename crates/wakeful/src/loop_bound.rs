@@ -14,7 +14,7 @@ use crate::event_loop::LoopHandle;
 use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 
-/// A value of one loop, in a type that is `Send` and `Sync`.
+/// A value that belongs to one loop, in a type that is `Send` and `Sync`.
 ///
 /// Use it to keep a value that is not `Send` (a socket, a client, an `Rc`) in a place that requires
 /// `Send`, such as the extensions of a request, or a body. The value never leaves the thread of its
@@ -40,9 +40,9 @@ use crate::sys::panics;
 /// ```
 ///
 /// # Threads
-/// If it is dropped on another thread, the value is sent to its loop, and dropped there. If the
-/// loop has ended by then, or this process is a fork, no thread may drop the value: it leaks, and a
-/// line is logged, once a second at most.
+/// If a `LoopBound` is dropped on another thread, the value is sent to its loop, and dropped there.
+/// If the loop has ended by then, or this process is a fork, no thread may drop the value: it
+/// leaks, and a line is logged, once a second at most.
 pub struct LoopBound<T: 'static> {
     /// `None` only while it is dropped.
     value: Option<SendWrapper<T>>,
@@ -53,14 +53,14 @@ impl<T> LoopBound<T> {
     /// Binds `value` to the loop of this thread.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[must_use]
     #[track_caller]
     pub fn new(value: T) -> Self {
         Self::with_home(value, LoopHandle::current())
     }
 
-    /// Binds `value` to `home`, a loop of this thread that need not run now.
+    /// Binds `value` to `home`, a loop of this thread. The loop need not be running.
     ///
     /// If `home` is a loop of another thread, the value can be used only on this thread, and leaks
     /// if it is dropped elsewhere.
@@ -69,13 +69,13 @@ impl<T> LoopBound<T> {
         Self { value: Some(SendWrapper::new(value)), home }
     }
 
-    /// Returns the value, or `None` on another thread than its loop's.
+    /// Returns the value, or `None` on any thread but its loop's.
     #[must_use]
     pub fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|value| value.valid()).map(|value| &**value)
     }
 
-    /// Returns the value, or `None` on another thread than its loop's.
+    /// Returns the value, or `None` on any thread but its loop's.
     #[must_use]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut().filter(|value| value.valid()).map(|value| &mut **value)

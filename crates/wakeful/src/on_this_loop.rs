@@ -13,8 +13,8 @@ use crate::loop_bound::LoopBound;
 /// of this thread.
 ///
 /// Frameworks such as axum and tonic require handlers whose futures are `Send`. Sockets, clients
-/// and other values of a loop are not `Send`. A handler runs on one loop, so it may use them all
-/// the same: wrap the part that uses them, and await it.
+/// and other values of a loop are not `Send`. But a handler runs on one loop, so it may use them:
+/// wrap the part that uses them, and await it.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -38,27 +38,27 @@ use crate::loop_bound::LoopBound;
 /// assert_eq!(wakeful::block_on(is_send(handler())), 42);
 /// ```
 ///
-/// The future owns what it uses (`'static`), because it may have to outlive a handler that is
-/// dropped elsewhere: move clones into an `async move` block. For one value per loop, use a
-/// [`PerLoop`](crate::PerLoop). The output need not be `Send`; if it is not, do not hold it across
-/// a further `await`.
+/// The future must own what it uses (`'static`), because a handler that is dropped on another
+/// thread may end before the future does. Move clones into an `async move` block. For one value per
+/// loop, use a [`PerLoop`](crate::PerLoop). The output need not be `Send`; if it is not, do not
+/// hold it across a further `await`.
 ///
 /// A future is bound to the loop that *calls* this function. To run one on another loop, use
-/// [`LoopHandle::spawn`](crate::LoopHandle::spawn), which takes a closure that makes the future
-/// there; the handle that it returns is `Send`.
+/// [`LoopHandle::spawn`](crate::LoopHandle::spawn). It takes a closure that makes the future there,
+/// and returns a handle that is `Send`.
 ///
 /// A call allocates the future once.
 ///
 /// # Panics
-/// If no loop runs on this thread. The returned future panics if it is polled by another loop, or
-/// on a thread without a loop, or after it was ready.
+/// If no loop runs on this thread. The returned future panics if it is polled by another loop, on a
+/// thread without a loop, or after it was ready.
 ///
 /// # Cancel safety
-/// Dropping it drops `future`; on the thread of its loop this happens at once.
+/// Dropping the returned future drops `future`, at once if it is on the thread of its loop.
 ///
 /// # Threads
-/// `future` is polled only on its loop, and dropped only on the thread of its loop: if it is
-/// dropped elsewhere, it is sent to its loop and dropped there. If the loop has ended by then, it
+/// `future` is polled and dropped only on the thread of its loop. If the returned future is dropped
+/// elsewhere, `future` is sent to its loop and dropped there. If the loop has ended by then, it
 /// leaks, and a line is logged (see [`LoopBound`](crate::LoopBound#threads)).
 #[track_caller]
 pub fn on_this_loop<F: Future + 'static>(future: F) -> OnThisLoop<F> {

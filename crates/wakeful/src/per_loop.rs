@@ -14,11 +14,11 @@ use once_cell::race::OnceBox;
 use crate::event_loop::{Inner, LoopHandle, Refused, current, explain_missing};
 use crate::sys::fork_check::Process;
 
-/// A value of which each loop has its own.
+/// Holds one value for each loop.
 ///
 /// A function makes the value, once on each loop, at the first use there. The value need not be
 /// `Send`: it never leaves its loop. The `PerLoop` itself is `Clone`, `Send` and `Sync`, as
-/// frameworks require, for example for axum's `State`.
+/// frameworks require (for example axum, for its `State`).
 ///
 /// ```
 /// use std::cell::Cell;
@@ -41,15 +41,15 @@ use crate::sys::fork_check::Process;
 /// # }
 /// ```
 ///
-/// In a handler whose future has to be `Send`, use it within [`on_this_loop`](crate::on_this_loop):
-/// the function itself does not let the value cross an `await`, but [`get`](Self::get) does.
+/// [`with`](Self::with) also works in a handler whose future must be `Send`. To hold the value
+/// across an `await` there, call [`get`](Self::get) within [`on_this_loop`](crate::on_this_loop).
 ///
 /// # When the value is dropped
 /// A value is dropped on its loop: when the last clone of the `PerLoop` is gone (at once on this
 /// thread's loop, by a message on the others), or at the loop's end, after its tasks and callbacks.
-/// At the loop's end, the value that was made last is dropped first. An `Rc` from
-/// [`get`](Self::get) keeps the value alive for longer, on that thread. A panic in its destructor
-/// is contained, and counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// At the loop's end, the newest value is dropped first. An `Rc` from [`get`](Self::get) keeps the
+/// value alive for longer, on that thread. A panic in the value's destructor is caught, and counted
+/// in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Fork
 /// In a forked child the values of the parent's loops cannot be used, and are never dropped:
@@ -68,9 +68,9 @@ struct Shared<T> {
 }
 
 impl<T> PerLoop<T> {
-    /// Makes a `PerLoop` whose values `make` creates, each on its loop. No value is created yet.
+    /// Makes a `PerLoop`. `make` will create each value on its loop; this call creates none.
     ///
-    /// `make` runs in the first use on a loop, so it must not block. If it panics, that use panics,
+    /// The first use on a loop runs `make`, so it must not block. If it panics, that use panics,
     /// and the next use calls it again.
     #[must_use]
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
@@ -84,7 +84,7 @@ impl<T> PerLoop<T> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls `f` with this loop's value, which is created if there is none.
+    /// Calls `f` with this loop's value. The first use creates it.
     ///
     /// `f` may use this or another `PerLoop` again.
     ///
@@ -108,20 +108,20 @@ impl<T> PerLoop<T> {
     /// ```
     ///
     /// # Errors
-    /// No loop runs on this thread; the loop belongs to the parent of this forked process; the
-    /// function that makes the value asks for it; or the loop is dropping its values at its end.
+    /// No loop runs on this thread; the loop belongs to the parent of this forked process; `make`
+    /// itself asks for the value; or the loop is ending and drops its values.
     ///
     /// # Panics
-    /// When making the value panics.
+    /// If `make` panics.
     pub fn try_with<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, PerLoopError> {
         Ok(f(&*self.try_get()?))
     }
 
-    /// Returns this loop's value, which is created if there is none. It may be held across an
-    /// `await`, but it is not `Send`.
+    /// Returns this loop's value. The first use creates it. It may be held across an `await`, but
+    /// it is not `Send`.
     ///
     /// # Panics
-    /// As [`with`](Self::with).
+    /// The same as for [`with`](Self::with).
     #[must_use]
     #[track_caller]
     pub fn get(&self) -> Rc<T> {
@@ -135,10 +135,10 @@ impl<T> PerLoop<T> {
     /// Like [`get`](Self::get), with errors instead of panics.
     ///
     /// # Errors
-    /// As [`try_with`](Self::try_with).
+    /// The same as for [`try_with`](Self::try_with).
     ///
     /// # Panics
-    /// When making the value panics.
+    /// If `make` panics.
     pub fn try_get(&self) -> Result<Rc<T>, PerLoopError> {
         let inner = current().ok_or(PerLoopError::NoLoop)?;
         if inner.handle().process().is_forked() {
@@ -212,22 +212,22 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// Why a [`PerLoop`] has no value here.
+/// The error of a [`PerLoop`] that has no value on this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerLoopError {
     /// No loop runs on this thread.
     #[error("no event loop runs on this thread, so a `PerLoop` has no value here")]
     NoLoop,
-    /// This is a child process that was forked from the loop's.
+    /// This process was forked from the loop's process.
     #[error(
         "the event loop runs in the process that this one was forked from: build a new loop in the child"
     )]
     WrongProcess,
-    /// The function that makes the value asks for it.
+    /// The function that makes the value asks for the value.
     #[error("the function that makes a `PerLoop`'s value uses that `PerLoop` itself")]
     IsBeingMade,
-    /// The loop ends, and its values are gone.
+    /// The loop is ending, and has dropped its values.
     #[error(
         "a `PerLoop` was used by a destructor while the event loop drops its values at its end"
     )]

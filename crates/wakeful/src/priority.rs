@@ -2,7 +2,7 @@
 
 /// The priority of work on a loop. Everything is [`Normal`](Self::Normal) by default.
 ///
-/// [`High`](Self::High) is for the little that must be on time when the rest is late: health
+/// [`High`](Self::High) is for the few things that must be on time when the rest is late: health
 /// checks, control traffic, a heartbeat. Tasks have a priority ([`spawn_with`](crate::spawn_with),
 /// [`LoopHandle::spawn_with`](crate::LoopHandle::spawn_with)), and so do closures
 /// ([`LoopHandle::post_with`](crate::LoopHandle::post_with)) and sockets (`set_priority`, as in
@@ -15,17 +15,17 @@
 ///   however many they are.
 /// * It cannot starve normal tasks: while normal ones are ready, high-priority ones use at most
 ///   half of a turn's [`task_budget`](crate::EventLoopBuilder::task_budget). They never run eight
-///   polls in a row, so a turn without time left also runs a normal one.
+///   polls in a row, so even a turn that is out of time runs a normal one.
 /// * Timers and callbacks have no priority. Due timers expire in the order of their deadlines, up
-///   to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them per turn; the task that
+///   to [`timer_budget`](crate::EventLoopBuilder::timer_budget) of them per turn. The task that
 ///   waits for a timer then runs with its own priority.
-/// * A loop without high-priority sockets has no extra cost. A loop with such sockets asks the
-///   kernel a second time in turns in which one of them is ready, or a whole
-///   [`io_batch`](crate::EventLoopBuilder::io_batch) is.
+/// * A loop without high-priority sockets has no extra cost. A loop with such sockets makes a
+///   second system call in each turn in which one of them is ready, or in which a whole
+///   [`io_batch`](crate::EventLoopBuilder::io_batch) of events is ready.
 ///   [`LoopMetrics::waits`](crate::LoopMetrics::waits) counts only the first system call.
 /// * No loop can bound a single poll: while one task computes, no other task runs.
 ///
-/// A health check that is answered within a turn or two, whatever else the loop does:
+/// This health check is answered within a turn or two, whatever else the loop does:
 ///
 /// ```
 /// use wakeful::Priority;
@@ -62,7 +62,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Priority {
-    /// In the order in which it became ready.
+    /// Runs in the order in which it became ready.
     #[default]
     Normal,
     /// Runs before normal work, for up to half of a turn.

@@ -13,13 +13,13 @@ const MOST_KNOWN: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeeperLine {
-    /// Something that is as it should be.
+    /// Something normal.
     Note(String),
-    /// Something that the administrator should look at.
+    /// A problem that the administrator should look at.
     Trouble(String),
 }
 
-/// The text.
+/// Writes the text.
 impl fmt::Display for KeeperLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -52,11 +52,11 @@ const SHORTAGE: Duration = Duration::from_secs(1);
 /// second.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The machine's keeper of CPUs that are held awake.
+/// The machine's keeper of CPUs: one process that holds CPUs awake for all clients.
 ///
-/// It writes `pm_qos_resume_latency_us` of each CPU for all clients, and restores what stood there
-/// before with the last release, at its end, and, if it was killed, at its next start. Dropping it
-/// restores too.
+/// It writes `pm_qos_resume_latency_us` of each CPU for all clients. It restores the previous
+/// values after the last release, when it ends or is dropped, and, if it was killed, at its next
+/// start.
 ///
 /// # Examples
 /// ```no_run
@@ -101,11 +101,11 @@ struct Ready {
 }
 
 impl Keeper {
-    /// Takes the lock, restores what a keeper that was killed has left, and listens. Nothing is
-    /// held yet.
+    /// Takes the lock, restores the values that a killed keeper has left, and listens. It holds no
+    /// CPU yet.
     ///
     /// # Errors
-    /// Another keeper runs, the CPUs' files may not be written, or there can be no socket.
+    /// Another keeper runs, the CPUs' files may not be written, or the socket cannot be made.
     pub fn open(settings: KeeperSettings) -> Result<Self, KeeperStartError> {
         let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
         let KeeperSettings { mut limits, is_measured, cpu_directory, mut lines, .. } = settings;
@@ -153,13 +153,12 @@ impl Keeper {
         })
     }
 
-    /// Serves clients until `stop` is readable, then restores what stood there before and closes
-    /// their connections.
+    /// Serves clients until `stop` is readable. Then it restores the previous values, and closes
+    /// the clients' connections.
     ///
     /// # Errors
-    /// The kernel refuses to wait: the hard limit of descriptors was lowered below what is waited
-    /// for, even with a single client. Everything is restored then too, as far as there are
-    /// descriptors for it.
+    /// The hard limit of descriptors was lowered so far that not even one client can be served. The
+    /// previous values are then also restored, as far as there are descriptors for it.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let served = self.serve(stop);
         if served.is_err() {

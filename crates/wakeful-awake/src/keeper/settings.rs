@@ -12,17 +12,17 @@ use crate::keeper_protocol::SOCKET;
 /// Where the keeper's files are, unless it is told otherwise.
 pub(super) const DIRECTORY: &str = "/run/wakeful";
 
-/// What a keeper of CPUs is told.
+/// The settings of a keeper of CPUs.
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | [`socket`](Self::socket) | `/run/wakeful/keeper.sock` | a path of up to 103 bytes |
-/// | [`state`](Self::state) | `/run/wakeful/keeper.state` | a file on a file system that may be full |
+/// | [`state`](Self::state) | `/run/wakeful/keeper.state` | a file; its file system may be full |
 /// | [`lock`](Self::lock) | `/run/wakeful/keeper.lock` | one file for the whole machine |
-/// | [`group`](Self::group) | the process's | a group's number |
+/// | [`group`](Self::group) | the process's | a group id |
 /// | [`cpus`](Self::cpus) | all | CPUs of the machine |
 /// | [`most_cpus`](Self::most_cpus) | no limit | 1 and more |
-/// | [`longest`](Self::longest) | no limit | more than nothing |
+/// | [`longest`](Self::longest) | no limit | over 0 |
 /// | [`most_clients`](Self::most_clients) | 1,024 | below the limit of descriptors |
 #[derive(Debug)]
 pub struct KeeperSettings {
@@ -57,41 +57,43 @@ impl Default for KeeperSettings {
 }
 
 impl KeeperSettings {
-    /// The defaults of the table above.
+    /// Returns the defaults of the table above.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where clients connect. The file has mode 0660.
+    /// Sets the path of the socket to which clients connect. The file has mode 0660.
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = path.into();
         self
     }
 
-    /// A socket that listens already (`SOCK_SEQPACKET`), in place of one that is made: systemd's.
+    /// Uses a socket that already listens (`SOCK_SEQPACKET`), such as systemd's, instead of making
+    /// one.
     #[must_use]
     pub fn listener(mut self, socket: OwnedFd) -> Self {
         self.listener = Some(socket);
         self
     }
 
-    /// Where it notes what has to be undone if it is killed. The directory is only root's.
+    /// Sets the file in which the keeper notes what must be restored if it is killed. Only root may
+    /// write to its directory.
     #[must_use]
     pub fn state(mut self, path: impl Into<PathBuf>) -> Self {
         self.state = path.into();
         self
     }
 
-    /// Whose lock says that there is a keeper already.
+    /// Sets the file whose lock shows that a keeper runs.
     #[must_use]
     pub fn lock(mut self, path: impl Into<PathBuf>) -> Self {
         self.lock = path.into();
         self
     }
 
-    /// The socket's group: its members may hold CPUs.
+    /// Sets the group of the socket. Its members may hold CPUs.
     #[must_use]
     pub fn group(mut self, id: u32) -> Self {
         self.group = Some(id);
@@ -114,31 +116,31 @@ impl KeeperSettings {
         self
     }
 
-    /// Limits how long a hold may last without a release. Then it ends, and the client may hold
-    /// again after it has released.
+    /// Limits how long a hold may last without a release. Then it ends, and the client must release
+    /// before it may hold again.
     #[must_use]
     pub fn longest(mut self, time: Duration) -> Self {
         self.limits.longest = Some(time);
         self
     }
 
-    /// Limits how many clients are connected. Fewer are, where the limit of descriptors leaves less
-    /// room.
+    /// Limits how many clients may be connected. The limit of descriptors may allow fewer.
     #[must_use]
     pub fn most_clients(mut self, number: usize) -> Self {
         self.limits.most_clients = number;
         self
     }
 
-    /// Holds also where that gains nothing, and measures nothing.
+    /// Holds CPUs without measuring whether that gains anything.
     #[must_use]
     pub fn unmeasured(mut self) -> Self {
         self.is_measured = false;
         self
     }
 
-    /// The directory of the CPUs' files, in place of `/sys/devices/system/cpu`; and of `stat` and
-    /// `power_supply`, in place of `/proc/stat` and `/sys/class/power_supply`: for tests.
+    /// Sets another directory of the CPUs' files instead of `/sys/devices/system/cpu`, for tests.
+    /// It also has `stat` and `power_supply`, instead of `/proc/stat` and
+    /// `/sys/class/power_supply`.
     #[must_use]
     pub fn cpu_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.cpu_directory = path.into();
@@ -147,8 +149,8 @@ impl KeeperSettings {
         self
     }
 
-    /// Calls `receiver` with each line for the administrator's log. What it does there takes the
-    /// keeper's time.
+    /// Calls `receiver` with each line for the administrator's log. `receiver` runs on the keeper's
+    /// thread, so it should be quick.
     #[must_use]
     pub fn lines(mut self, receiver: impl FnMut(KeeperLine) + Send + 'static) -> Self {
         self.lines = Lines::to(receiver);

@@ -3,19 +3,19 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a keeper does not start. The text says what permits it.
+/// The reason why a keeper does not start. The message says what would permit it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeeperStartError {
-    /// There is one already.
+    /// A keeper already runs.
     #[error("another keeper{} has the lock {}: one is enough for a machine", pid.map_or_else(String::new, |pid| format!(" (process {pid})")), lock.display())]
     Running {
         /// Its lock file.
         lock: PathBuf,
-        /// Its process, if the lock file says so.
+        /// Its process id, if the lock file has it.
         pid: Option<u32>,
     },
-    /// This process may have fewer descriptors open than a keeper needs.
+    /// This process may open fewer descriptors than a keeper needs.
     #[error(
         "the limit of open descriptors (RLIMIT_NOFILE, ulimit -n){} leaves {free} free, and a keeper needs {needed}: raise it", limit.map_or_else(String::new, |limit| format!(" is {limit}, which"))
     )]
@@ -30,26 +30,26 @@ pub enum KeeperStartError {
     /// The lock file cannot be used.
     #[error("the lock {0}: {1}")]
     Lock(PathBuf, #[source] io::Error),
-    /// The kernel has no such files.
+    /// The kernel has no files to hold single CPUs.
     #[error(
         "{0} has no cpuN/power/pm_qos_resume_latency_us: a kernel with CONFIG_PM and CONFIG_CPU_IDLE has them"
     )]
     NoFiles(PathBuf),
-    /// They may not be written.
+    /// These files may not be written.
     #[error(
         "{0} may not be written: {1}. It takes root, and /sys mounted for writing (systemd: ReadWritePaths=/sys/devices/system/cpu)"
     )]
     NotWritable(PathBuf, #[source] io::Error),
-    /// Another process listens on the socket, and does not have the lock.
+    /// Another process, which does not hold the lock, listens on the socket.
     #[error("somebody listens on {0} already")]
     SocketInUse(PathBuf),
-    /// A file that is not ours is in the socket's place.
+    /// Another file is at the path of the socket.
     #[error("{0} is no socket: it is left alone")]
     NotASocket(PathBuf),
     /// The socket cannot be made.
     #[error("the socket {0}: {1}")]
     Socket(PathBuf, #[source] io::Error),
-    /// The descriptor that was passed is not what a keeper listens on.
+    /// The passed descriptor is not a socket on which a keeper can listen.
     #[error(
         "the socket that was passed is no listening SOCK_SEQPACKET Unix socket (systemd: ListenSequentialPacket=)"
     )]

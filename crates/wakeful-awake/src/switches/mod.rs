@@ -20,14 +20,14 @@ use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
 use sampled::Sampled;
 
-/// Whose switches are counted.
+/// The processes whose context switches are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Target {
-    /// A process, its descendants of that moment, and all threads and children that these start
-    /// from then on.
+    /// A process, its current descendants, and all threads and children that they start later.
     Process(Pid),
-    /// All processes of a cgroup (v2): the folder, as `/sys/fs/cgroup/system.slice/redis.service`.
+    /// All processes of a cgroup (v2), named by its directory, such as
+    /// `/sys/fs/cgroup/system.slice/redis.service`.
     Cgroup(PathBuf),
 }
 
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// Why switches cannot be counted. The text says what permits it.
+/// The reason why context switches cannot be counted. The message says what would permit it.
 #[derive(Debug, thiserror::Error)]
 pub enum CountError {
     /// There is no such process.

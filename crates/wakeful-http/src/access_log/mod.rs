@@ -1,12 +1,12 @@
-//! The access log: a line for each request, written off the loops.
+//! The access log: a line for each request, written by a separate thread.
 //!
-//! Each loop formats lines into its own buffer (`buffer`), and hands the buffer to a
-//! [`LossyWriter`] 100 ms after its first line, at 64 KiB, and at the loop's end. While it serves,
-//! a loop never waits for the writer: if the writer's queue is full, because a disk or a pipe is
-//! slow, the buffer is dropped and its lines are counted.
-//!
-//! `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the
-//! requests.
+//! Each loop formats lines into its own buffer. It passes the buffer to a [`LossyWriter`] 100 ms
+//! after the first line, at 64 KiB, and at the loop's end. While it serves, a loop never waits for
+//! the writer. If the writer's queue is full, because a disk or a pipe is slow, the buffer is
+//! dropped and its lines are counted.
+
+// `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the
+// requests; `buffer` is a loop's.
 
 mod buffer;
 mod destination;
@@ -51,17 +51,18 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// counts as complete when it is taken.
 ///
 /// If a write fails in the middle, because the disk is full or a limit is reached, one line is
-/// damaged: the lines before it count as [written](Self::written), and a line feed ends its first
-/// part. In a process with a limit of file sizes (`RLIMIT_FSIZE`), catch SIGXFSZ, or the kernel
-/// ends the process when the limit is reached; `wakeful serve` catches it. A FIFO is opened for
-/// reading and writing, so neither the start nor a line waits for its reader.
+/// damaged. The lines before it count as [written](Self::written), and a line feed ends its first
+/// part. In a process with a limit of file sizes (`RLIMIT_FSIZE`), catch SIGXFSZ. Otherwise the
+/// kernel ends the process when the limit is reached. (`wakeful serve` catches it.) A FIFO is
+/// opened for reading and writing, so neither the start nor a line waits for its reader.
 ///
 /// If hyper refuses a request itself, for example because of a malformed header, there is no line.
-/// Texts are cut at 4 KiB. When lines were dropped, the log says so as soon as it can be written
-/// again (`{"dropped":n}`, or `# n lines dropped`), and so does a `tracing` event.
+/// Strings are cut at 4 KiB. When lines were dropped, the log says so as soon as it can be written
+/// again (`{"dropped":n}`, or `# n lines dropped`). A `tracing` event also reports it.
 ///
-/// *Threads*: `Send` and `Sync`; clones refer to the same log. The writer ends with the last clone
-/// and the last loop that writes.
+/// # Threads
+/// `Send` and `Sync`. Clones refer to the same log. The writer ends with the last clone and the
+/// last loop that writes.
 #[derive(Clone)]
 pub struct AccessLog {
     inner: Arc<Inner>,
@@ -89,8 +90,8 @@ impl AccessLog {
     }
 
     /// Reopens the file by its name, before the next lines are written. Call it in a log rotation,
-    /// after the rename. If that fails the old file is kept, and a `tracing` event says why. It has
-    /// no effect for stdout and stderr.
+    /// after the rename. If the file cannot be reopened, the old one is kept, and a `tracing` event
+    /// says why. It has no effect for stdout and stderr.
     pub fn reopen(&self) {
         self.inner.reopen.store(true, Ordering::Release);
         self.inner.writer.wake();
@@ -103,11 +104,11 @@ impl AccessLog {
         self.inner.is_file
     }
 
-    /// Waits for up to `timeout` until the lines that loops have handed over are written. Each loop
-    /// hands over its lines when it ends, and waits for up to a second, so this is not needed after
-    /// a [`shutdown`](crate::Running::shutdown). Blocks the calling thread.
+    /// Waits for up to `timeout` until the lines that loops have passed to the writer are written.
+    /// Returns whether they are written. Blocks the calling thread.
     ///
-    /// Returns whether they are written.
+    /// Each loop passes on its lines when it ends, and waits for up to a second. So this call is
+    /// not needed after a [`shutdown`](crate::Running::shutdown).
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
         self.inner.writer.flush_within(timeout)

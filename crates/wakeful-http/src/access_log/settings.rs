@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-/// What a line looks like.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// A JSON object on each line: `time` (RFC 3339, UTC, when the request came), `peer`, `method`,
-    /// `path`, `query` if it is logged, `protocol`, `status` (null if none was sent), `bytes` of
-    /// the response's body, `duration_us` (from the request's header to the last byte of the body),
-    /// `aborted` (the body did not reach its end, or there was no response), `user_agent`,
-    /// `referer`, `request_id`, `trace_id`; the last four only if known. Bytes that are not UTF-8
-    /// become U+FFFD.
+    /// A JSON object on each line: `time` (RFC 3339, UTC, when the request arrived), `peer`,
+    /// `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent),
+    /// `bytes` of the response's body, `duration_us` (from the request's header to the last byte of
+    /// the body), `aborted` (the body did not reach its end, or there was no response), and, if
+    /// known, `user_agent`, `referer`, `request_id` and `trace_id`. Bytes that are not UTF-8 become
+    /// U+FFFD.
     #[default]
     Json,
     /// The common log format of Apache:
@@ -21,7 +21,7 @@ pub enum Format {
     Combined,
 }
 
-/// Where lines go.
+/// Where lines are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
@@ -38,6 +38,6 @@ pub enum Query {
     /// The path only.
     #[default]
     Omit,
-    /// `path?query`; in JSON a field of its own.
+    /// `path?query`. In JSON the query has its own field.
     Log,
 }

@@ -27,8 +27,9 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 
 /// The body of a response.
 ///
-/// *Cancel-safety*: if it is dropped before its end, an HTTP/1.1 connection is closed, because
-/// nobody reads the rest, and an HTTP/2 stream is reset.
+/// # Cancel safety
+/// If it is dropped before its end, an HTTP/1.1 connection is closed, because its remaining bytes
+/// are not read, and an HTTP/2 stream is reset.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
@@ -200,10 +201,10 @@ impl Body for ResponseBody {
 pub struct SendBody(LoopBound<ResponseBody>);
 
 impl ResponseBody {
-    /// Makes a body that is `Send`, for axum and tonic handlers that pass on the answer of another
-    /// server.
+    /// Makes a body that is `Send`, for axum and tonic handlers that forward the response of
+    /// another server.
     ///
-    /// The body still stays on this loop, and so does a handler's response.
+    /// The body still stays on this loop, as a handler's response does.
     ///
     /// ```
     /// use axum::body::Body;

@@ -7,7 +7,7 @@ use super::body::OutgoingBody;
 use super::hosts::Client;
 use super::settings::ClientBuilder;
 
-/// Not for every body, because the type of `Client::builder()` could not be inferred then.
+/// Defined for one type of body only, so that `Client::builder()` needs no type annotation.
 impl Client<Full<Bytes>> {
     /// Returns a builder with the default settings. [`ClientBuilder::build`] makes a client for any
     /// type of body.
@@ -28,7 +28,7 @@ impl Client<Full<Bytes>> {
 }
 
 impl ClientBuilder {
-    /// A client with these settings.
+    /// Makes a client with these settings.
     pub fn build<B: OutgoingBody>(self) -> Client<B> {
         Client::with(self)
     }

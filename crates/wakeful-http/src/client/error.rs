@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::local_port;
 
-/// The text or URI names no server.
+/// The error of parsing a [`Target`](super::Target): the string or URI names no server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} names no HTTP server: {reason}")]
 pub struct InvalidTarget {
@@ -17,7 +17,7 @@ pub struct InvalidTarget {
     pub(super) reason: &'static str,
 }
 
-/// Says why there is no response, or only a part of its body. Each error names the server.
+/// The error of a request that has no complete response. Each error names the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -32,12 +32,12 @@ pub enum ClientError {
         /// What is wrong with the request.
         reason: &'static str,
     },
-    /// No connection could be made. The error is that of the last address which was tried.
+    /// No connection could be made. The source is the error of the last address that was tried.
     #[error("cannot connect to {target}: {source}")]
     Connect {
         /// The server.
         target: Arc<str>,
-        /// What the kernel or the look-up said.
+        /// The error of the kernel or of the lookup.
         source: io::Error,
     },
     /// No connection could be made in time.
@@ -48,7 +48,7 @@ pub enum ClientError {
         /// The limit.
         after: Duration,
     },
-    /// Too many requests wait for a connection already.
+    /// Too many requests already wait for a connection.
     #[error("{waiting} requests wait for a connection to {target} already")]
     QueueFull {
         /// The server.
@@ -64,7 +64,7 @@ pub enum ClientError {
         /// The limit.
         after: Duration,
     },
-    /// The head of the response did not come in time.
+    /// The head of the response did not arrive in time.
     #[error("no response from {target} within {after:?}")]
     HeadTimeout {
         /// The server.
@@ -86,12 +86,11 @@ pub enum ClientError {
     Exchange {
         /// The server.
         target: Arc<str>,
-        /// What hyper said.
+        /// The error of hyper.
         source: hyper::Error,
     },
-    /// The server has answered, and the header of its response is beyond a limit of the client
-    /// (HTTP/1.1). A larger one can be set by
-    /// [`ClientBuilder::max_headers`](super::ClientBuilder::max_headers) and
+    /// The header of the response exceeds a limit of the client (HTTP/1.1). Raise the limit with
+    /// [`ClientBuilder::max_headers`](super::ClientBuilder::max_headers) or
     /// [`max_header_size`](super::ClientBuilder::max_header_size).
     #[error(
         "the header of {target}'s response has more than {max_headers} fields (max_headers) or {max_header_size} bytes (max_header_size)"
@@ -112,7 +111,7 @@ pub enum ClientError {
         target: Arc<str>,
     },
     /// The program panicked within a connection that several requests share, for example in the
-    /// data of a request's body. This ended the connection.
+    /// body of a request. This ended the connection.
     #[error("no response from {target}, or not all of it: a panic has ended the connection")]
     Panicked {
         /// The server.
@@ -126,19 +125,20 @@ pub enum ClientError {
     Body {
         /// The server.
         target: Arc<str>,
-        /// What hyper said.
+        /// The error of hyper.
         source: hyper::Error,
     },
 }
 
 impl ClientError {
-    /// No connection could be made: the server has seen nothing of the request.
+    /// Returns whether no connection could be made. The server has then seen nothing of the
+    /// request.
     #[must_use]
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::ConnectTimeout { .. })
     }
 
-    /// A deadline has passed.
+    /// Returns whether a time limit was exceeded.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(
@@ -150,8 +150,9 @@ impl ClientError {
         )
     }
 
-    /// This side had no capacity for the request: too many requests are in flight, the wait was too
-    /// long, or there are no descriptors, no memory or no local ports left for a connection.
+    /// Returns whether the client had no capacity for the request: too many requests were in
+    /// flight, the wait was too long, or no descriptors, memory or local ports were left for a
+    /// connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         match self {
@@ -161,7 +162,8 @@ impl ClientError {
         }
     }
 
-    /// The body of the request broke off, or could not be read. This is not the server's fault.
+    /// Returns whether the body of the request broke off, or could not be read. This is not the
+    /// server's fault.
     #[must_use]
     pub fn is_request_body(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if source.is_user())

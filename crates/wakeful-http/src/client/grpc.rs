@@ -13,16 +13,16 @@ use tower_service::Service;
 
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendBody};
 
-/// An HTTP/2 host as a tower service, in the form that tonic's clients take.
+/// An HTTP/2 host as a tower service, for tonic's clients.
 ///
 /// [`head_timeout`](super::ClientBuilder::head_timeout) limits the time until the head of a call's
-/// response comes. A streaming server may send the head only with its first message.
+/// response arrives. A streaming server may send the head only with its first message.
 pub struct GrpcService<B: OutgoingBody> {
     host: Host<B>,
 }
 
 impl<B: OutgoingBody> GrpcService<B> {
-    /// Calls go to `host`.
+    /// Makes a service that sends calls to `host`.
     ///
     /// # Panics
     /// If the host's target is not [`HttpVersion::Http2`], because gRPC needs HTTP/2.
@@ -51,7 +51,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
     type Error = ClientError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ClientError>>>>;
 
-    /// Always: calls wait in the host's queue.
+    /// Returns ready, always: calls wait in the host's queue.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         Poll::Ready(Ok(()))
     }

@@ -76,7 +76,7 @@ impl<B: OutgoingBody> Host<B> {
         Self { _of_one_loop: PhantomData, pool: Rc::new(pool) }
     }
 
-    /// The server.
+    /// Returns the server.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.pool.target

@@ -22,8 +22,8 @@ const MANY_HOSTS: usize = 64;
 /// [`Host`]s are gone, idle connections close.
 ///
 /// # Threads
-/// Neither `Send` nor `Sync`: make one on each loop. A [`PerLoop`](wakeful::PerLoop) does that, and
-/// [`on_this_loop`](wakeful::on_this_loop) uses it in a handler whose future has to be `Send`.
+/// Neither `Send` nor `Sync`: make one on each loop, with a [`PerLoop`](wakeful::PerLoop). In a
+/// handler whose future must be `Send`, use it within [`on_this_loop`](wakeful::on_this_loop).
 /// Otherwise the compiler's error names [`BelongsToOneLoop_UseOnThisLoop`].
 pub struct Client<B: OutgoingBody> {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
@@ -57,7 +57,7 @@ impl<B: OutgoingBody> std::fmt::Debug for Client<B> {
 }
 
 impl<B: OutgoingBody> Client<B> {
-    /// With the default settings.
+    /// Makes a client with the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::with(ClientBuilder::default())
@@ -71,8 +71,8 @@ impl<B: OutgoingBody> Client<B> {
         }
     }
 
-    /// Returns the pool of connections to `target`, and makes it if there is none. No connection is
-    /// made yet.
+    /// Returns the pool of connections to `target`. The first call makes the pool, but no
+    /// connection.
     pub fn host(&self, target: &Target) -> Host<B> {
         let mut hosts = self.inner.hosts.borrow_mut();
         if let Some(host) = hosts.get(target) {
@@ -90,7 +90,7 @@ impl<B: OutgoingBody> Client<B> {
     /// Sends `request` to the host that its URI names, like [`Host::send`].
     ///
     /// # Errors
-    /// The URI has no host, or its scheme is neither `http` nor `https`; the errors of
+    /// The URI has no host, or its scheme is neither `http` nor `https`. Otherwise, the same as for
     /// [`Host::send`].
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         let target = Target::of(request.uri(), self.inner.settings.version)?;

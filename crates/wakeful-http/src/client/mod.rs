@@ -17,34 +17,34 @@
 //! # }
 //! ```
 //!
-//! For repeated requests to the same server, keep its [`Host`], which needs no look-up by name.
-//! hyper implements the protocols; this module has everything around them: `host_pool` decides
-//! which connection a request gets, `http1` and `http2` are a connection of each kind, `retry`
-//! sends a request and repeats it where that is safe (`attempt` sends it once, `address` puts it
-//! into its form), `connect` makes connections, `transport` carries and observes their bytes,
-//! `body` is what a response is read by, `upgrade` asks for another protocol than HTTP, `grpc` lets
-//! clients that tonic generated run over it.
+//! For repeated requests to the same server, keep its [`Host`], which saves the search for its
+//! pool. hyper implements the protocols.
 //!
 //! # What is sent again
 //! A request is retried on another connection, at most [`ClientBuilder::retries`] times, if the
-//! server cannot have acted on it, or may act on it twice. (Pooled connections that had ended
-//! before the request reached them do not count.) These are the cases:
+//! server cannot have acted on it, or may safely act on it twice. (Pooled connections that had
+//! ended before the request reached them do not count.) These are the cases:
 //! * the request never reached the connection, or no byte of it was written;
 //! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or `GOAWAY`
 //!   with a lower stream;
 //! * the connection had been used before and closed before any response byte, and the method is
 //!   idempotent (RFC 9110, 9.2.2).
 //!
-//! An HTTP/2 connection, which many requests may share, can end before it handles a request. This
-//! does not use up a retry, up to eight times (unless retries are off).
+//! A shared HTTP/2 connection can end before it handles a request. This does not count as a retry,
+//! up to eight times (unless retries are off).
 //!
-//! If a request could not be retried (another method, or a body that is not kept), the client
-//! checks before the write whether the pooled connection has ended. This is one system call for
-//! each such request, over HTTP/1.1. If the server closes the connection after that check, the
-//! request fails.
+//! If a request cannot be retried (another method, or a body that is not kept), the client checks
+//! before the write whether the pooled connection has ended. Over HTTP/1.1 this is one system call
+//! for each such request. If the server closes the connection after that check, the request fails.
 //!
 //! A retry also needs a body that can be sent again: one that is empty from the start, one that was
 //! not polled, or one that can be cloned ([`Host::send_replayable`]).
+
+// `host_pool` decides which connection a request gets, `http1` and `http2` are a connection of each
+// kind, `retry` sends a request and repeats it where that is safe (`attempt` sends it once,
+// `address` puts it into its form), `connect` makes connections, `transport` carries and observes
+// their bytes, `body` is what a response is read by, `upgrade` asks for another protocol than HTTP,
+// `grpc` lets clients that tonic generated run over it.
 
 // `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
 // `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for

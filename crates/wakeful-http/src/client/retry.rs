@@ -25,28 +25,29 @@ type Copy<B> = fn(&B) -> Option<B>;
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, retries it where [that is safe](super#what-is-sent-again), and returns the
-    /// response when its head has come.
+    /// Sends `request`, retries it if [that is safe](super#what-is-sent-again), and returns the
+    /// response when its head has arrived.
     ///
-    /// If the URI names another host than this one, that name is only sent to the server, in the
-    /// `host` header or `:authority`. A `host` header of the request takes precedence. The
-    /// request's version does not matter.
+    /// The host name of the request's URI is only sent to the server, in the `host` header or
+    /// `:authority`: the request goes to this host even if the URI names another one. A `host`
+    /// header of the request takes precedence. The request's version does not matter.
     ///
-    /// *Cancel-safety*: if cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset.
-    /// Whether the server acted on the request is not known.
+    /// # Cancel safety
+    /// If cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset. It is then
+    /// unknown whether the server acted on the request.
     ///
     /// # Errors
-    /// No connection in time; no response in time; the exchange broke off; the method is CONNECT,
-    /// which is not supported.
+    /// There was no connection or no response in time; the exchange broke off; or the method is
+    /// CONNECT, which is not supported.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         self.send_with(request, |_| None).await.map_err(|failed| failed.error)
     }
 
-    /// Like [`send`](Self::send), with a body that is cloned for a retry. Cloning should be cheap,
-    /// as for `Full<Bytes>`.
+    /// Like [`send`](Self::send), but clones the body for a retry. Cloning should be cheap, as for
+    /// `Full<Bytes>`.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
@@ -62,8 +63,8 @@ impl<B: OutgoingBody> Host<B> {
     }
 
     /// Like [`send`](Self::send), for callers that can ask another server: if no server acted on
-    /// the request, the error returns it. `copy` returns a copy of a body for a retry, if the body
-    /// can be copied; a body that is empty from the start is always retried.
+    /// the request, the error returns it. `copy` returns a copy of the body for a retry, if the
+    /// body can be copied. A request whose body is empty from the start can always be retried.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
@@ -164,13 +165,13 @@ impl<B: OutgoingBody> Host<B> {
     }
 }
 
-/// A request that failed, and itself, if no server acted on it and all of it is still there. (Where
-/// the body that is left is a stand-in for an empty one, it is not.)
+/// The error of [`Host::send_with`].
 #[derive(Debug)]
 pub struct SendFailure<B> {
-    /// What went wrong.
+    /// The cause.
     pub error: ClientError,
-    /// To be sent to another server, with a `host` in its head.
+    /// The request, if no server acted on it and all of it is left. It has a `host` header, and can
+    /// be sent to another server.
     pub request: Option<Box<Request<B>>>,
 }
 

@@ -20,7 +20,7 @@ const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`version`](Self::version) | HTTP/1.1 | | for hosts that a request's URI names |
-/// | [`tls`](Self::tls) | none | | hosts of `https` cannot be connected to |
+/// | [`tls`](Self::tls) | none | | without it, `https` hosts cannot be reached |
 /// | [`connect_timeout`](Self::connect_timeout) | 5 s | any | [`ConnectTimeout`](super::ClientError::ConnectTimeout) |
 /// | [`head_timeout`](Self::head_timeout) | 30 s | any, or `None` | [`HeadTimeout`](super::ClientError::HeadTimeout) |
 /// | [`total_timeout`](Self::total_timeout) | `None` | any | [`TotalTimeout`](super::ClientError::TotalTimeout), also while the body is read |
@@ -78,36 +78,36 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets which certificates to trust for TLS hosts. The protocols of these settings do not
-    /// matter: the host's version is offered. `None`: none.
+    /// Sets which certificates to trust for TLS hosts. With `None` the client trusts none. The
+    /// protocols of these settings are ignored: the client offers the host's version.
     pub fn tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.tls = tls.into();
         self
     }
 
-    /// Sets how long a connection attempt may take: the look-up of the name, all its addresses, and
+    /// Sets how long a connection attempt may take: the lookup of the name, all its addresses, and
     /// the TLS handshake.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long it may take from the call until the head of the response has come, including
-    /// the wait for a connection and all retries. `None`: no limit.
+    /// Sets how long it may take from the call until the head of the response has arrived,
+    /// including the wait for a connection and all retries. `None` disables the limit.
     pub fn head_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.head_timeout = timeout.into();
         self
     }
 
-    /// Sets how long it may take from the call until the end of the response's body. `None`: no
-    /// limit.
+    /// Sets how long it may take from the call until the end of the response's body. `None`
+    /// disables the limit.
     pub fn total_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.total_timeout = timeout.into();
         self
     }
 
-    /// Sets how many connections to a host there may be at a time. An HTTP/2 connection that takes
-    /// no more requests, and only finishes its present ones, does not count.
+    /// Sets how many connections to a host may be open at a time. An HTTP/2 connection that accepts
+    /// no more requests, and only finishes its current ones, does not count.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
         self
@@ -132,8 +132,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long an idle connection is kept, 1 ms at least. It should be shorter than the
-    /// server's own limit, so that requests seldom meet a connection that the server is closing.
+    /// Sets how long an idle connection is kept, at least 1 ms. It should be shorter than the
+    /// server's own limit, so that requests seldom use a connection that the server is closing.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self
@@ -147,26 +147,27 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many fields the header of an HTTP/1.1 response may have. A number other than 100
-    /// costs two allocations for each response, of 32 bytes for each possible field.
+    /// Sets how many fields the header of an HTTP/1.1 response may have. With a number other than
+    /// 100, each response needs two allocations of 32 bytes per possible field.
     pub fn max_headers(mut self, fields: usize) -> Self {
         self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
         self
     }
 
-    /// Sets how often a request may be retried, where [that is safe](super#what-is-sent-again). If
-    /// a pooled connection turns out to have ended before any byte of the request was sent, that
-    /// does not count as a retry.
+    /// Sets how often a request may be retried, if [that is safe](super#what-is-sent-again). If a
+    /// pooled connection turns out to have ended before any byte of the request was sent, that does
+    /// not count as a retry.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 }
 
-/// What a client counts.
+/// The counters of a client.
 ///
-/// *Threads*: written on the client's loop, read on any thread. Each number is exact, but two
-/// numbers are not read at the same instant.
+/// # Threads
+/// Written on the client's loop, read on any thread. Each number is exact, but two numbers are not
+/// read at the same instant.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     opened: AtomicU64,

@@ -12,7 +12,7 @@ use wakeful::net::ListenAddr;
 use super::error::{ClientError, InvalidTarget};
 use crate::tls::security::Security;
 
-/// Which HTTP a connection speaks.
+/// The HTTP version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HttpVersion {
     /// HTTP/1.1: one request at a time on each connection.
@@ -22,8 +22,8 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// A server: a name or an address with a port, or the path or the abstract name of a Unix socket;
-/// whether the client uses TLS; and the HTTP version.
+/// A server: a name or an address with a port, or the path or the abstract name of a Unix socket.
+/// It includes whether to use TLS, and the HTTP version.
 ///
 /// ```
 /// use wakeful_http::client::{HttpVersion, Target};
@@ -63,14 +63,14 @@ const fn default_port(security: Security) -> u16 {
 }
 
 impl Target {
-    /// The same place, spoken to in `version`.
+    /// Returns the same server with this HTTP version.
     #[must_use]
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Which HTTP it is spoken to in.
+    /// Returns the HTTP version.
     #[must_use]
     pub fn http_version(&self) -> HttpVersion {
         self.version
@@ -159,7 +159,8 @@ impl From<ListenAddr> for Target {
 impl FromStr for Target {
     type Err = InvalidTarget;
 
-    /// `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH`, `unix:@NAME`.
+    /// Parses `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH` or
+    /// `unix:@NAME`.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let invalid = |reason| InvalidTarget { text: without_secrets(text), reason };
         if let Some(path) = text.strip_prefix("unix:") {

@@ -23,10 +23,10 @@ use crate::foreign_code;
 use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
-/// The server's answer to a request for another protocol; see [`Host::upgrade`].
+/// The server's answer to a request for another protocol. See [`Host::upgrade`].
 #[derive(Debug)]
 pub enum UpgradeAnswer {
-    /// 101: the connection has left HTTP. The caller has to check that the response names the
+    /// 101: the connection no longer speaks HTTP. The caller must check that the response names the
     /// requested protocol.
     Switched(Response<()>, Upgraded),
     /// Any other response: there is no upgrade. The connection closes after it.
@@ -34,17 +34,18 @@ pub enum UpgradeAnswer {
 }
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, whose head has `connection: upgrade` and the protocol, on a new connection,
-    /// and returns the server's answer. It is sent only once. If no connection could be made, the
-    /// error returns the request.
+    /// Sends `request` on a new connection, and returns the server's answer. The head of the
+    /// request must have `connection: upgrade` and the protocol. The request is sent only once. If
+    /// no connection could be made, the error returns the request.
     ///
-    /// *Cancel-safety*: if cancelled, the connection closes.
+    /// # Cancel safety
+    /// If cancelled, the connection closes.
     ///
     /// # Errors
-    /// The same as for [`send`](Self::send); the host speaks HTTP/2, which has no upgrades.
+    /// The same as for [`send`](Self::send); or the host speaks HTTP/2, which has no upgrades.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
         let pool = &*self.pool;
         let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);

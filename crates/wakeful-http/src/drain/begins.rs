@@ -21,7 +21,7 @@ thread_local! {
 
 /// Waits until the server of this loop begins to drain. Long-lived responses (server-sent events, a
 /// gRPC stream, a WebSocket) should await it together with their own events, and then end. On a
-/// thread that serves no connection of a [`Server`](crate::Server) it waits for ever.
+/// thread that serves no connections of a [`Server`](crate::Server) it waits for ever.
 ///
 /// ```
 /// use futures_lite::FutureExt;
@@ -41,10 +41,11 @@ thread_local! {
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(handler));
 /// ```
 ///
-/// It needs neither a lock nor an allocation, and stays on its loop. For other threads, use
+/// It needs neither a lock nor an allocation. On other threads, use
 /// [`Readiness`](crate::Readiness).
 ///
-/// *Cancel-safe*.
+/// # Cancel safety
+/// Cancel-safe.
 pub fn drain_begins() -> DrainBegins {
     // In the destructor of a thread-local it may be gone, as the loop is.
     let draining = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
@@ -53,9 +54,9 @@ pub fn drain_begins() -> DrainBegins {
 
 /// The future of [`drain_begins`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
-/// loop's, it waits for ever, and this is logged. For other threads, use
-/// [`Readiness`](crate::Readiness).
+/// # Threads
+/// `Send`, and may be dropped anywhere. If it is polled on a thread other than its loop's, it waits
+/// for ever, and this is logged. On other threads, use [`Readiness`](crate::Readiness).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct DrainBegins(Option<LoopBound<DrainingStarted>>);

@@ -18,7 +18,7 @@ pub(crate) use self::begins::enter;
 pub use self::begins::{DrainBegins, drain_begins};
 pub use self::readiness::Readiness;
 
-/// How a server ends, by [`Server::serve`](crate::Server::serve) or
+/// The settings of how a server ends, in [`Server::serve`](crate::Server::serve) or
 /// [`Running::drain`](crate::Running::drain):
 ///
 /// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] becomes false, and health checks
@@ -28,20 +28,20 @@ pub use self::readiness::Readiness;
 ///    [`Readiness::until_draining`]). The server accepts the connections in the listeners'
 ///    backlogs, and closes the listeners. HTTP/2 connections send GOAWAY; HTTP/1.1 connections send
 ///    `connection: close` with their next response.
-/// 3. *The end.* A connection without a request closes if no request comes within `linger` (HTTP/2:
-///    when its client leaves, or has been silent for 5 s or half of `grace`). Any other connection
-///    closes when it has answered (HTTP/2: in the same way). Connections that remain after `grace`
-///    are aborted, and counted.
+/// 3. *The end.* An HTTP/1.1 connection without a request closes if no request arrives within
+///    `linger`. Any other HTTP/1.1 connection closes when it has answered. An HTTP/2 connection
+///    closes when its client leaves, or when nothing is in flight and the client has been silent
+///    for 5 s or half of `grace`. Connections that remain after `grace` are aborted, and counted.
 ///
-/// A request that is on its way when the second step begins is answered: on an open connection it
-/// arrives within `linger`, and its response is then the last one. If the server closed idle
-/// connections at once, the close could cross such a request on the way, and the client could not
-/// know whether it was served.
+/// A request that is in flight when the second step begins is answered: it arrives within `linger`,
+/// and its response is the last one of the connection. If the server closed idle connections at
+/// once, such a request could arrive after the close, and the client could not know whether it was
+/// served.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`pre_drain`](Self::pre_drain) | none | any | the drain begins |
-/// | [`linger`](Self::linger) | 200 ms | any; a quarter of `grace` at most | the connection closes |
+/// | [`linger`](Self::linger) | 200 ms | any; at most a quarter of `grace` | the connection closes |
 /// | [`grace`](Self::grace) | 10 s | any | remaining connections are aborted |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a setter returns the changed plan"]
@@ -62,7 +62,7 @@ impl Default for DrainPlan {
 }
 
 impl DrainPlan {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
@@ -75,7 +75,7 @@ impl DrainPlan {
     }
 
     /// Sets how long an HTTP/1.1 connection without a request stays open for a request that may be
-    /// on its way.
+    /// in flight.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self

@@ -6,13 +6,12 @@ use std::future::Future;
 use super::DrainPlan;
 use super::latch::Latch;
 
-/// Whether a server is ready for requests, and when it begins to drain. It is for health checks,
-/// and for threads outside of the server. [`Server::readiness`](crate::Server::readiness) returns
-/// it.
+/// Shows whether a server is ready for requests, and when it begins to drain. It is for health
+/// checks, and for threads outside the server. [`Server::readiness`](crate::Server::readiness)
+/// returns it.
 ///
-/// A handler that only has to end when the server drains can await
-/// [`drain_begins`](crate::drain_begins) instead: it needs no value to be passed to the handler,
-/// and no lock.
+/// A handler that must only end when the server drains can await
+/// [`drain_begins`](crate::drain_begins) instead. That needs no extra argument and no lock.
 ///
 /// ```
 /// # use wakeful_http::Readiness;
@@ -22,7 +21,8 @@ use super::latch::Latch;
 /// }
 /// ```
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct Readiness {
     ready: Latch,
@@ -34,22 +34,23 @@ impl Readiness {
         Self { ready: Latch::default(), draining: Latch::default() }
     }
 
-    /// Returns whether clients should send more requests: `true` from the creation of the server
-    /// until it is told to end.
+    /// Returns whether clients should send more requests. It is `true` from the creation of the
+    /// server until its shutdown begins.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.ready.is_given()
     }
 
-    /// Waits until the server is not ready any more: it was told to end, and serves for another
+    /// Waits until the server is no longer ready: its shutdown has begun, and it serves for another
     /// [`DrainPlan::pre_drain`].
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub fn until_not_ready(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.ready.wait()
     }
 
-    /// Has it begun to drain?
+    /// Returns whether the server has begun to drain.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.is_given()
@@ -58,7 +59,8 @@ impl Readiness {
     /// Waits until the server begins to drain. A long-lived response (server-sent events, a gRPC
     /// stream, a WebSocket) should then end: after [`DrainPlan::grace`] it is aborted.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub fn until_draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         self.draining.wait()
     }

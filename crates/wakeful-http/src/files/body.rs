@@ -21,9 +21,10 @@ use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::jobs::{Job, Jobs};
 
-/// The body of the answers of [`ServeDir`](super::ServeDir).
+/// The body of the responses of [`ServeDir`](super::ServeDir).
 ///
-/// *Threads*: `Send`; it may be polled on any thread.
+/// # Threads
+/// `Send`. It may be polled on any thread.
 ///
 /// # Errors
 /// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter since

@@ -1,14 +1,14 @@
-//! Files of a directory: [`ServeDir`], and single ones: [`ServeFile`]. Both are tower services, for
-//! `Server::serve` or axum's `fallback_service`, `nest_service` and `route_service`.
+//! Serves the files of a directory ([`ServeDir`]) or a single file ([`ServeFile`]). Both are tower
+//! services, for `Server::serve` or axum's `fallback_service`, `nest_service` and `route_service`.
 //!
-//! No loop waits for a disk. A request is one job on the [blocking
-//! pool](wakeful::task::spawn_blocking) that opens the file, decides on the answer, and reads the
-//! first chunk; a larger file is then read ahead by one chunk. No path (`path`) and no link can
-//! open a file outside of the directory (`beneath`).
-//!
-//! `answer` builds the response, `conditional` and `ranges` implement RFC 9110 without I/O, `body`
-//! is the response's body, `otherwise` is the fallback for a missing file, `jobs` bounds the pool's
-//! work.
+//! No loop waits for a disk. Each request is one job on the [blocking
+//! pool](wakeful::task::spawn_blocking) that opens the file, decides on the response, and reads the
+//! first chunk. A larger file is then read ahead by one chunk. No path and no link can open a file
+//! outside the directory.
+
+// `path` and `beneath` keep requests within the directory, `answer` builds the response,
+// `conditional` and `ranges` implement RFC 9110 without I/O, `body` is the response's body,
+// `otherwise` is the fallback for a missing file, `jobs` bounds the pool's work.
 
 mod answer;
 mod beneath;
@@ -57,42 +57,43 @@ use settings::Shared;
 /// | setting | default | range | what it does |
 /// |---|---|---|---|
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` in place of `file` to clients that take it |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` instead of `file` to clients that accept it |
 /// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | names that begin with a dot |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
-/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
+/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | answers further requests 503 with `retry-after: 1` |
 /// | [`fallback`](Self::fallback) | none | [`ServeFile`] | is sent instead of a missing file |
 /// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with 404 |
 ///
 /// # What it answers
-/// * GET and HEAD; 405 with `allow` for any other method. For a directory it serves `index.html`; a
-///   path of a directory without a slash at its end gets a redirect (301, relative) to the path
-///   with the slash.
-/// * 206 for `range`, with up to 16 parts as `multipart/byteranges`; a header is ignored if it is
-///   malformed, or asks for more parts or for more bytes than the file has, as RFC 9110 allows. 416
-///   if no part begins within the file.
-/// * 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`, `if-unmodified-since`,
-///   `if-range`. The entity tag is made of inode, size and modification time; it is weak while that
-///   time is less than a second ago, because a further change could have the same time. Machines
-///   that serve copies of a file have different tags.
-/// * `content-type` by the extension, with `nosniff`; text is declared as UTF-8.
-/// * 404 for a file that is missing, is not a regular file, or lies outside. A symbolic link is
-///   followed if it stays within the directory (Linux 5.6 and newer; on older kernels, or if a
-///   seccomp profile forbids `openat2`, no link is followed). 403 if the file system denies access.
-///   503 if there are no descriptors, no memory, too many jobs, or no thread to read on and none
-///   can be started (`ulimit -u`, `pids.max`). The last two count as
-///   [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
+/// * It serves GET and HEAD, and answers any other method 405 with `allow`. For a directory it
+///   serves `index.html`. If the path of a directory does not end with a slash, it redirects (301,
+///   relative) to the path with the slash.
+/// * It answers `range` requests 206, with up to 16 parts as `multipart/byteranges`, or 416 if no
+///   part begins within the file. It ignores a `range` header that is malformed, or that asks for
+///   more parts or more bytes than the file has, as RFC 9110 allows.
+/// * It answers 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`,
+///   `if-unmodified-since` and `if-range`. The entity tag consists of inode, size and modification
+///   time. It is weak while the modification time is less than a second ago, because a further
+///   change could have the same time. Machines that serve copies of a file have different tags.
+/// * It sets `content-type` by the extension, with `nosniff`. Text is declared as UTF-8.
+/// * It answers 404 for a file that is missing, is not a regular file, or is outside the directory.
+///   It follows a symbolic link that stays within the directory. (On kernels before Linux 5.6, or
+///   if a seccomp profile forbids `openat2`, it follows no link.)
+/// * It answers 403 if the file system denies access, and 503 if there are no descriptors or no
+///   memory, if there are too many jobs, or if no thread can be started (`ulimit -u`, `pids.max`).
+///   The last two count as [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
 /// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
 ///   connection (HTTP/2: the stream) ends. If a file grows, only its original length is sent.
 ///
 /// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
-/// UTF-8. With a prefix, as in `nest_service("/static", …)`, link to `/static/`: axum answers
-/// `/static` in the same way, and then relative links are wrong.
+/// UTF-8. With a prefix, as in `nest_service("/static", …)`, link to `/static/`: axum also answers
+/// `/static`, but relative links are wrong there.
 ///
 /// The directory is opened again for each request, so a deployment may replace it.
 ///
-/// *Threads*: `Send` and `Sync`; clones share their settings and limits.
+/// # Threads
+/// `Send` and `Sync`. Clones share their settings and limits.
 #[derive(Debug, Clone)]
 pub struct ServeDir {
     shared: Arc<Shared>,
@@ -100,7 +101,8 @@ pub struct ServeDir {
 }
 
 impl ServeDir {
-    /// Serves the files beneath `root`. A relative path starts at the present working directory.
+    /// Makes a service for the files beneath `root`. A relative path starts at the current working
+    /// directory.
     ///
     /// # Errors
     /// `root` does not exist, is not a directory, or may not be opened.
@@ -118,13 +120,13 @@ impl ServeDir {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Whether compressed files beside the files are used.
+    /// Sets whether to use compressed files beside the files.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)
     }
 
-    /// What happens to names that begin with a dot.
+    /// Sets what happens to names that begin with a dot.
     #[must_use]
     pub fn hidden_files(self, hidden: HiddenFiles) -> Self {
         self.with(|shared| shared.hidden_files = hidden)
@@ -143,9 +145,9 @@ impl ServeDir {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
-    /// Answers requests that would get 404 with `file` and its status. This is for a single-page
+    /// Serves `file` instead of 404, with the status of `file`. This is for a single-page
     /// application, whose script reads the path. Every path without a file then gets the page, even
-    /// a mistyped path of a script or an image: if that matters, serve those with a separate
+    /// a mistyped path of a script or an image. If that matters, serve those with a separate
     /// `nest_service`.
     ///
     /// ```no_run
@@ -170,9 +172,9 @@ impl ServeDir {
         Self { otherwise: Some(Otherwise::found(file)), ..self }
     }
 
-    /// Answers requests that would get 404 with `file` and status 404. Conditions and ranges of the
-    /// request do not apply to it. If both this and [`fallback`](Self::fallback) are called, the
-    /// last call applies.
+    /// Serves `file` as the body of 404 responses. Conditions and ranges of the request do not
+    /// apply to it. If both this and [`fallback`](Self::fallback) are called, the last call
+    /// applies.
     #[must_use]
     pub fn not_found_service(self, file: ServeFile) -> Self {
         Self { otherwise: Some(Otherwise::not_found(file)), ..self }

@@ -38,14 +38,15 @@ use super::settings::{Precompressed, Shared};
 /// |---|---|---|---|
 /// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` in its place to clients that take it |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` instead to clients that accept it |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
-/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | 503 with `retry-after: 1` beyond it |
+/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | answers further requests 503 with `retry-after: 1` |
 ///
 /// The file is opened for each request, so a deployment may replace it. Clients do not choose its
 /// path, so all symbolic links are followed.
 ///
-/// *Threads*: `Send` and `Sync`; clones share their settings and limits.
+/// # Threads
+/// `Send` and `Sync`. Clones share their settings and limits.
 #[derive(Debug, Clone)]
 pub struct ServeFile {
     shared: Arc<Shared>,
@@ -53,7 +54,8 @@ pub struct ServeFile {
 }
 
 impl ServeFile {
-    /// Serves the file at `path`. A relative path starts at the present working directory.
+    /// Makes a service for the file at `path`. A relative path starts at the current working
+    /// directory.
     ///
     /// # Errors
     /// The file does not exist, is not a regular file, or may not be opened.
@@ -78,7 +80,7 @@ impl ServeFile {
         Ok(Self { shared: Arc::new(Shared::new(root)), name: name.into() })
     }
 
-    /// Sets the `content-type`, instead of the type of the name's extension.
+    /// Sets the `content-type`, which by default depends on the name's extension.
     #[must_use]
     pub fn content_type(self, value: HeaderValue) -> Self {
         self.with(|shared| shared.content_type = Some(value))
@@ -90,7 +92,7 @@ impl ServeFile {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Whether compressed files beside the file are used.
+    /// Sets whether to use compressed files beside the file.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)

@@ -47,13 +47,13 @@ impl Shared {
     }
 }
 
-/// Whether compressed files beside the files are used.
+/// Whether to use compressed files beside the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precompressed {
-    /// They are files like any other.
+    /// They are treated like any other file.
     Ignore,
-    /// `file.br`, else `file.gz`, is sent instead of `file` to clients that accept it, even if it
-    /// is older than `file`.
+    /// `file.br`, or else `file.gz`, is sent instead of `file` to clients that accept it, even if
+    /// it is older than `file`.
     Offer,
 }
 
@@ -62,6 +62,6 @@ pub enum Precompressed {
 pub enum HiddenFiles {
     /// They get 404, except for `/.well-known/`, which is meant to be served (RFC 8615).
     Refuse,
-    /// They are files like any other.
+    /// They are treated like any other file.
     Serve,
 }

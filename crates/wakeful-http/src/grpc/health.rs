@@ -16,10 +16,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::shutdown::is_draining;
 use crate::drain::{DrainBegins, drain_begins};
 
-/// Makes a reporter, with which the program sets which of its services serve, and the service that
-/// clients ask. It is like `tonic_health::server::health_reporter`, with one difference: once the
-/// server is told to end ([`Readiness`](crate::Readiness)), no service serves any more. Watching
-/// clients are told, and their stream ends when the server drains.
+/// Makes a health service, and a reporter with which the program sets the state of its services. It
+/// is like `tonic_health::server::health_reporter`, with one difference: when the server is no
+/// longer ready ([`Readiness`](crate::Readiness)), every service is NOT_SERVING. Watching clients
+/// are notified, and their stream ends when the server drains.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();
@@ -27,15 +27,15 @@ pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthS
     (reporter, HealthServer::new(DrainingHealth::new(service)))
 }
 
-/// A health service that answers NOT_SERVING once the server is told to end. Before that it gives
-/// the answers of the inner service.
+/// A health service that answers NOT_SERVING when the server is no longer ready. Before that it
+/// gives the answers of the inner service.
 #[derive(Debug, Clone)]
 pub struct DrainingHealth<H> {
     inner: H,
 }
 
 impl<H> DrainingHealth<H> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: H) -> Self {
         Self { inner }
     }
@@ -74,7 +74,7 @@ fn not_serving() -> HealthCheckResponse {
     HealthCheckResponse { status: ServingStatus::NotServing.into() }
 }
 
-/// What a client that watches is told.
+/// The stream of health updates for a watching client.
 pub struct HealthUpdates<W> {
     inner: W,
     state: State,

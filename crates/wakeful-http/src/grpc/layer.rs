@@ -26,12 +26,12 @@ use crate::foreign_code::{contain, contain_payload};
 ///   the middle of it, and its handler is dropped. If the client does not read, and its
 ///   flow-control window is full, the response ends when the client continues to read or its
 ///   connection ends.
-/// * A call whose handler panics before its response begins is answered with INTERNAL. (For other
-///   requests the server answers 500.)
-/// * When the server drains, unary calls are finished. A stream has [`linger`](Self::linger) to
-///   end; its handler awaits [`drain_begins`](crate::drain_begins) for this. Then it ends with
-///   UNAVAILABLE, in both directions: the stream that the handler reads ends with that error, and
-///   so does the response.
+/// * If the handler of a call panics before its response begins, the call gets INTERNAL. (Other
+///   requests get 500.)
+/// * When the server drains, unary calls finish. A stream may continue for
+///   [`linger`](Self::linger). Its handler should await [`drain_begins`](crate::drain_begins), and
+///   end the stream. After `linger` the stream ends with UNAVAILABLE, both for the handler that
+///   reads it and for the client.
 ///
 /// The server's own time limits for requests also apply, unless
 /// [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls.
@@ -55,14 +55,14 @@ impl Default for GrpcLayer {
 }
 
 impl GrpcLayer {
-    /// With the default settings.
+    /// Makes a layer with the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the longest time for a call that asks for more, or sets no deadline. Streams are calls,
-    /// too.
+    /// Sets the maximum deadline. It applies to calls that ask for more time or set no deadline,
+    /// including streams.
     #[must_use]
     pub fn max_deadline(mut self, deadline: Duration) -> Self {
         self.max_deadline = Some(deadline);
@@ -70,7 +70,7 @@ impl GrpcLayer {
     }
 
     /// Sets how long a stream may continue when the server drains. Choose less than the server's
-    /// grace period, or streams are cut without a status.
+    /// grace period. Otherwise streams are cut off without a status.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -79,7 +79,7 @@ impl GrpcLayer {
 }
 
 impl GrpcLayer {
-    /// Answers 415 to requests whose content type is not that of gRPC over HTTP/2
+    /// Refuses (415) requests whose content type is not that of gRPC over HTTP/2
     /// (`application/json`, gRPC-Web, or none), instead of reading them as gRPC. Use it for a
     /// server that has only gRPC services.
     #[must_use]
@@ -116,9 +116,9 @@ pub struct GrpcService<S> {
 }
 
 impl<S> GrpcService<S> {
-    /// Serves calls with `inner`, with the default settings of [`GrpcLayer`]. `inner` is a server
-    /// that tonic has generated, or `tonic::service::Routes` for several. With
-    /// [`Server`](crate::Server), it replaces `tonic::transport::Server`.
+    /// Wraps `inner` in the default settings of [`GrpcLayer`]. `inner` is a server that tonic has
+    /// generated, or `tonic::service::Routes` for several. With [`Server`](crate::Server), it
+    /// replaces `tonic::transport::Server`.
     ///
     /// ```no_run
     /// use wakeful_http::grpc::{self, GrpcService};

@@ -23,20 +23,19 @@
 //!
 //! Use tonic with only the features `codegen` and `router`: `transport`, `server` and `channel` add
 //! a tokio runtime. [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls from the time
-//! limits of requests. tonic limits the size of a client's messages: `max_decoding_message_size` of
-//! a generated server, 4 MiB by default, also after decompression.
+//! limits of requests. tonic limits the size of a client's messages, also after decompression:
+//! `max_decoding_message_size` of a generated server, 4 MiB by default.
 //!
 //! # Handlers
 //! tonic requires futures and streams that are `Send`. `wakeful::time` is `Send`. Put other values
 //! (`Rc`, sockets) into a `send_wrapper::SendWrapper`: a handler is polled and dropped only on the
 //! loop of its connection, so the wrapper's check never fails. The example `grpc` of
 //! wakeful-services shows how.
-//!
-//! # Where things are
-//! `layer` ends calls at their deadline and streams when the server drains, by means of
-//! `request_body` and `response_body`, through which the trailers pass; `timeout` reads
-//! `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the two services
-//! that clients expect.
+
+// `layer` ends calls at their deadline and streams when the server drains, by means of
+// `request_body` and `response_body`, through which the trailers pass; `timeout` reads
+// `grpc-timeout`, `shutdown` waits for the drain; `health` and `reflection` are the two services
+// that clients expect.
 
 mod first_message;
 mod health;

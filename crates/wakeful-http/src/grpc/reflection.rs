@@ -16,7 +16,7 @@ use prost_reflect::{DescriptorError, DescriptorPool, FileDescriptor};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_reflection::pb;
 
-/// The program's descriptors cannot be read, or are inconsistent.
+/// The error of [`Reflection::of`]: the descriptors cannot be read, or are inconsistent.
 #[derive(Debug, thiserror::Error)]
 #[error("the file descriptor set {number} cannot be used: {source}")]
 pub struct InvalidDescriptors {
@@ -24,7 +24,7 @@ pub struct InvalidDescriptors {
     source: DescriptorError,
 }
 
-/// What clients may ask about. Cheap to clone.
+/// The descriptors that clients can ask for. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reflection {
     known: Arc<Known>,
@@ -41,11 +41,11 @@ struct Known {
 }
 
 impl Reflection {
-    /// Makes it from encoded `FileDescriptorSet`s, which include what they import. Both versions of
-    /// the reflection service, and the health service, are included automatically.
+    /// Makes it from encoded `FileDescriptorSet`s, which must include their imports. Both versions
+    /// of the reflection service, and the health service, are included automatically.
     ///
     /// # Errors
-    /// One of them is not a `FileDescriptorSet`, or lacks what it imports.
+    /// One of the sets is not a `FileDescriptorSet`, or lacks an import.
     pub fn of<'a>(sets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, InvalidDescriptors> {
         let mut pool = DescriptorPool::new();
         let well_known = [
@@ -60,7 +60,7 @@ impl Reflection {
         Ok(Self { known: Arc::new(Known::of(pool)) })
     }
 
-    /// The service `grpc.reflection.v1.ServerReflection`.
+    /// Returns the service `grpc.reflection.v1.ServerReflection`.
     #[must_use]
     pub fn v1(
         &self,
@@ -70,7 +70,7 @@ impl Reflection {
         pb::v1::server_reflection_server::ServerReflectionServer::new(self.clone())
     }
 
-    /// The service `grpc.reflection.v1alpha.ServerReflection`, for older clients.
+    /// Returns the service `grpc.reflection.v1alpha.ServerReflection`, for older clients.
     #[must_use]
     pub fn v1alpha(
         &self,

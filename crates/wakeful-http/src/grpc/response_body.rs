@@ -20,8 +20,8 @@ use super::shutdown::Shutdown;
 use crate::foreign_code::contain;
 
 pin_project! {
-    /// The response body under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they end
-    /// or have to end.
+    /// The response body under [`GrpcLayer`](super::GrpcLayer): the handler's bytes, until they
+    /// end, or until the layer ends them.
     #[derive(Debug)]
     pub struct CallResponseBody<B> {
         // Dropped when it is cut: with it what is left of the handler.

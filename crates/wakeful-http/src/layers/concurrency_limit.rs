@@ -14,7 +14,7 @@ use super::permits::{Acquire, Permit, Permits};
 use super::scope::Scope;
 
 /// Limits the number of concurrent requests in the services that it makes. Further requests wait,
-/// first come, first served.
+/// and start in the order of their arrival.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -25,19 +25,19 @@ use super::scope::Scope;
 /// let app: Router = Router::new().route("/report", report);
 /// ```
 ///
-/// One limit applies to all loops together, and to all routes with this layer. While there is room,
-/// a request costs two atomic operations and no lock. A request that waits, or that ends while
+/// One limit applies to all loops together, and to all routes with this layer. Below the limit, a
+/// request costs two atomic operations and no lock. A request that waits, or that ends while
 /// another one waits, briefly locks a list. With [`each_loop`](Self::each_loop) loops share
 /// nothing.
 ///
-/// A request holds its place until the head of its response, until its handler's future is dropped
-/// (the client has gone, or an outer timeout has passed), or until it panics. A response's body
-/// holds no place.
+/// A request counts until the head of its response is ready, until its handler's future is dropped
+/// (the client has gone, or an outer timeout has passed), or until it panics. The body of a
+/// response does not count.
 ///
-/// The wait is in `poll_ready`, so with tower's `load_shed` in front of it requests are refused
-/// instead: see [the module](super#refusing-at-once). An outer
-/// [`TimeoutLayer`](super::TimeoutLayer) also bounds the wait, if the wait is within its call, as
-/// it is between two layers of one router.
+/// Requests wait in `poll_ready`, so tower's `load_shed` around this layer refuses them instead:
+/// see [the module](super#refusing-at-once). An outer [`TimeoutLayer`](super::TimeoutLayer) also
+/// limits the wait, if the wait happens within its call, as it does between two layers of one
+/// router.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing by itself"]
 pub struct ConcurrencyLimitLayer {
@@ -46,8 +46,8 @@ pub struct ConcurrencyLimitLayer {
 }
 
 impl ConcurrencyLimitLayer {
-    /// Makes a layer for at most `max` requests at a time, on all loops together. With 0, all
-    /// requests wait for ever.
+    /// Makes a layer that allows at most `max` requests at a time, on all loops together. With 0,
+    /// all requests wait for ever.
     pub fn new(max: usize) -> Self {
         Self { max, scope: Scope::all(Permits::new(max)) }
     }
@@ -89,7 +89,7 @@ enum Place {
 }
 
 impl<S: Clone> Clone for ConcurrencyLimit<S> {
-    /// The clone has no place yet.
+    /// Returns a clone that does not count towards the limit yet.
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), scope: self.scope.clone(), place: Place::None }
     }
@@ -131,7 +131,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`ConcurrencyLimit`]. Dropping it frees its place.
+    /// The future of [`ConcurrencyLimit`]. When it is dropped, its request no longer counts.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {

@@ -2,26 +2,25 @@
 //! [`ConcurrencyLimitLayer`], [`RateLimitLayer`]. tower's own `timeout` and `limit`, and
 //! tower-http's `timeout`, need tokio's timers.
 //!
-//! Each is `Clone`, `Send` and `Sync`, so axum's `Router::layer` and `MethodRouter::layer` take it.
-//! Each layer answers itself when its limit is reached, with an empty body, so a router needs no
-//! `HandleErrorLayer`:
+//! Each is `Clone`, `Send` and `Sync`, so axum's `Router::layer` and `MethodRouter::layer` accept
+//! it. No layer returns an error, so a router needs no `HandleErrorLayer`. A response that a layer
+//! makes has an empty body:
 //!
-//! | layer | beyond it | for |
+//! | layer | beyond the limit | scope |
 //! |---|---|---|
 //! | [`TimeoutLayer`] | 503, or another status | each request |
-//! | [`ConcurrencyLimitLayer`] | requests wait, the first that came first | all loops together, or [each](ConcurrencyLimitLayer::each_loop) |
+//! | [`ConcurrencyLimitLayer`] | requests wait, in the order of their arrival | all loops together, or [each](ConcurrencyLimitLayer::each_loop) |
 //! | [`RateLimitLayer`] | 429 with `retry-after` | all loops together, or [each](RateLimitLayer::each_loop) |
 //!
-//! The limit of a layer applies to all services that the layer and its clones make together: axum
-//! makes one for each route. (tower's `ConcurrencyLimitLayer` has a separate limit for each
-//! service.)
+//! One limit applies to all services together that a layer and its clones make: axum makes one for
+//! each route. (tower's `ConcurrencyLimitLayer` has a separate limit for each service.)
 //!
 //! [`Limits`](crate::Limits) limits a whole server, and each peer, at a lower cost.
 //!
 //! # Refusing at once
-//! tower's `load_shed` needs no tokio runtime. In front of a [`ConcurrencyLimitLayer`], a request
-//! that would have to wait gets an error instead, which axum's `HandleErrorLayer` turns into a
-//! response (the crate `tower` with the feature `load-shed`):
+//! tower's `load_shed` (feature `load-shed`) needs no tokio runtime. With it around a
+//! [`ConcurrencyLimitLayer`], a request that would have to wait gets an error instead. axum's
+//! `HandleErrorLayer` turns the error into a response:
 //!
 //! ```
 //! use axum::error_handling::HandleErrorLayer;
@@ -38,8 +37,8 @@
 //!     .layer(ConcurrencyLimitLayer::new(100));
 //! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(shed);
 //! ```
-//!
-//! `permits` counts what is in flight, `bucket` what may come, `scope` says for which loops.
+
+// `permits` counts the requests in flight, `bucket` limits a rate, `scope` says for which loops.
 
 mod bucket;
 mod concurrency_limit;

@@ -14,8 +14,8 @@ use wakeful::time::{now, turn_time};
 use super::bucket::Bucket;
 use super::scope::Scope;
 
-/// Answers 429 to requests that exceed a rate. `retry-after` has the seconds until the next request
-/// would be accepted. Requests do not wait.
+/// Refuses (429) requests that exceed a rate. Its `retry-after` header has the seconds until the
+/// next request would be accepted. Requests do not wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,10 +27,10 @@ use super::scope::Scope;
 /// let app: Router = Router::new().route("/mail", mail);
 /// ```
 ///
-/// It is a token bucket: `burst` requests may come at once, and the rate refills it. One bucket
-/// applies to all clients, all loops, and all routes with this layer; it is one atomic word,
-/// without a lock. With [`each_loop`](Self::each_loop) loops share nothing. For a rate per peer,
-/// use [`Limits::peer_rate`](crate::Limits::peer_rate).
+/// It is a token bucket: `burst` requests may arrive at once, and the bucket refills at the rate.
+/// One bucket applies to all clients, all loops, and all routes with this layer; it is one atomic
+/// word, without a lock. With [`each_loop`](Self::each_loop) loops share nothing. For a rate per
+/// peer, use [`Limits::peer_rate`](crate::Limits::peer_rate).
 ///
 /// It uses the turn's time ([`turn_time`]), so a request may be accepted up to a millisecond late.
 #[derive(Debug, Clone)]
@@ -54,13 +54,14 @@ impl Rate {
 }
 
 impl RateLimitLayer {
-    /// Makes a layer for `requests` per `per`, all of which may come at once. 0 becomes 1.
+    /// Makes a layer that accepts `requests` per `per`. All of them may arrive at once. 0 becomes
+    /// 1.
     pub fn new(requests: u32, per: Duration) -> Self {
         let rate = Rate { requests, per, burst: requests };
         Self { rate, scope: Scope::all(rate.bucket()) }
     }
 
-    /// Sets how many requests may come at once: 1 and more; 0 becomes 1.
+    /// Sets how many requests may arrive at once: 1 and more; 0 becomes 1.
     pub fn burst(self, requests: u32) -> Self {
         let rate = Rate { burst: requests, ..self.rate };
         match self.scope {
@@ -69,7 +70,7 @@ impl RateLimitLayer {
         }
     }
 
-    /// As many on each loop.
+    /// Applies the limit to each loop separately.
     pub fn each_loop(self) -> Self {
         let rate = self.rate;
         Self { rate, scope: Scope::each(move || rate.bucket()) }

@@ -12,12 +12,13 @@ use tower_service::Service;
 
 use crate::foreign_code::contain;
 
-/// Cancels a handler that has not answered in time, and answers instead, with an empty body.
+/// Cancels a handler that has not answered in time, and sends a response with an empty body
+/// instead.
 ///
-/// The answer is 503, like that of [`Limits::request_timeout`](crate::Limits::request_timeout),
-/// because the server was too slow. tower-http's layer of this name used to answer 408, which says
+/// The status is 503, like that of [`Limits::request_timeout`](crate::Limits::request_timeout),
+/// because the server was too slow. tower-http's layer of this name used to send 408, which says
 /// that the *client* was too slow, and makes browsers retry at once. [`status`](Self::status) sets
-/// 408, or 504 for a gateway.
+/// another status, such as 504 for a gateway.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,13 +30,13 @@ use crate::foreign_code::contain;
 /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(in_time);
 /// ```
 ///
-/// The time runs from the call to the response's head; it does not limit a streaming body. When the
-/// time is up, the handler's future is dropped at once, but not before the loop has read what had
-/// arrived in time (see [`Deadline`](wakeful::time::Deadline)). A handler that blocks its loop is
-/// not interrupted.
+/// The time counts from the call to the response's head. It does not limit a streaming body. When
+/// the time is up, the loop first handles the bytes that arrived in time (see
+/// [`Deadline`](wakeful::time::Deadline)), and then drops the handler's future. A handler that
+/// blocks its loop is not interrupted.
 ///
 /// # Panics
-/// Its services, where no loop runs.
+/// Its services panic if no loop runs on the thread.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a layer does nothing by itself"]
 pub struct TimeoutLayer {
@@ -49,7 +50,7 @@ impl TimeoutLayer {
         Self { limit, status: StatusCode::SERVICE_UNAVAILABLE }
     }
 
-    /// Answers `status` when the time is up.
+    /// Sets the status of the response when the time is up.
     pub const fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// The limits that only HTTP/2 has: [`Limits::http2`](crate::Limits::http2). A value out of range
-/// becomes the nearest value within it.
+/// The limits that only HTTP/2 has, for [`Limits::http2`](crate::Limits::http2). A value out of
+/// range becomes the nearest value in the range.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
@@ -21,14 +21,16 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | [`max_resets_per_second`](Self::max_resets_per_second) | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_control_frames_per_second`](Self::max_control_frames_per_second) | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
-/// `max_header_size` and `max_frame_size` determine how many CONTINUATION frames a header may have:
-/// the number of full frames that it needs plus a quarter, at least five. Beyond that the server
-/// sends GOAWAY (ENHANCE_YOUR_CALM). It does the same after more than 100 empty DATA frames that
-/// end nothing, and for too many small unread DATA frames: each one counts its shortfall to 256
-/// bytes against half of `connection_window`. So some 2,000 tiny messages of WebSockets or calls
-/// may wait for their handlers; if more have to wait, raise `connection_window`. A window is the
-/// number of bytes that a client may send before they are read. The connection window, times the
-/// number of connections, bounds the memory for bodies.
+/// A window is the number of bytes that a client may send before they are read. The connection
+/// window, times the number of connections, limits the memory for bodies.
+///
+/// The server also sends GOAWAY (ENHANCE_YOUR_CALM) in these cases:
+/// * A header has too many CONTINUATION frames. It may have a quarter more than the number of full
+///   frames (`max_frame_size`) in `max_header_size`, and at least five.
+/// * There are more than 100 empty DATA frames that do not end a stream.
+/// * Too many small DATA frames are unread. If a frame has fewer than 256 bytes, the difference
+///   counts against half of `connection_window`. So about 2,000 tiny messages of WebSockets or
+///   calls may wait for their handlers. If more have to wait, raise `connection_window`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Http2Limits {
@@ -64,7 +66,7 @@ impl Default for Http2Limits {
 }
 
 impl Http2Limits {
-    /// The defaults.
+    /// Returns the default limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,7 +90,7 @@ impl Http2Limits {
         self
     }
 
-    /// Sets the longest frame that is taken, in bytes.
+    /// Sets the longest frame that the server accepts, in bytes.
     pub fn max_frame_size(mut self, bytes: u32) -> Self {
         self.max_frame_size = bytes;
         self
@@ -101,7 +103,7 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how often the client gets a PING. `None`: never.
+    /// Sets how often the client gets a PING. With `None` it gets none.
     pub fn ping_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.ping_interval = interval.into();
         self
@@ -113,31 +115,29 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how many streams that the client has reset may wait until the service has noticed the
-    /// reset.
+    /// Sets how many reset streams may wait until the service has noticed the reset.
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self
     }
 
-    /// Sets how many streams may be reset because of the client's mistakes, in the connection's
-    /// life.
+    /// Sets how many streams of a connection may be reset because of the client's mistakes.
     pub fn max_error_resets(mut self, streams: usize) -> Self {
         self.max_error_resets = streams;
         self
     }
 
-    /// Sets how many streams the client may reset in a second.
+    /// Sets how many streams the client may reset per second.
     pub fn max_resets_per_second(mut self, streams: u32) -> Self {
         self.max_resets_per_second = streams;
         self
     }
 
-    /// Sets how many frames without use (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION,
-    /// empty DATA, unknown kinds) may come per second, beyond four for each HEADERS and DATA frame
-    /// of either side. Window updates for data that the server has sent do not count: four for each
-    /// DATA frame and one for each KiB in it, because clients that read in small pieces send that
-    /// many. Answers to the server's SETTINGS and PING do not count either.
+    /// Sets how many control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty
+    /// DATA, unknown kinds) may arrive per second, in addition to four for each HEADERS and DATA
+    /// frame of either side. Window updates for data that the server has sent do not count: up to
+    /// four for each DATA frame and one for each KiB in it, because clients that read in small
+    /// pieces send that many. Answers to the server's SETTINGS and PING do not count either.
     pub fn max_control_frames_per_second(mut self, frames: u32) -> Self {
         self.max_control_frames_per_second = frames;
         self

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// The maximum age of a connection: [`Limits::max_age`](crate::Limits::max_age).
+/// The maximum age of a connection, for [`Limits::max_age`](crate::Limits::max_age).
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -19,21 +19,21 @@ pub struct MaxAge {
 }
 
 impl MaxAge {
-    /// `age` counts from the accept. A time below 1 ms becomes 1 ms.
+    /// Sets the age, which counts from the accept. A time below 1 ms becomes 1 ms.
     pub const fn new(age: Duration) -> Self {
         Self { age, jitter: 0.1, grace: Duration::from_secs(10) }
     }
 
-    /// Sets the largest random addition to the age, as a share of it. It differs for each
-    /// connection, so connections that came together do not close together. A value out of range
-    /// becomes the nearest value within it; NaN becomes 0.
+    /// Sets the largest random addition to the age, as a share of the age. It differs for each
+    /// connection, so connections that were opened together do not close together. A value out of
+    /// range becomes the nearest value in the range, and NaN becomes 0.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// Sets how long requests that are in flight at that age may take to finish. After that they
-    /// are aborted.
+    /// Sets how long requests that are in flight at the maximum age may take to finish. After that
+    /// they are aborted.
     pub const fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

@@ -48,51 +48,51 @@ pub(crate) const PROBES: u32 = 3;
 /// ```
 ///
 /// `None` disables a limit. A limit of 0 is a real limit: with `max_body(0)` a request may have no
-/// body. A value out of range becomes the nearest value within it, and a time of more than 30 years
-/// (`Duration::MAX`) becomes 30 years.
+/// body. A value out of range becomes the nearest value in the range, and a time of more than 30
+/// years (`Duration::MAX`) becomes 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
-/// | [`header_timeout`](Self::header_timeout) | 30 s | 1 ms and more | 408 and close, if a part of the header came; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
+/// | [`header_timeout`](Self::header_timeout) | 30 s | 1 ms and more | 408 and close, if a part of the header has arrived; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
 /// | [`idle_timeout`](Self::idle_timeout) | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | TCP probes a silent peer; if the peer does not answer for the same time again, the connection is closed |
-/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: as `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only that has no room) |
-/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; the server does not start with 0 | further connections wait in the backlog; while they wait, idle ones are closed |
+/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: like `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only the stream has no room) |
+/// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; with 0 the server does not start | further connections wait in the backlog; while they wait, idle ones are closed |
 /// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what happens to a connection beyond `max_connections` |
-/// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; by TLS: close |
+/// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; TLS: close |
 /// | [`max_requests`](Self::max_requests) | none | any | 503 with `retry-after` |
 /// | [`peer_rate`](Self::peer_rate) | none | [`PeerRate`] | 429 with `retry-after` |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | 431 (HTTP/1.1: and close); HTTP/2 beyond four times as much: GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | 431 (HTTP/1.1: and close) |
 /// | [`max_uri`](Self::max_uri) | 65,534 | 1 to 65,534 | 414 |
-/// | [`max_body`](Self::max_body) | none | any | 413 and close, by `content-length` at once (HTTP/2: a length of 20 digits or more is malformed, and an error of its stream), else as soon as that many bytes have come; after the response's head, the response's body is cut off |
+/// | [`max_body`](Self::max_body) | none | any | 413 and close: at once if `content-length` is too large (HTTP/2: a length of 20 digits or more is malformed, and a stream error), else when more bytes than that have arrived; after the response's head, the response's body is cut off |
 /// | [`ambiguous_length`](Self::ambiguous_length) | [`AmbiguousLength::Resolve`] | [`AmbiguousLength`] | 400 and close |
 /// | [`max_requests_per_connection`](Self::max_requests_per_connection) | none | 1 and more | the last response says `connection: close` (HTTP/2: GOAWAY) |
-/// | [`max_age`](Self::max_age) | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after the grace, abort |
+/// | [`max_age`](Self::max_age) | none | [`MaxAge`] | the next response says `connection: close` (HTTP/2: GOAWAY); after its grace period, abort |
 /// | [`grpc_calls`](Self::grpc_calls) | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | [`http2`](Self::http2) | [`Http2Limits::default`] | [`Http2Limits`] | [a table of its own](Http2Limits) |
 ///
-/// These checks are always on: malformed HTTP/1, and HTTP/1.1 without a `Host` or with two, is
-/// answered 400, and the connection closes. Each [`Refusal`](crate::Refusal) is counted.
+/// These checks are always on: a malformed HTTP/1 request, and an HTTP/1.1 request without a `Host`
+/// or with two, gets 400, and the connection closes. Each [`Refusal`](crate::Refusal) is counted.
 ///
 /// If a client is gone, the server notices within a second or two, even while the response sends
 /// nothing (server-sent events, a long poll), and cancels the request. An HTTP/1.1 client that only
-/// ends its side may still wait for the answer; until `keepalive` probes it, it cannot be
-/// distinguished from a client that has closed.
+/// ends its sending side may still wait for the response. The server cannot distinguish it from a
+/// client that has closed, until `keepalive` probes it.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address. Clients of Unix sockets are
-/// not peers. Behind a proxy all clients are one peer.
+/// not peers. All clients of a proxy are one peer.
 ///
 /// Each connection has one timer, which checks a deadline about four times within its limit. So a
-/// request costs no timer, and may take up to a quarter longer than its limit. `body_timeout`,
-/// `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to connections that
-/// `CONNECT` or an upgrade has opened. The first three do not apply to gRPC calls either, if
-/// `grpc_calls` exempts them.
+/// request needs no timer, and may take up to a quarter longer than its limit. `body_timeout`,
+/// `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to connections after a
+/// `CONNECT` or an upgrade. The first three do not apply to gRPC calls either, if `grpc_calls`
+/// exempts them.
 ///
-/// When an HTTP/1.1 connection moves to another loop, it keeps its age, its number of requests and
-/// its place in its peer's account. The header timeout and the idle timeout start again.
+/// When an HTTP/1.1 connection moves to another loop, it keeps its age and its number of requests,
+/// and still counts for its peer. The header timeout and the idle timeout start again.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Limits {
@@ -118,33 +118,32 @@ pub struct Limits {
     pub(crate) http2: Http2Limits,
 }
 
-/// What happens to an HTTP/1 request with both `Content-Length` and `Transfer-Encoding`. Two
-/// readers may see its end in different places, which allows smuggling requests past a proxy. RFC
-/// 9112 (6.1) lets a server choose.
+/// What happens to an HTTP/1 request with both `Content-Length` and `Transfer-Encoding`. A proxy
+/// and a server may disagree on where it ends, so an attacker could smuggle requests past the
+/// proxy. RFC 9112 (6.1) lets a server choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmbiguousLength {
     /// The transfer encoding applies, the service does not see the length, and the connection
     /// closes after the response. This is enough if the server is the last reader of the request.
     #[default]
     Resolve,
-    /// The request is answered 400, the service does not see it, and the connection closes. Use it
-    /// for proxies. All HTTP/1 bytes are then copied once more, and heads are scanned a second
-    /// time.
+    /// The request gets 400, the service does not see it, and the connection closes. Use it for
+    /// proxies. It costs one more copy of all HTTP/1 bytes, and a second scan of heads.
     Refuse,
 }
 
-/// Whether the time limits of requests apply to gRPC calls: `body_timeout`, `min_rate` for bodies,
-/// `request_timeout`. A call is any request with the content type `application/grpc…`.
+/// Whether the time limits of requests (`body_timeout`, `min_rate` for bodies, `request_timeout`)
+/// apply to gRPC calls. A call is any request with the content type `application/grpc…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
-    /// The limits apply. Choose this if the server has no gRPC services: then no client can bypass
-    /// the limits by its content type. A stream on which the client is silent for long, or sends
-    /// little, ends early.
+    /// The limits apply. Choose this if the server has no gRPC services: no client can then bypass
+    /// the limits with its content type. A stream ends early if its client is silent for long, or
+    /// sends little.
     #[default]
     Limited,
     /// The limits do not apply: a stream may be silent for any time, and has its own deadline
     /// (`grpc-timeout`). Choose this for gRPC servers. If the server also has other services, any
-    /// client can bypass those limits, on all paths; the limits on sizes, numbers and rates still
+    /// client can bypass those limits, on all paths. The limits on sizes, numbers and rates still
     /// apply.
     Unlimited,
 }
@@ -178,7 +177,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults.
+    /// Returns the default limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -192,54 +191,55 @@ impl Limits {
 
     /// Sets how long a connection may be open without a request.
     ///
-    /// A request whose response is complete does not count, even if a task still holds its body. A
-    /// task may continue to read the body for its handler, as long as some of the body comes within
-    /// this time. Otherwise the connection closes, because hyper reads no further request before
-    /// the end of a body that is still held (or was leaked with [`std::mem::forget`]).
+    /// A request whose response is complete does not count, even if a task still holds its body.
+    /// Such a task may continue to read the body, as long as some bytes of it arrive within this
+    /// time. Otherwise the connection closes, because hyper reads no further request while a body
+    /// is held (or was leaked with [`std::mem::forget`]).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how long the server waits for the next bytes of a body. `None`: only
+    /// Sets how long the server waits for the next bytes of a body. With `None`, only
     /// [`min_rate`](Self::min_rate) applies.
     pub fn body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.body_timeout = timeout.into();
         self
     }
 
-    /// Sets how long a request may take, from its header to its response's end. `None`: no limit.
+    /// Sets how long a request may take, from its header to its response's end.
     pub fn request_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.request_timeout = timeout.into();
         self
     }
 
-    /// Sets after how long a silent peer is probed, in whole seconds. Without probes, the
-    /// connection of a vanished peer stays open for ever if nothing is sent to it, as with
-    /// WebSockets and gRPC streams. The option is set on the listeners, and connections inherit it;
+    /// Sets after how long TCP probes a silent peer, in whole seconds. Without probes, the
+    /// connection of a vanished peer stays open for ever if nothing is sent to it, for example a
+    /// WebSocket or a gRPC stream. The option is set on the listeners, and connections inherit it.
     /// `None` does not change the listeners.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
     }
 
-    /// Sets how slow a client may be. `None`: no limit.
+    /// Sets how slow a client may be.
     pub fn min_rate(mut self, rate: impl Into<Option<MinRate>>) -> Self {
         self.min_rate = rate.into();
         self
     }
 
-    /// Sets how many connections are open at a time, on all loops together. `None`: as many as the
-    /// process has [descriptors](crate::Server::descriptors) for. A server with a limit of 0 does
-    /// not start.
+    /// Sets how many connections may be open at a time, on all loops together. With `None` it is as
+    /// many as the process has [descriptors](crate::Server::descriptors) for. A server with a limit
+    /// of 0 does not start.
     ///
     /// If further connections wait for longer than 50 ms, the server closes idle ones to make room,
     /// in the same way as in a drain, and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for
     /// each. Each loop begins with the connection that has been idle longest, even if that is a
-    /// short time. The first place is free 200 ms later. If there are not enough idle connections,
-    /// HTTP/1.1 connections with many requests close after their response. A connection without a
-    /// request so far keeps its place for [`header_timeout`](Self::header_timeout), and an HTTP/2
-    /// connection keeps it while requests are in flight.
+    /// short time. The first connection closes 200 ms later. If there are not enough idle
+    /// connections, HTTP/1.1 connections that have had many requests close after their response. A
+    /// connection that has not sent a request yet stays open for
+    /// [`header_timeout`](Self::header_timeout), and an HTTP/2 connection stays open while requests
+    /// are in flight.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
@@ -247,32 +247,32 @@ impl Limits {
 
     /// Sets what happens to a connection beyond [`max_connections`](Self::max_connections).
     ///
-    /// [`WhenFull::Replace`] accepts it, closes another connection at once, like an abort, and
-    /// counts [`Refusal::GaveWay`](crate::Refusal::GaveWay). It closes the connection that has been
-    /// silent longest, if one has been silent for 50 ms (nothing is in flight on it, whether its
-    /// header has begun or not), else the one that has been open longest. The bytes that it has
-    /// sent until then are read first. Upgraded connections count as silent. Use it for a small
-    /// number of short connections, such as health checks, so that silent connections cannot keep
-    /// them out.
+    /// [`WhenFull::Replace`] accepts it, aborts another connection at once, and counts
+    /// [`Refusal::GaveWay`](crate::Refusal::GaveWay). It aborts the connection that has been silent
+    /// longest, if that is at least 50 ms. A connection is silent while no request is in flight,
+    /// even if a header has begun. An upgraded connection never counts as silent. If no connection
+    /// has been silent for 50 ms, it aborts the one that has been open longest. Bytes that have
+    /// already arrived on the connection are read first. Use this for a small number of short
+    /// connections, such as health checks, so that silent connections cannot keep them out.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// Sets how many connections one peer may have. `None`: no limit.
+    /// Sets how many connections one peer may have.
     pub fn max_connections_per_peer(mut self, connections: impl Into<Option<u32>>) -> Self {
         self.max_connections_per_peer = connections.into();
         self
     }
 
-    /// Sets how many requests are in flight at a time, on all loops together. `None`: no limit.
-    /// With this limit each request changes a number that all loops share.
+    /// Sets how many requests may be in flight at a time, on all loops together. With this limit
+    /// each request changes a number that all loops share.
     pub fn max_requests(mut self, requests: impl Into<Option<usize>>) -> Self {
         self.max_requests = requests.into();
         self
     }
 
-    /// Sets how many requests a second one peer may send. `None`: no limit.
+    /// Sets how many requests per second one peer may send.
     pub fn peer_rate(mut self, rate: impl Into<Option<PeerRate>>) -> Self {
         self.peer_rate = rate.into();
         self
@@ -280,12 +280,12 @@ impl Limits {
 
     /// Sets how large a request's header may be, in bytes.
     ///
-    /// HTTP/1 counts the received bytes: the request line, the fields, and their line ends,
-    /// including the final empty line. The trailers of a chunked body may have the same size again,
-    /// and the limit also bounds the connection's read buffer. HTTP/2 counts the uncompressed size
-    /// by RFC 9113 (6.5.2): for each field its name, its value and 32 bytes, including
-    /// pseudo-header fields such as `:method`. The sum has to stay below the limit. Clients are
-    /// told of the limit (SETTINGS_MAX_HEADER_LIST_SIZE), and trailers are counted separately.
+    /// For HTTP/1 the received bytes count: the request line, the fields, and their line ends,
+    /// including the final empty line. The trailers of a chunked body may have the same size again.
+    /// The limit also bounds the connection's read buffer. For HTTP/2 the uncompressed size counts
+    /// (RFC 9113, 6.5.2): for each field its name, its value and 32 bytes, including pseudo-header
+    /// fields such as `:method`. The sum must stay below the limit. The server announces the limit
+    /// (SETTINGS_MAX_HEADER_LIST_SIZE). Trailers count separately.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes;
         self
@@ -297,13 +297,13 @@ impl Limits {
         self
     }
 
-    /// Sets how long path and query may be together, in bytes.
+    /// Sets how long path and query together may be, in bytes.
     pub fn max_uri(mut self, bytes: usize) -> Self {
         self.max_uri = bytes;
         self
     }
 
-    /// Sets how large a request's body may be, in bytes. `None`: no limit.
+    /// Sets how large a request's body may be, in bytes.
     pub fn max_body(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.max_body = bytes.into();
         self
@@ -315,13 +315,13 @@ impl Limits {
         self
     }
 
-    /// Sets how many requests are taken from one connection. `None`: no limit. 0 becomes 1.
+    /// Sets how many requests the server accepts on one connection. 0 becomes 1.
     pub fn max_requests_per_connection(mut self, requests: impl Into<Option<u64>>) -> Self {
         self.max_requests_per_connection = requests.into();
         self
     }
 
-    /// Sets how long a connection may stay open, even if it is busy. `None`: no limit.
+    /// Sets how long a connection may stay open, even if it is busy.
     pub fn max_age(mut self, age: impl Into<Option<MaxAge>>) -> Self {
         self.max_age = age.into();
         self

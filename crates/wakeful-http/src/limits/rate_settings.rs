@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// How slow a client may be: [`Limits::min_rate`](crate::Limits::min_rate) ends the request of a
-/// client for which the server waits, if it sends (or takes) less.
+/// The minimum rate of a client, for [`Limits::min_rate`](crate::Limits::min_rate). While the
+/// server waits for a client that sends a body or reads a response more slowly than this, it ends
+/// the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct MinRate {
@@ -25,7 +26,7 @@ impl MinRate {
     }
 }
 
-/// How many requests one peer may send: a bucket that fills at a rate. See
+/// How many requests one peer may send (a token bucket), for
 /// [`Limits::peer_rate`](crate::Limits::peer_rate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a setter returns the changed rate"]
@@ -35,14 +36,14 @@ pub struct PeerRate {
 }
 
 impl PeerRate {
-    /// Allows `requests_per_second`, from 1 to 1,000,000,000; as many may come at once. A value out
-    /// of range becomes the nearest value within it.
+    /// Allows `requests_per_second`, from 1 to 1,000,000,000. The same number may arrive at once. A
+    /// value out of range becomes the nearest value in the range.
     pub const fn new(requests_per_second: u32) -> Self {
         Self { requests_per_second, burst: requests_per_second }
     }
 
-    /// Sets how many requests may come at once: 1 and more; 0 becomes 1. The default is the number
-    /// of requests per second.
+    /// Sets how many requests may arrive at once: 1 and more; 0 becomes 1. The default is the
+    /// number of requests per second.
     pub const fn burst(mut self, requests: u32) -> Self {
         self.burst = requests;
         self

@@ -1,12 +1,12 @@
 //! What a server records about its requests: access log, request ids, trace context, `tracing`
 //! spans.
 //!
-//! By default only the span is on, at debug level. Without a subscriber that wants it, a request
-//! pays for one look at a static. Each of the other features costs a request an allocation, and the
-//! access log also a line in a buffer.
-//!
-//! `observed_request` is one request from its header to the last byte of its response, `request_id`
-//! and `trace_parent` read and write the headers.
+//! By default only the span is on, at debug level. Without a subscriber that wants the span, it
+//! costs a request one read of a static variable. Each of the other features costs a request an
+//! allocation, and the access log also a line in a buffer.
+
+// `observed_request` is one request from its header to the last byte of its response, `request_id`
+// and `trace_parent` read and write the headers.
 
 mod observed_request;
 mod request_id;
@@ -35,7 +35,7 @@ pub use trace_parent::TraceParent;
 /// | [`request_ids`](Self::request_ids) | [`RequestIds::Off`] | `x-request-id` of requests and responses |
 /// | [`trace_context`](Self::trace_context) | [`TraceContext::Ignore`] | W3C `traceparent` |
 /// | [`span`](Self::span), [`no_span`](Self::no_span) | `request`, at debug level | a `tracing` span around each request |
-/// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] among the request's extensions, too |
+/// | [`insert_peer`](Self::insert_peer) | not inserted | [`Peer`] also among the request's extensions |
 ///
 /// The span's target is `wakeful_http::request`, and its fields are `method`, `path`, `protocol`,
 /// `peer`, `request_id`, `trace_id`, and at the end `status` and `aborted`. It is entered whenever
@@ -69,11 +69,11 @@ enum Peers {
 /// What happens to a request's `traceparent` (W3C Trace Context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceContext {
-    /// Nothing.
+    /// Nothing: the server neither reads nor changes it.
     #[default]
     Ignore,
-    /// A valid header is continued: the handler sees it with a new parent, this request, and may
-    /// send it along. An invalid one is removed, with its `tracestate`.
+    /// A valid header is continued: the handler sees it with this request as the new parent, and
+    /// may send it with its own requests. An invalid header is removed, together with `tracestate`.
     Continue,
     /// Like `Continue`, but a request without the header begins a new trace, which is not sampled.
     Start,
@@ -85,48 +85,49 @@ pub enum TraceContext {
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,
-    /// The target: with HTTP/1 usually only path and query.
+    /// The target. With HTTP/1 it is usually only path and query.
     pub uri: &'a Uri,
     /// The protocol's version.
     pub version: Version,
     /// The header, with the request's `x-request-id` and the continued `traceparent`.
     pub headers: &'a HeaderMap,
-    /// Who sent it.
+    /// The sender.
     pub peer: Peer,
 }
 
 impl Observe {
-    /// The defaults.
+    /// Returns the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Where requests are logged.
+    /// Sets the access log.
     #[must_use]
     pub fn access_log(mut self, log: AccessLog) -> Self {
         self.access_log = Some(log);
         self
     }
 
-    /// Sets where requests get their ids from. The id is in the request's header, for handlers; in
-    /// the response's header, unless it has one already; in the access log; and in the span.
+    /// Sets where requests get their ids from. The id appears in the request's header (for
+    /// handlers), in the response's header (unless the handler has set one), in the access log, and
+    /// in the span.
     #[must_use]
     pub fn request_ids(mut self, from: RequestIds) -> Self {
         self.request_ids = from;
         self
     }
 
-    /// Sets what happens to `traceparent`. The trace's id is in the access log and in the span.
+    /// Sets what happens to `traceparent`. The trace id appears in the access log and in the span.
     #[must_use]
     pub fn trace_context(mut self, context: TraceContext) -> Self {
         self.trace_context = context;
         self
     }
 
-    /// Sets the function that makes each request's span, instead of the standard one, with its
-    /// parent if it has one (the example `opentelemetry` takes the parent from `traceparent`). The
-    /// fields `status` and `aborted` are recorded at the end, if the span has them.
+    /// Sets the function that makes each request's span, instead of the standard one. It may set
+    /// the span's parent (the example `opentelemetry` takes the parent from `traceparent`). If the
+    /// span has the fields `status` and `aborted`, they are recorded at the end.
     #[must_use]
     pub fn span<F>(mut self, make: F) -> Self
     where
@@ -144,8 +145,8 @@ impl Observe {
     }
 
     /// Puts a [`Peer`] into the extensions of each request. This is for layers that run a request's
-    /// handler in a separate task, or on another thread, where [`Peer::current`] finds no peer. It
-    /// costs a request up to three allocations.
+    /// handler in a separate task or on another thread, where [`Peer::current`] finds no peer. It
+    /// costs each request up to three allocations.
     #[must_use]
     pub fn insert_peer(mut self) -> Self {
         self.peers = Peers::Inserted;

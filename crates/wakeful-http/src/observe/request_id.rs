@@ -11,14 +11,14 @@ const LONGEST: usize = 128;
 /// Where requests get their ids from, as `x-request-id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RequestIds {
-    /// Requests have none, but what clients send.
+    /// The server sets no id. A request has only an id that the client sent.
     #[default]
     Off,
-    /// The client's id, if it is 1 to 128 characters of visible ASCII; else a new one. Use it
-    /// behind a proxy that makes ids.
+    /// A request keeps the client's id if that is 1 to 128 characters of visible ASCII. Otherwise
+    /// it gets a new one. Use it behind a proxy that makes ids.
     Accept,
-    /// Always a new id. Use it for servers that any client can reach: otherwise a client could give
-    /// its requests the ids of others.
+    /// Each request gets a new id. Use it for servers that any client can reach: otherwise a client
+    /// could use the ids of other requests.
     Replace,
 }
 

@@ -9,9 +9,9 @@ pub(super) const STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A `traceparent`: the trace of a request, and its parent.
 ///
-/// In a handler, `TraceParent::from_headers(request.headers())` returns the one that the server
-/// derived from the client's. Send it along with the handler's own requests. It displays as the
-/// header's value.
+/// In a handler, `TraceParent::from_headers(request.headers())` returns the value that the server
+/// derived from the client's. Send it with the handler's own requests. `Display` shows the header's
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace_id: u128,
@@ -20,7 +20,8 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// `None`: there is no such header, several, or an invalid one.
+    /// Returns the `traceparent` of `headers`, or `None` if there is no such header, or several, or
+    /// an invalid one.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(NAME).iter();
@@ -56,25 +57,25 @@ impl TraceParent {
         Self { parent_id: span_id.max(1), ..self }
     }
 
-    /// The trace, never 0.
+    /// Returns the id of the trace, which is never 0.
     #[must_use]
     pub fn trace_id(self) -> u128 {
         self.trace_id
     }
 
-    /// The span that this is a child of, never 0.
+    /// Returns the id of the parent span, which is never 0.
     #[must_use]
     pub fn parent_id(self) -> u64 {
         self.parent_id
     }
 
-    /// Whether the one before records the trace.
+    /// Returns whether the caller records the trace.
     #[must_use]
     pub fn is_sampled(self) -> bool {
         self.flags & 1 == 1
     }
 
-    /// As the value of a header.
+    /// Returns the value of the header.
     #[must_use]
     pub fn to_header_value(self) -> HeaderValue {
         // Digits and dashes are always a value.

@@ -10,11 +10,13 @@ use http::request::Parts;
 use super::Peer;
 use crate::tls::PeerCertificates;
 
-/// The sender of the request is not known. As a response it is 500.
+/// The error of extracting a [`Peer`]: the sender of the request is not known. As a response it is
+/// 500.
 ///
 /// The handler does not run in the task of a connection of a [`Server`](crate::Server): it was
-/// called in a test, or a layer runs it in a separate task. In a test, give the request a [`Peer`]
-/// as an extension. For such a layer, use [`insert_peer`](crate::observe::Observe::insert_peer).
+/// called in a test, or a layer runs it in a separate task. In a test, add a [`Peer`] to the
+/// request's extensions. For such a layer, use
+/// [`insert_peer`](crate::observe::Observe::insert_peer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request has no peer: it is handled outside of its connection's task")]
 #[non_exhaustive]

@@ -22,7 +22,7 @@ thread_local! {
     static CURRENT: Cell<Option<Peer>> = const { Cell::new(None) };
 }
 
-/// Who sent a request, and how.
+/// The sender of a request, and how its connection is protected.
 ///
 /// An axum handler takes it as an argument (feature `axum`, which is on by default):
 ///
@@ -40,16 +40,16 @@ thread_local! {
 /// Other services call [`Peer::current`]. The client's certificates, if it has sent any, are in
 /// [`PeerCertificates`](crate::tls::PeerCertificates), which a handler takes in the same way.
 ///
-/// If a request has a `Peer` among its extensions, that one is used: a layer may insert the client
-/// that a trusted proxy names, and a test any peer.
+/// If a request has a `Peer` among its extensions, handlers get that one. So a layer may insert the
+/// client that a trusted proxy names, and a test may insert any peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
-    /// The address of the other end of the connection; behind a proxy it is the proxy's.
+    /// The address of the other end of the connection. Behind a proxy it is the proxy's address.
     pub addr: PeerAddr,
     /// What protects the connection.
     pub security: Security,
-    /// The protocol that both sides agreed on in the TLS handshake. `None`: without TLS, or the
+    /// The protocol that both sides agreed on in the TLS handshake. `None` without TLS, or if the
     /// client named none.
     pub alpn: Option<Alpn>,
 }
@@ -61,15 +61,15 @@ impl Peer {
         Self { addr, security: Security::Plain, alpn: None }
     }
 
-    /// Returns the sender of the request whose handler runs on this thread now. `None` if no
-    /// handler runs here: in a task that a handler has spawned, on another thread, and in a
+    /// Returns the sender of the request whose handler runs on this thread now. Returns `None` if
+    /// no handler runs here: in a task that a handler has spawned, on another thread, and in a
     /// response's body.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get()
     }
 
-    /// Returns the other end's address. `None`: the client came over a Unix socket.
+    /// Returns the internet address of the other end, or `None` if the client uses a Unix socket.
     #[must_use]
     pub const fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {

@@ -15,13 +15,14 @@ use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::observe::ObservedRequest;
 
-/// A request's body: hyper's, within the server's limits.
+/// The body of a request. It is hyper's body, with the server's limits applied.
 ///
 /// Beyond [`Limits::max_body`](crate::Limits::max_body) a read fails with a
 /// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
 /// The client then gets 413, whatever the service answers, unless the response has begun.
 ///
-/// *Threads*: `Send`.
+/// # Threads
+/// `Send`.
 #[derive(Debug)]
 pub struct RequestBody {
     inner: Locking<Limited<Incoming>>,

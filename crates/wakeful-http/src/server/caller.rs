@@ -4,10 +4,10 @@ use wakeful::net::PeerAddr;
 
 use crate::tls::security::Security;
 
-/// Who opened a connection, and how.
+/// The client of a connection, and how the connection is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// The other end.
+    /// The address of the other end.
     pub peer: PeerAddr,
     /// What protects the connection.
     pub security: Security,

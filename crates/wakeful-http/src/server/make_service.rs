@@ -53,8 +53,8 @@ impl Server {
     /// A router whose handlers take a [`Peer`](crate::Peer) needs none of this.
     ///
     /// # Errors
-    /// The same as for [`serve`](Self::serve); the server listens on a Unix socket, whose clients
-    /// have no address.
+    /// The same as for [`serve`](Self::serve); or the server listens on a Unix socket, whose
+    /// clients have no address.
     #[track_caller]
     pub fn serve_make_service<M, S, B>(mut self, make: M) -> io::Result<()>
     where
@@ -76,10 +76,10 @@ impl Server {
     /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
-    /// Dropping it aborts what the server serves.
+    /// Dropping the future aborts all connections.
     ///
     /// # Panics
-    /// When it is polled where no loop runs.
+    /// If it is polled where no loop runs.
     #[track_caller]
     pub fn run_make_service<M, S, B>(mut self, make: M) -> impl Future<Output = io::Result<()>>
     where
@@ -102,7 +102,7 @@ impl Server {
     /// The same as for `serve_make_service`.
     ///
     /// # Cancel safety
-    /// Dropping it aborts what the server serves.
+    /// Dropping the future aborts all connections.
     #[track_caller]
     pub fn run_make_service_until<M, S, B>(
         mut self,
@@ -126,12 +126,12 @@ impl Server {
     /// [`serve_make_service`](Self::serve_make_service). A connection that moves to another loop
     /// gets another service.
     ///
-    /// `make` and its future have to be ready at their first poll, as axum's are. Otherwise the
+    /// `make` and its future must be ready at their first poll, as axum's are. Otherwise the
     /// connection is closed, and this is logged.
     ///
     /// # Errors
-    /// The same as for [`start`](Self::start); the server listens on a Unix socket, whose clients
-    /// have no address.
+    /// The same as for [`start`](Self::start); or the server listens on a Unix socket, whose
+    /// clients have no address.
     #[track_caller]
     pub fn start_make_service<M, S, B>(self, make: M) -> io::Result<Running>
     where

@@ -31,13 +31,13 @@ impl Running {
         Self { serving, server, ending }
     }
 
-    /// Where it listens.
+    /// Returns the addresses on which the server listens.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         self.serving.local_addrs()
     }
 
-    /// The loops' handles, for their metrics.
+    /// Returns the handles of the loops, for example for their metrics.
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         self.serving.handles()
@@ -49,31 +49,32 @@ impl Running {
         self.serving.loads()
     }
 
-    /// Completes with an error when no listener accepts any more: see [`Serving::failure`].
+    /// Completes with an error when the server can no longer accept connections. See
+    /// [`Serving::failure`].
     pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         self.serving.failure()
     }
 
-    /// Counts of connections.
+    /// Returns the counters of connections.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         self.serving.counts()
     }
 
-    /// Counts of requests, and of what was refused.
+    /// Returns the counters of requests and refusals.
     #[must_use]
     pub fn http_counts(&self) -> Arc<HttpCounts> {
         self.server.counts()
     }
 
-    /// Whether it is ready, and when it drains.
+    /// Returns a value that shows whether the server is ready, and when it drains.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.ending.0.clone()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest:
-    /// [`drain`](Self::drain), with a plan that has only a grace.
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. It is
+    /// [`drain`](Self::drain) with the default plan and this `grace`.
     ///
     /// # Errors
     /// The same as for `drain`.
@@ -81,13 +82,12 @@ impl Running {
         self.drain(DrainPlan::new().grace(grace))
     }
 
-    /// Ends by the plan: reports that the server is not ready, stops accepting, lets requests
-    /// finish, and aborts the rest. Returns how many connections were aborted. It always ends,
-    /// after `pre_drain` and `grace`, plus a second if a loop is blocked. Blocks the calling
-    /// thread.
+    /// Ends the server by `plan`: reports that the server is not ready, stops accepting, lets
+    /// requests finish, and aborts the rest. Returns how many connections were aborted. Blocks the
+    /// calling thread, at most for `pre_drain` and `grace`, plus a second if a loop is blocked.
     ///
     /// # Errors
-    /// A handler blocks a loop, and the call did not wait for that loop any longer.
+    /// A handler blocks a loop, and the call gave up waiting for that loop.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
@@ -107,7 +107,8 @@ impl Running {
 }
 
 impl Running {
-    /// Like [`drain`](Self::drain), as a future: the drain runs on a separate thread.
+    /// Drains like [`drain`](Self::drain), but returns a future. The drain runs on a separate
+    /// thread.
     ///
     /// # Errors
     /// The same as for [`drain`](Self::drain).

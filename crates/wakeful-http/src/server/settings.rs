@@ -15,7 +15,8 @@ use crate::limits::Limits;
 use crate::observe::Observe;
 use crate::tls::ServerTls;
 
-/// An HTTP/1.1 and HTTP/2 server on a group of loops. See [the crate](crate) for an example.
+/// An HTTP/1.1 and HTTP/2 server on a group of loops. [The crate's documentation](crate) has an
+/// example.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -23,7 +24,7 @@ use crate::tls::ServerTls;
 /// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
 /// | `tokio`, `tokio_handle` (feature `tokio`) | no Tokio | | handlers that need Tokio panic |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | | |
-/// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | connections of HTTP/1.1 move between requests |
+/// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | HTTP/1.1 connections move between requests |
 /// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
@@ -80,23 +81,24 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens on `addr`: what [`std::net::TcpListener::bind`] takes, such as `127.0.0.1:8080`,
-    /// `[::1]:8080` or `localhost:8080`; or `unix:PATH`, or a [`ListenAddr`]. Connections wait in
-    /// the backlog until the server starts.
+    /// Makes a server that listens on `addr`: an address as for [`std::net::TcpListener::bind`],
+    /// such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`, or `unix:PATH`, or a
+    /// [`ListenAddr`]. Connections wait in the backlog until the server starts.
     ///
-    /// A host name is looked up, which may block this thread for seconds. Given several addresses,
-    /// it listens only on the first one that works, like [`std::net::TcpListener::bind`].
-    /// `localhost` may be `127.0.0.1`, `[::1]` or both: add the second one with
-    /// [`also_bind`](Self::also_bind).
+    /// A host name is looked up, which may block this thread for seconds. If there are several
+    /// addresses, the server listens only on the first one that works, like
+    /// [`std::net::TcpListener::bind`]. `localhost` may be `127.0.0.1`, `[::1]` or both: add the
+    /// second one with [`also_bind`](Self::also_bind).
     ///
     /// # Errors
-    /// The text is not an address; the lookup failed; the address is in use, is not one of this
-    /// host, or needs a privilege (with several addresses, the error of the last one).
+    /// The string is not an address; the lookup failed; the address is in use, is not one of this
+    /// host, or needs a privilege (if there are several addresses, this is the error of the last
+    /// one).
     pub fn bind(addr: impl ToListenAddrs) -> io::Result<Self> {
         Self::from_listeners(Vec::new()).also_bind(addr)
     }
 
-    /// Listens on `addr` for connections by TLS.
+    /// Makes a server that listens on `addr` for TLS connections.
     ///
     /// # Errors
     /// The same as for [`bind`](Self::bind).
@@ -136,7 +138,7 @@ impl Server {
         Err(refused)
     }
 
-    /// Uses listeners that were bound before, for example to bind all addresses first.
+    /// Makes a server with existing listeners.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
         let tls = listeners.iter().map(|_| None).collect();
         Self {
@@ -157,7 +159,7 @@ impl Server {
         }
     }
 
-    /// Speaks TLS, and no plain HTTP, on all addresses that were added so far, including Unix
+    /// Uses TLS instead of plain HTTP on all addresses that were added so far, including Unix
     /// sockets. Clients choose HTTP/2 or HTTP/1.1 in the handshake (ALPN). If a client chooses
     /// nothing, its first bytes decide. TLS connections stay on their loops. Keep a clone of `tls`
     /// to [reload](ServerTls::reload) its certificates.
@@ -166,7 +168,7 @@ impl Server {
         self
     }
 
-    /// The loops that serve.
+    /// Sets the group of loops that serve the connections.
     pub fn group(mut self, group: LoopGroupBuilder) -> Self {
         self.group = group;
         self
@@ -195,9 +197,9 @@ impl Server {
         self
     }
 
-    /// Uses a Tokio runtime of yours, with its own threads, beside the loops: see
-    /// [`LoopGroupBuilder::tokio_handle`]. The server does not start with a runtime that has no
-    /// threads of its own.
+    /// Uses an existing Tokio runtime, with its own threads, beside the loops: see
+    /// [`LoopGroupBuilder::tokio_handle`]. If the runtime has no threads of its own, the server
+    /// does not start.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio_handle(mut self, handle: tokio::runtime::Handle) -> Self {
@@ -217,15 +219,16 @@ impl Server {
         group
     }
 
-    /// How connections reach the loops.
+    /// Sets how connections reach the loops.
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// Sets when connections move to other loops. `None`: never. An HTTP/1.1 connection moves
-    /// between two requests: the last response is written, and the next request is not complete;
-    /// the bytes that have come of it move along. An HTTP/2 connection never moves.
+    /// Sets when connections move to other loops. With `None` they never move. An HTTP/1.1
+    /// connection moves between two requests: after the last response is written, and before the
+    /// next request is complete. Bytes of that request that have already arrived move with it. An
+    /// HTTP/2 connection never moves.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
@@ -255,7 +258,7 @@ impl Server {
         self
     }
 
-    /// What the server tells about its requests.
+    /// Sets what the server records about its requests.
     pub fn observe(mut self, observe: Observe) -> Self {
         self.observe = observe;
         self
@@ -264,8 +267,9 @@ impl Server {
     /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Several set-ups run in their order. An error, or a panic, becomes the error of
-    /// [`serve`](Self::serve) or [`start`](Self::start), which block their thread meanwhile.
+    /// Several set-ups run in the order in which they were added. An error, or a panic, becomes the
+    /// error of [`serve`](Self::serve) or [`start`](Self::start), which block their thread until
+    /// all set-ups are done.
     ///
     /// ```no_run
     /// use axum::{Router, body::Body, extract::State, routing::get};
@@ -301,22 +305,22 @@ impl Server {
         self
     }
 
-    /// Sets how [`serve`](Self::serve) ends.
+    /// Sets how the server ends in [`serve`](Self::serve).
     pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
         self.drain_plan = plan;
         self
     }
 
-    /// Returns whether the server is ready, and when it drains, for the service, and for other
-    /// threads. (A handler that only has to end when the server drains can await
-    /// [`drain_begins`](crate::drain_begins) instead.)
+    /// Returns a value that shows whether the server is ready, and when it drains. It is for the
+    /// service and for other threads. (A handler that must only end when the server drains can
+    /// await [`drain_begins`](crate::drain_begins) instead.)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Returns the addresses on which the server listens. Where the port was 0, the address has the
-    /// port that the kernel chose.
+    /// Returns the addresses on which the server listens. If a port was 0, the address has the port
+    /// that the kernel chose.
     pub fn local_addrs(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listeners.iter().map(SharedListener::local_addr)
     }

@@ -28,15 +28,14 @@ impl Server {
     /// Serves `service`, such as an axum router, until Ctrl-C or SIGTERM, and then drains. A second
     /// signal ends the drain at once. Blocks the calling thread.
     ///
-    /// Pass the router itself, after `with_state` if it has state. Do not call `into_make_service`:
-    /// for a service per connection, use [`start_per_connection`](Self::start_per_connection). Do
-    /// not call `into_make_service_with_connect_info` either: handlers take the sender of a request
-    /// as a [`Peer`](crate::Peer) argument. For handlers that take `ConnectInfo`, use
-    /// [`serve_make_service`](Self::serve_make_service).
+    /// Pass the router itself, after `with_state` if it has state. Do not call `into_make_service`.
+    /// For a service per connection, use [`start_per_connection`](Self::start_per_connection). For
+    /// the sender of a request, let handlers take a [`Peer`](crate::Peer) argument. If they take
+    /// `ConnectInfo`, use [`serve_make_service`](Self::serve_make_service).
     ///
     /// # Errors
-    /// The same as for [`start`](Self::start); a loop already runs on this thread; a loop was
-    /// blocked at the end.
+    /// The same as for [`start`](Self::start); a loop already runs on this thread; no listener can
+    /// accept any more; or a loop was blocked at the end.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
@@ -53,8 +52,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(service.clone()))
     }
 
-    /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop and that
-    /// need not be `Send`: [`service_fn`](crate::service_fn) makes one from a function.
+    /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop. The
+    /// service need not be `Send`. [`service_fn`](crate::service_fn) makes one from a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -106,8 +105,8 @@ impl Server {
         drained.unwrap_or(Ok(0)).map(log_aborted)
     }
 
-    /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop and that
-    /// need not be `Send`: for example, an axum router with separate state on each loop.
+    /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop. The
+    /// service need not be `Send`. It may be an axum router with separate state on each loop.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -144,8 +143,8 @@ impl Server {
         self.serve_with(move || TowerToHyperService::new(make()))
     }
 
-    /// Like [`serve`](Self::serve), as a future, for programs whose set-up is `async` code on a
-    /// loop of their own. The server still has its own loops and threads.
+    /// Serves like [`serve`](Self::serve), but is a future, for programs with `async` set-up code
+    /// on their own loop. The server still has its own loops and threads.
     ///
     /// ```no_run
     /// use axum::{Router, routing::get};
@@ -165,10 +164,10 @@ impl Server {
     /// The same as for [`serve`](Self::serve).
     ///
     /// # Cancel safety
-    /// Dropping it aborts what the server serves.
+    /// Dropping the future aborts all connections.
     ///
     /// # Panics
-    /// When it is polled where no loop runs.
+    /// If it is polled where no loop runs.
     #[track_caller]
     pub fn run<S, B>(mut self, service: S) -> impl Future<Output = io::Result<()>>
     where
@@ -186,7 +185,7 @@ impl Server {
         self.run_by(move |server| server.start(service))
     }
 
-    /// Like [`run`](Self::run), until `stop` completes instead of a signal.
+    /// Like [`run`](Self::run), but ends when `stop` completes instead of at a signal.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -206,8 +205,8 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// The same as for [`start`](Self::start); no listener accepts any more; a loop was blocked at
-    /// the end.
+    /// The same as for [`start`](Self::start); no listener can accept any more; or a loop was
+    /// blocked at the end.
     ///
     /// # Cancel safety
     /// The same as for [`run`](Self::run).
@@ -267,11 +266,13 @@ impl Server {
         failed.and(running.drained(plan).await.map(log_aborted))
     }
 
-    /// Starts to serve and returns. Use it in programs that decide themselves when to end.
+    /// Starts the server, and returns. Use it in programs that decide themselves when to end.
     ///
     /// # Errors
-    /// The loops cannot be started; [`Limits::max_connections`](crate::Limits::max_connections) is
-    /// 0.
+    /// The same as for [`ConnectionServer::start`](wakeful::accept::ConnectionServer::start): for
+    /// example, the loops cannot be started,
+    /// [`Limits::max_connections`](crate::Limits::max_connections) is 0, or a set-up of
+    /// [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<S, B>(self, service: S) -> io::Result<Running>
     where
@@ -308,8 +309,8 @@ impl Server {
         })
     }
 
-    /// Like [`start`](Self::start), with a tower service that `make` makes on each loop and that
-    /// need not be `Send`.
+    /// Like [`start`](Self::start), with a tower service that `make` makes on each loop. The
+    /// service need not be `Send`.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).
@@ -326,9 +327,10 @@ impl Server {
         self.start_with(move || TowerToHyperService::new(make()))
     }
 
-    /// Like [`start_with`](Self::start_with), with a service for each connection. `make` is called
-    /// on each loop, and returns a function that is called there with the caller of each
-    /// connection. A connection that moves to another loop gets another service.
+    /// Like [`start_with`](Self::start_with), with a service for each connection. `make` runs once
+    /// on each loop, and returns a function. That function is called for each connection with its
+    /// [`Caller`](crate::Caller), and returns the service. A connection that moves to another loop
+    /// gets another service.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).

@@ -34,37 +34,38 @@ const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncon
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGERED: usize = 256 * 1024;
 
-/// Why there was no handshake.
+/// The error of [`ServerTls::accept`](super::ServerTls::accept).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// The client took too long.
     #[error("no TLS handshake within {0:?}")]
     TimedOut(Duration),
-    /// It does not speak TLS. It was answered, if it asked in plain HTTP.
+    /// The client does not speak TLS. If it sent plain HTTP, it got an answer.
     #[error(
         "plain HTTP, or another protocol, came to a port that speaks TLS: its first byte was {first:#04x}"
     )]
     NotTls {
-        /// What came instead of 0x16.
+        /// The first byte that it sent, instead of 0x16.
         first: u8,
     },
-    /// It left before it sent a byte.
+    /// The client left before it sent a byte.
     #[error("the client closed without a byte")]
     Silent,
-    /// The handshake failed, on one of the two sides.
+    /// The handshake failed, on either side.
     #[error("the TLS handshake failed: {0}")]
     Failed(#[source] io::Error),
 }
 
 impl ServerTls {
-    /// Does the server's side of the handshake over `io`, a connection from which nothing was read
-    /// yet.
+    /// Performs the server's side of the handshake over `io`, a connection from which nothing was
+    /// read yet.
     ///
-    /// *Not cancel-safe*: dropping the future closes the connection.
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future closes the connection.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The client was told, if possible.
+    /// See [`AcceptError`]. The client was notified, if possible.
     pub async fn accept<IO>(&self, mut io: IO) -> Result<TlsStream<IO>, AcceptError>
     where
         IO: Read + Write + Unpin,

@@ -13,7 +13,7 @@ use super::pem_files::{self, Pair};
 use super::stream::{TlsStream, Truncation};
 use super::{Alpn, MinVersion, TlsError, provider};
 
-/// Connects by TLS, as a client.
+/// Makes TLS connections, as a client.
 ///
 /// ```no_run
 /// use wakeful::net::TcpStream;
@@ -30,16 +30,17 @@ use super::{Alpn, MinVersion, TlsError, provider};
 /// # }
 /// ```
 ///
-/// Sessions of the last 256 servers are kept in memory, so that the next handshake with a server is
+/// It keeps sessions of the last 256 servers in memory, so that the next handshake with a server is
 /// short. Clones share them.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`. With a separate one on each loop, loops share no lock.
+/// # Threads
+/// `Clone`, `Send` and `Sync`. With a separate one on each loop, the loops share no lock.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Returns the default settings: Mozilla's authorities (`webpki-roots`), no client certificate,
-    /// TLS 1.2 and 1.3, h2 and http/1.1.
+    /// Returns a builder with the default settings: Mozilla's authorities (`webpki-roots`), no
+    /// client certificate, TLS 1.2 and 1.3, h2 and http/1.1.
     pub fn builder() -> ClientTlsBuilder {
         ClientTlsBuilder {
             ca: None,
@@ -49,18 +50,19 @@ impl ClientTls {
         }
     }
 
-    /// Does the handshake over `io` with the server `server_name`: a host name, or an IP address,
-    /// with or without the brackets of a URL. [`TlsStream::alpn`] has the negotiated protocol. It
-    /// has no deadline of its own: use `wakeful::time::timeout`.
+    /// Performs the handshake over `io` with the server `server_name`: a host name, or an IP
+    /// address, with or without the brackets of a URL. [`TlsStream::alpn`] returns the negotiated
+    /// protocol. The call has no time limit: use `wakeful::time::timeout`.
     ///
     /// With TLS 1.3 a server that refuses the client's certificate reports this only after the
     /// handshake: the first read fails.
     ///
-    /// *Not cancel-safe*: dropping the future closes the connection.
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future closes the connection.
     ///
     /// # Errors
     /// `InvalidInput`: the name is not valid. `InvalidData`: the server's certificate is not
-    /// trusted, or not for this name, or the two sides have no version, cipher or protocol in
+    /// trusted or not for this name, or the two sides have no version, cipher or protocol in
     /// common. Kernel errors.
     pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
     where
@@ -69,8 +71,8 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// Like [`connect`](Self::connect), offering these protocols instead of the builder's. With an
-    /// empty list there is no ALPN.
+    /// Like [`connect`](Self::connect), but offers these protocols instead of the builder's. With
+    /// an empty list there is no ALPN.
     ///
     /// # Errors
     /// The same as for [`connect`](Self::connect).
@@ -122,7 +124,7 @@ pub struct ClientTlsBuilder {
 }
 
 impl ClientTlsBuilder {
-    /// Trusts the authorities in this PEM file, and no others.
+    /// Trusts only the authorities in this PEM file.
     pub fn ca(mut self, ca: impl Into<PathBuf>) -> Self {
         self.ca = Some(ca.into());
         self
@@ -135,24 +137,24 @@ impl ClientTlsBuilder {
         self
     }
 
-    /// The oldest version that is spoken.
+    /// Sets the oldest TLS version that the client accepts.
     pub fn min_version(mut self, version: MinVersion) -> Self {
         self.min_version = version;
         self
     }
 
-    /// Sets which protocols are offered, the preferred one first. With an empty list there is no
-    /// ALPN.
+    /// Sets the protocols that the client offers, the preferred one first. With an empty list there
+    /// is no ALPN.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.protocols = protocols.to_vec();
         self
     }
 
-    /// Reads the files. Blocks on them.
+    /// Reads the files, and makes the client settings. Blocks on the files.
     ///
     /// # Errors
-    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); but the client
-    /// does not check the validity period of its own certificate.
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), except that the
+    /// client does not check the validity period of its own certificate.
     pub fn build(self) -> Result<ClientTls, TlsError> {
         let roots = match &self.ca {
             Some(ca) => pem_files::roots(ca)?,

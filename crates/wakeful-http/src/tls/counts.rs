@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counters of a [`ServerTls`](super::ServerTls), over all loops, since it was built.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
-/// instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
     pub(super) handshakes: Count,
@@ -32,44 +32,47 @@ impl Count {
 }
 
 impl TlsCounts {
-    /// Handshakes that succeeded.
+    /// Returns how many handshakes succeeded.
     #[must_use]
     pub fn handshakes(&self) -> u64 {
         self.handshakes.get()
     }
 
-    /// How many of them resumed an earlier session, without certificates.
+    /// Returns how many of the successful handshakes resumed an earlier session, without
+    /// certificates.
     #[must_use]
     pub fn resumed(&self) -> u64 {
         self.resumed.get()
     }
 
-    /// Handshakes that failed: no version, cipher or protocol in common, a certificate that one
-    /// side refused, a client that left, or one of the failures below.
+    /// Returns how many handshakes failed: no common version, cipher or protocol, a refused
+    /// certificate, a client that left, or one of the next two failures.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.get()
     }
 
-    /// Handshakes that failed because the client took longer than the handshake timeout.
+    /// Returns how many handshakes failed because the client took longer than the handshake
+    /// timeout.
     #[must_use]
     pub fn timed_out(&self) -> u64 {
         self.timed_out.get()
     }
 
-    /// Handshakes that failed because the client did not send TLS: mostly plain HTTP.
+    /// Returns how many handshakes failed because the client did not send TLS, but usually plain
+    /// HTTP.
     #[must_use]
     pub fn not_tls(&self) -> u64 {
         self.not_tls.get()
     }
 
-    /// Reloads that succeeded.
+    /// Returns how many reloads succeeded.
     #[must_use]
     pub fn reloads(&self) -> u64 {
         self.reloads.get()
     }
 
-    /// Reloads that failed and left everything as it was.
+    /// Returns how many reloads failed, and so changed nothing.
     #[must_use]
     pub fn failed_reloads(&self) -> u64 {
         self.failed_reloads.get()

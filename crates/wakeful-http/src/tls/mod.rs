@@ -1,16 +1,16 @@
 //! TLS 1.2 and 1.3 by rustls, for servers and clients.
 //!
-//! [`ServerTls`] is a server's certificates and settings: [`Server::tls`](crate::Server::tls) and
-//! [`Server::bind_tls`](crate::Server::bind_tls) take it, and its clones reload its files while the
-//! server runs. [`ClientTls`] connects. Both return a [`TlsStream`], over any stream that hyper
-//! accepts; hyper accepts the `TlsStream`, too.
+//! [`ServerTls`] has a server's certificates and settings, for [`Server::tls`](crate::Server::tls)
+//! and [`Server::bind_tls`](crate::Server::bind_tls). Keep a clone to reload its files while the
+//! server runs. [`ClientTls`] connects. Both make a [`TlsStream`] over any stream that hyper
+//! accepts. hyper also accepts the `TlsStream`.
 //!
-//! The cryptography provider is `ring`, which builds in seconds and needs no CMake, unless the
-//! program has chosen another one for the process
-//! (`rustls::crypto::CryptoProvider::install_default`, for example of aws-lc-rs).
-//!
-//! `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
-//! side, with `tickets` of sessions, and `client` is the other one.
+//! The cryptography provider is `ring`, which builds in seconds and needs no CMake. The program may
+//! choose another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
+//! example of aws-lc-rs).
+
+// `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
+// side, with `tickets` of sessions, and `client` is the other one.
 
 mod accept;
 mod client;
@@ -42,14 +42,14 @@ pub use self::tickets::TicketSecret;
 /// Whether a client must send a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// The client is asked for a certificate, and also served without one. A client whose
-    /// certificate does not verify is refused.
+    /// The server asks for a certificate, but also serves clients without one. It refuses a client
+    /// whose certificate does not verify.
     Request,
-    /// Without a certificate that verifies, the handshake fails.
+    /// The handshake fails without a certificate that verifies.
     Require,
 }
 
-/// The oldest version of TLS that is spoken.
+/// The oldest version of TLS that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MinVersion {
     /// TLS 1.2 and 1.3.
@@ -79,7 +79,7 @@ pub enum Alpn {
 }
 
 impl Alpn {
-    /// All, the preferred one first.
+    /// All protocols, the preferred one first.
     pub const ALL: &'static [Self] = &[Self::Http2, Self::Http1];
 
     fn wire(self) -> &'static [u8] {
@@ -98,26 +98,26 @@ impl Alpn {
     }
 }
 
-/// The verified certificates of a client, its own first. They are an extension of each of its
-/// requests. There is no such extension if the client sent no certificate.
+/// The verified certificates of a client, its own first. Each request of the client has them as an
+/// extension. If the client sent no certificate, there is no such extension.
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 
 impl PeerCertificates {
-    /// The client's own certificate, in DER.
+    /// Returns the client's own certificate, in DER.
     #[must_use]
     pub fn leaf(&self) -> &CertificateDer<'static> {
         &self.0[0]
     }
 
-    /// All that the client has sent, its own first.
+    /// Returns all certificates that the client has sent, its own first.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.0
     }
 }
 
-/// Why there is no TLS with these settings.
+/// The error of [`ServerTlsBuilder::build`] and [`ClientTlsBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -126,15 +126,15 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A file was read, and is no use.
+    /// A file was read, but its contents cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
     /// The settings contradict each other.

@@ -16,12 +16,12 @@ use super::{TlsError, pem_files};
 use crate::foreign_code;
 
 impl ServerTls {
-    /// Reads all files again. Handshakes from now on use the new contents; open connections do not
-    /// change. It blocks on the files: call it on a thread that may block, for example with
+    /// Reads all files again. New handshakes use the new contents. Open connections do not change.
+    /// It blocks on the files, so call it on a thread that may block, for example with
     /// `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
-    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), or a
+    /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); or a
     /// certificate has expired or is not valid yet. Errors are logged, and nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
@@ -59,9 +59,9 @@ impl ServerTls {
     }
 
     /// Checks the files periodically, on the blocking pool, and [reloads](Self::reload) them when
-    /// one was written or replaced. Files that cannot be read, or whose certificate is not valid
-    /// yet, are retried at each check, and logged once. The future never completes: spawn it on a
-    /// loop. Use it if the program that changes the files cannot send a signal.
+    /// one of them was written or replaced. If a file cannot be read, or its certificate is not
+    /// valid yet, this is logged once, and retried at each check. The future never completes: spawn
+    /// it on a loop. Use it if the program that changes the files cannot send a signal.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every).await;

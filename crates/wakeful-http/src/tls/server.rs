@@ -15,12 +15,13 @@ use super::{Alpn, ClientAuth, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
 
 /// The TLS settings of a server, made by [`ServerTls::builder`]. Clones share their state: keep a
-/// clone to reload it while a server uses the other.
+/// clone to reload the files while a server uses the other.
 ///
-/// A handshake computes on the loop: with an ECDSA key some 0.1 ms, with an RSA key of 2,048 bits
-/// ten times that. Prefer ECDSA.
+/// A handshake occupies the loop for about 0.1 ms with an ECDSA key, and ten times as long with an
+/// RSA key of 2,048 bits. Prefer ECDSA.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`.
+/// # Threads
+/// `Clone`, `Send` and `Sync`.
 #[derive(Clone)]
 pub struct ServerTls(pub(super) Arc<Shared>);
 
@@ -55,7 +56,7 @@ pub(super) struct Settings {
 }
 
 impl ServerTls {
-    /// Returns the default settings. At least one certificate is needed.
+    /// Returns a builder with the default settings. At least one certificate is needed.
     pub fn builder() -> ServerTlsBuilder {
         ServerTlsBuilder(Settings {
             pairs: Vec::new(),
@@ -67,8 +68,8 @@ impl ServerTls {
         })
     }
 
-    /// Makes it from a certificate chain and its private key, both PEM files, with the defaults for
-    /// everything else.
+    /// Makes the settings from a certificate chain and its private key, both PEM files, with the
+    /// defaults for everything else.
     ///
     /// # Errors
     /// The same as for [`ServerTlsBuilder::build`].
@@ -79,7 +80,7 @@ impl ServerTls {
         Self::builder().certificate(certificate, key).build()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Arc<TlsCounts> {
         self.0.counts.clone()
@@ -101,21 +102,21 @@ impl fmt::Debug for ServerTls {
 ///
 /// | setting | default | what happens beyond it |
 /// |---|---|---|
-/// | [`certificate`](Self::certificate) | none; one is needed | |
-/// | [`client_ca`](Self::client_ca) | clients are not asked | the handshake fails |
+/// | [`certificate`](Self::certificate) | none; at least one is needed | |
+/// | [`client_ca`](Self::client_ca) | clients are not asked for certificates | the handshake fails |
 /// | [`min_version`](Self::min_version) | TLS 1.2 | the handshake fails |
 /// | [`protocols`](Self::protocols) | h2, http/1.1 | the handshake fails |
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | the connection is closed |
-/// | [`ticket_secret`](Self::ticket_secret) | a random one of its own | a session is not resumed |
+/// | [`ticket_secret`](Self::ticket_secret) | a random secret | a session is not resumed |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct ServerTlsBuilder(Settings);
 
 impl ServerTlsBuilder {
     /// Adds a PEM file with a certificate followed by those of its issuers, and a PEM file with its
-    /// private key (PKCS#8, SEC1 or PKCS#1, not encrypted). May be called several times: the name
-    /// that a client asks for (SNI) selects the certificate. A client that asks for none of them
-    /// gets the first one.
+    /// private key (PKCS#8, SEC1 or PKCS#1, not encrypted). It may be called several times: the
+    /// name that a client asks for (SNI) selects the certificate. A client that asks for another
+    /// name, or for none, gets the first certificate.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.pairs.push(Pair { certificate: certificate.into(), key: key.into() });
         self
@@ -128,14 +129,14 @@ impl ServerTlsBuilder {
         self
     }
 
-    /// The oldest version that is spoken.
+    /// Sets the oldest TLS version that the server accepts.
     pub fn min_version(mut self, version: MinVersion) -> Self {
         self.0.min_version = version;
         self
     }
 
-    /// Sets which protocols are offered to clients that ask (ALPN), the preferred one first. For a
-    /// client that does not ask, its first bytes decide.
+    /// Sets the protocols that the server offers to clients that use ALPN, the preferred one first.
+    /// If a client does not use ALPN, its first bytes decide.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.0.protocols = protocols.to_vec();
         self
@@ -147,20 +148,22 @@ impl ServerTlsBuilder {
         self
     }
 
-    /// The secret behind its session tickets, which it has in common with other processes. `None`:
-    /// it has one of its own.
+    /// Sets the secret of session tickets, so that other processes can resume the sessions. With
+    /// `None` the server has its own secret.
     pub fn ticket_secret(mut self, secret: impl Into<Option<TicketSecret>>) -> Self {
         self.0.ticket_secret = secret.into();
         self
     }
 
-    /// Reads the files. Blocks on them.
+    /// Reads the files, and makes the settings. Blocks on the files.
+    ///
+    /// A certificate that has expired, or is not valid yet, is used nevertheless, with a warning in
+    /// the log, because a server that does not start would be worse. [`reload`](ServerTls::reload)
+    /// refuses such a certificate.
     ///
     /// # Errors
     /// A file cannot be read, or contains no PEM of the right kind; a key does not belong to its
-    /// certificate; there is no certificate. A certificate that has expired, or is not valid yet,
-    /// is logged as a warning and used all the same, because a server that does not start would be
-    /// worse. [`reload`](ServerTls::reload) refuses it.
+    /// certificate; or there is no certificate.
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();

@@ -42,10 +42,10 @@ pub(super) enum Truncation {
 /// A TLS connection over `IO`, with hyper's [`Read`] and [`Write`].
 ///
 /// Written bytes are sent by a flush (hyper flushes after each response), or when 64 KiB wait. A
-/// shutdown sends `close_notify` to the peer, and ends `IO`'s write side. If it is dropped without
-/// a shutdown, the peer sees a truncated connection.
+/// shutdown sends `close_notify` to the peer, and shuts down the write side of `IO`. If it is
+/// dropped without a shutdown, the peer sees a truncated connection.
 ///
-/// One task may read while another one writes; no further tasks may use it.
+/// One task may read while another one writes. No further tasks may use it.
 ///
 /// It cannot move to another loop, because of the state of its keys and counters.
 #[derive(Debug)]
@@ -74,25 +74,25 @@ impl<IO> TlsStream<IO> {
         Self { io, session, unfed, fed: 0, truncation, writer_waits: false, said_goodbye: false }
     }
 
-    /// Returns the protocol that both sides agreed on by ALPN; `None` if the client named none.
+    /// Returns the protocol that both sides agreed on (ALPN), or `None` if the client named none.
     #[must_use]
     pub fn alpn(&self) -> Option<Alpn> {
         self.session.alpn_protocol().and_then(Alpn::from_wire)
     }
 
-    /// Returns the peer's certificates, its own first; `None` if it has sent none.
+    /// Returns the peer's certificates, its own first, or `None` if it has sent none.
     #[must_use]
     pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.session.peer_certificates().filter(|chain| !chain.is_empty())
     }
 
-    /// Did the handshake take up an earlier session?
+    /// Returns whether the handshake resumed an earlier session.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// What it runs over.
+    /// Returns a reference to the underlying stream.
     #[must_use]
     pub fn get_ref(&self) -> &IO {
         &self.io

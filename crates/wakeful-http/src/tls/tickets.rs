@@ -21,20 +21,22 @@ use super::ClientAuth;
 const PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
 const NUMBER: usize = size_of::<u64>();
 
-/// Made by a process before it forks, and given to the server of each child
-/// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)): a client then
-/// resumes its session with whichever of them it meets.
+/// A secret for session tickets that several processes share. Make it before a fork, and give it to
+/// the server of each child
+/// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)). A client can then
+/// resume its session with any of them.
 ///
-/// Whoever has it can read all tickets that were made with it, and with TLS 1.2 the recorded
-/// traffic of their sessions. So it should live no longer than the processes do. `Debug` does not
+/// With the secret one can read all tickets that were made with it, and with TLS 1.2 also recorded
+/// traffic of their sessions. So it should not live longer than the processes. `Debug` does not
 /// show it.
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Clone)]
 pub struct TicketSecret([u8; 32]);
 
 impl TicketSecret {
-    /// A random one. `None`: the kernel has no random numbers.
+    /// Makes a random secret. Returns `None` if the kernel has no random numbers.
     #[must_use]
     pub fn random() -> Option<Self> {
         let mut secret = [0; 32];

@@ -1,19 +1,19 @@
 //! Why there is no upgrade.
 
-/// Why there is no upgrade.
+/// The error of an upgrade that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpgradeError {
-    /// The request asked for none.
+    /// The request did not ask for an upgrade.
     #[error("the request does not ask for an upgrade")]
     NotAsked,
-    /// The response was not 101, nor 2xx to CONNECT; or the connection ended before.
+    /// The response was neither 101 nor (for CONNECT) 2xx; or the connection ended before.
     #[error("the response was no upgrade, or could not be sent")]
     Refused,
-    /// The future was polled on a thread that is not that of its connection's loop.
+    /// The future was polled on a thread other than that of its connection's loop.
     #[error("an upgrade is awaited on the loop of its connection, and this is another thread")]
     OtherThread,
-    /// On HTTP/2.
+    /// The request uses HTTP/2.
     #[error("the stream was not upgraded: {0}")]
     Http2(hyper::Error),
 }

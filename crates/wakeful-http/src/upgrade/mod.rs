@@ -31,12 +31,14 @@
 //!
 //! # hyper's own upgrades
 //! With Tokio as each loop's guest (`Server::tokio`), or beside the loops (`Server::tokio_handle`),
-//! `hyper::upgrade::on` works too, and so does axum's `WebSocketUpgrade`, which uses it. The
-//! upgraded connection may be used on any thread. On the thread of its connection's loop, where a
-//! guest's `tokio::spawn` stays, it is the connection itself. If it is first read or written on
-//! another thread, the loop copies its bytes from then on: through a buffer in each direction, with
-//! a wake of the other thread. Its user cannot learn of a drain, so it does not delay one: the
-//! server waits for it only as for an idle HTTP/1.1 connection
+//! `hyper::upgrade::on` also works, and so does axum's `WebSocketUpgrade`, which uses it. The
+//! upgraded connection may be used on any thread. On the thread of its loop (where a guest's
+//! `tokio::spawn` runs tasks), it is used directly. If it is first read or written on another
+//! thread, the loop copies its bytes from then on, through a buffer in each direction, and wakes
+//! the other thread.
+//!
+//! Code that uses hyper's upgrade cannot learn of a drain, so such a connection does not delay one:
+//! the server waits for it only as for an idle HTTP/1.1 connection
 //! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over HTTP/2 it is
 //! a stream like others, and the server waits for it until the grace period is over.
 //!
@@ -45,13 +47,15 @@
 //! the upgrade, the client gets 500.
 //!
 //! # How it works
-//! Only a request that asks for an upgrade gets an `Offer` among its extensions. The response
-//! decides whether the upgrade happens. When hyper's connection then ends, its bytes go to the
-//! waiting task. An upgraded connection stays on its loop, counts as open until its [`Upgraded`] is
-//! dropped, and is aborted when the grace period of a drain is over: its user should await
-//! [`drain_begins`](crate::drain_begins). A server that replaces connections
-//! ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it for another one; it
-//! never counts as silent. `as_hyper` is for hyper's own upgrades.
+//! The response decides whether the upgrade happens. After the response, the waiting task gets the
+//! connection, with the bytes that hyper has already read. An upgraded connection stays on its
+//! loop, and counts as open until its [`Upgraded`] is dropped. It is aborted when the grace period
+//! of a drain is over, so await [`drain_begins`](crate::drain_begins) beside it. A server that
+//! replaces connections ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it
+//! for another one.
+
+// Only a request that asks for an upgrade gets an `Offer` among its extensions. `as_hyper` is for
+// hyper's own upgrades.
 
 #[cfg(feature = "tokio")]
 mod as_hyper;
@@ -76,8 +80,8 @@ pub(crate) use self::offered::{Offered, Offers, refuse_interim};
 pub(crate) use self::upgraded::Io;
 pub use self::upgraded::Upgraded;
 
-/// Takes the upgrade that `request` asks for out of the request; a second call finds none. Await it
-/// in a separate task: it happens after the response is written.
+/// Takes the upgrade out of a `request` that asks for one. A second call finds none. Await it in a
+/// separate task, because the upgrade happens after the response is written.
 pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
     take(request.extensions_mut())
 }
@@ -93,8 +97,9 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
 
 /// The future of [`on`].
 ///
-/// *Threads*: `Send`, and may be dropped anywhere. If it is polled on a thread that is not its
-/// loop's, it ends with [`OtherThread`](UpgradeError::OtherThread).
+/// # Threads
+/// `Send`, and may be dropped anywhere. If it is polled on a thread other than its loop's, it ends
+/// with [`OtherThread`](UpgradeError::OtherThread).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);
@@ -107,7 +112,7 @@ enum Source {
 }
 
 impl OnUpgrade {
-    /// Is there one to wait for?
+    /// Returns whether the request asked for an upgrade.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         !matches!(self.0, Source::None)

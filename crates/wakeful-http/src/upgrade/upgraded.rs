@@ -31,18 +31,21 @@ impl Io for Upgraded {}
 #[cfg(test)]
 impl Io for wakeful::net::UnixStream {}
 
-/// A connection that has left HTTP. It reads and writes with the traits of futures-io and of hyper.
-/// Dropping it closes the connection. With TLS, what still waits is sent before, and `close_notify`
-/// after it, so that the peer sees an end and not a truncation; but only as far as the socket takes
-/// that at once, and not if a panic drops it, nor if the server takes the connection away. To be
-/// sure that everything is sent, close it and await that.
+/// A connection after an upgrade, which no longer speaks HTTP. It implements the read and write
+/// traits of futures-io and of hyper. Dropping it closes the connection.
+///
+/// With TLS, dropping it also sends the buffered bytes and `close_notify`, so that the peer does
+/// not see a truncated connection. But it sends only what the socket accepts at once, and nothing
+/// if a panic drops it or if the server has closed the connection. To be sure that everything is
+/// sent, await its `close`.
 ///
 /// # Errors
 /// If the server has closed it for another connection
-/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each use fails with
+/// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
 /// `ConnectionAborted`, and waiting tasks are woken.
 ///
-/// *Threads*: neither `Send` nor `Sync`, like the underlying connection.
+/// # Threads
+/// Neither `Send` nor `Sync`, like the underlying connection.
 pub struct Upgraded {
     /// Came behind the request, and is read first.
     unread: Bytes,
@@ -201,7 +204,7 @@ impl AsyncWrite for Upgraded {
         Write::poll_flush(self, cx)
     }
 
-    /// Ends the writing side.
+    /// Shuts down the write side.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Write::poll_shutdown(self, cx)
     }

@@ -23,22 +23,24 @@
 //! # drop(app);
 //! ```
 //!
-//! The API is that of `axum::extract::ws`. (axum's own needs a tokio runtime, and works with one,
-//! on each loop or beside the loops: `Server::tokio`, `Server::tokio_handle`.) A socket's task runs
-//! on the loop of its connection and need not be `Send`. A browser opens WebSockets to any host,
-//! with its cookies: a handler that trusts cookies must check the `Origin` header first.
+//! The API is that of `axum::extract::ws`. (axum's own WebSockets need a tokio runtime, on each
+//! loop or beside the loops: `Server::tokio`, `Server::tokio_handle`.) A socket's task runs on the
+//! loop of its connection and need not be `Send`.
 //!
-//! # What is bounded
+//! A browser opens WebSockets to any host, with its cookies for that host. A handler that trusts
+//! cookies must check the `Origin` header first.
+//!
+//! # What is limited
 //! The size of messages and frames is limited
-//! ([`max_message_size`](WebSocketUpgrade::max_message_size), answered with Close 1009), and so is
-//! the buffer: a [`send`](WebSocket::send) waits until the connection has taken the message. To
-//! limit the silence of a socket, the handler uses `wakeful::time::timeout` around
+//! ([`max_message_size`](WebSocketUpgrade::max_message_size); beyond it the server sends Close
+//! 1009). So is the buffer: a [`send`](WebSocket::send) waits until the connection has accepted the
+//! message. To limit the silence of a socket, use `wakeful::time::timeout` around
 //! [`recv`](WebSocket::recv).
 //!
 //! # When the server drains
-//! A socket that is being read sends Close 1001 ("going away"), at once or
-//! [`linger`](WebSocketUpgrade::linger) later. It continues to read until the client's Close has
-//! come, and then ends: `recv` returns `None`. A handler that only sends should await
+//! A socket that is being read sends Close 1001 ("going away"), at once or after
+//! [`linger`](WebSocketUpgrade::linger). It continues to read until the client's Close arrives, and
+//! then ends: `recv` returns `None`. A handler that only sends should await
 //! [`drain_begins`](crate::drain_begins). No socket delays the drain for longer than its grace
 //! period.
 //!

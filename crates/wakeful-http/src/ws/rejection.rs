@@ -5,27 +5,27 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::upgrade::OwnRefusal;
 
-/// Says why a request opens no WebSocket. As a response it is 400, 405 or 426.
+/// The error of a request that cannot open a WebSocket. As a response it is 400, 405 or 426.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebSocketRejection {
-    /// 405.
+    /// The method is wrong (405).
     #[error("a WebSocket is opened by GET, or on HTTP/2 by CONNECT")]
     Method,
-    /// 426, with the header that is missing.
+    /// A header that asks for the upgrade is missing (426).
     #[error("the headers `connection: upgrade` and `upgrade: websocket` are missing")]
     NoUpgrade,
     /// 400.
     #[error("CONNECT asks for another protocol than `websocket`")]
     Protocol,
-    /// 426, with the version that is known.
+    /// The WebSocket version is not supported (426, with the supported version).
     #[error("the header `sec-websocket-version` is not 13")]
     Version,
     /// 400.
     #[error("the header `sec-websocket-key` is missing, or not 16 bytes in base64")]
     Key,
-    /// 426: the request is HTTP/1.0, or a layer has dropped the extension that this server put into
-    /// the request.
+    /// The request is HTTP/1.0, or a layer has removed this server's extension from the request
+    /// (426).
     #[error("the connection cannot be upgraded")]
     NotUpgradable,
 }

@@ -43,10 +43,11 @@ const DISCARDED_AT_ONCE: usize = 64;
 /// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; most handlers need only
 /// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
-/// If it is dropped without [`close`](Self::close), the connection ends without a Close frame; the
-/// client sees code 1006.
+/// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
+/// the client sees code 1006.
 ///
-/// *Threads*: neither `Send` nor `Sync`: it stays on its loop.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
 pub struct WebSocket {
     inner: WebSocketStream<Followed>,
@@ -133,27 +134,29 @@ impl WebSocket {
         self.protocol.as_ref()
     }
 
-    /// Waits for the next message. This includes pings, which are already answered, and the
-    /// client's Close. `None` at the end.
+    /// Waits for the next message, and returns `None` at the end. Messages include pings, which are
+    /// already answered, and the client's Close.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// Sends a message, and waits until the connection has taken it.
+    /// Sends a message, and waits until the connection has accepted it.
     ///
     /// # Errors
-    /// The connection is broken, or one of the two sides has already closed, for example the server
-    /// because it drains.
+    /// The connection is broken, or one of the two sides has already closed (for example, the
+    /// server because it drains).
     ///
-    /// Not *cancel-safe*: a message may be sent even if its future was dropped.
+    /// # Cancel safety
+    /// Not cancel-safe: a message may be sent even if its future was dropped.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
         SinkExt::send(self, message).await
     }
 
     /// Sends a Close, waits up to 5 s for the client's Close, and closes the connection. Messages
-    /// that come in between are dropped.
+    /// that arrive in between are dropped.
     ///
     /// # Errors
     /// The connection is broken.

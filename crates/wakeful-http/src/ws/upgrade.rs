@@ -24,7 +24,7 @@ const GREATEST_SIZE: usize = 1 << 30;
 /// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
 const LONGEST_CONTROL: usize = 125;
 
-/// Extracts a WebSocket handshake; [`on_upgrade`](Self::on_upgrade) answers it.
+/// Extracts a WebSocket handshake. [`on_upgrade`](Self::on_upgrade) answers it.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -86,7 +86,7 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
 }
 
 impl WebSocketUpgrade {
-    /// Sets how large a message may be, in bytes, over all of its frames.
+    /// Sets how large a message may be in total, in bytes.
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.config.max_message_size = Some(bytes.min(GREATEST_SIZE));
         self
@@ -100,7 +100,7 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Sets how many bytes one read takes at most. Each socket has a buffer of this size from its
+    /// Sets the maximum number of bytes of one read. Each socket has a buffer of this size from its
     /// start.
     pub fn read_buffer_size(mut self, bytes: usize) -> Self {
         self.config.read_buffer_size = bytes.max(1);
@@ -113,8 +113,8 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Sets the subprotocols that the server speaks. The first of them that the client offers is
-    /// chosen. If there is no common one, the socket has no subprotocol, and the client decides
+    /// Sets the subprotocols that the server supports. The socket uses the first of them that the
+    /// client also offers. If there is none, the socket has no subprotocol, and the client decides
     /// whether to accept that.
     pub fn protocols<I>(mut self, protocols: I) -> Self
     where
@@ -133,18 +133,18 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// What [`protocols`](Self::protocols) chose.
+    /// Returns the subprotocol that [`protocols`](Self::protocols) chose.
     #[must_use]
     pub fn selected_protocol(&self) -> Option<&HeaderValue> {
         self.selected.as_ref()
     }
 
     /// Returns the response that opens the socket. When the response is written, `callback` gets
-    /// the socket, in a separate task on this loop; nothing has to be `Send`. If the response is
-    /// never written, this is logged at debug level.
+    /// the socket, in a separate task on this loop. Neither `callback` nor its future need be
+    /// `Send`. If the response is never written, this is logged at debug level.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn on_upgrade<C, F>(self, callback: C) -> Response
     where
@@ -155,10 +155,10 @@ impl WebSocketUpgrade {
         self.on_upgrade_or(callback, failed)
     }
 
-    /// As [`on_upgrade`](Self::on_upgrade); `failed` is called if the response could not be sent.
+    /// Like [`on_upgrade`](Self::on_upgrade), but calls `failed` if the response could not be sent.
     ///
     /// # Panics
-    /// Where no loop runs.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn on_upgrade_or<C, F>(
         self,

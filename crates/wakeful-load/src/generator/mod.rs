@@ -51,21 +51,21 @@ const NEVER: u64 = u64::MAX / 2;
 
 impl Plan {
     /// Loads the server as planned, on this thread, until the run is over. The thread spins: give
-    /// it a CPU that nothing else uses, the server included.
+    /// it a CPU that nothing else uses, not even the server.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, dies or never answers; or the kernel refuses something.
+    /// The server cannot be reached, dies or never answers; or a system call fails.
     pub fn run(&self) -> Result<Measurement, LoadError> {
         self.run_watched(&mut ())
     }
 
-    /// Loads the server as [`run`](Self::run) does, and lets `watch` look on and end it.
+    /// Loads the server as [`run`](Self::run) does, and lets `watch` observe the run and end it.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run). Also if the watch says that the server has died, or ends the run
-    /// before anything was measured.
+    /// The same as for [`run`](Self::run). Also, the watch reports that the server has died, or
+    /// ends the run before anything was measured.
     pub fn run_watched(&self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
         Generator::connect(self)?.run(watch)
     }

@@ -8,75 +8,74 @@ use thiserror::Error;
 use super::plan::Plan;
 use crate::recorder::Recording;
 
-/// Looks on while a run goes on, from the generator's own thread: see
-/// [`Plan::run_watched`](super::Plan::run_watched).
+/// Observes a run, on the generator's thread: see [`Plan::run_watched`](super::Plan::run_watched).
 pub trait Watch {
-    /// The measured time is about to begin: read the counters. What is due meanwhile is late, and
-    /// settles within a millisecond if this took a tenth of that.
+    /// Called when the measured time is about to begin, for example to read counters. Requests that
+    /// are due during the call are late. If the call takes 0.1 ms, the generator catches up within
+    /// a millisecond.
     fn window_begins(&mut self) {}
-    /// The measured time is over: read the counters again. Answers that come meanwhile are taken
-    /// late.
+    /// Called when the measured time is over, for example to read counters again. Answers that
+    /// arrive during the call are received late.
     fn window_ended(&mut self) {}
-    /// Asked every 50 ms; it must not take long.
+    /// Called every 50 ms. Returns whether to continue. It must be quick.
     fn check(&mut self) -> Check {
         Check::GoOn
     }
 }
 
-/// Whether to go on.
+/// Whether a run continues.
 #[derive(Debug)]
 pub enum Check {
-    /// Yes.
+    /// Continue.
     GoOn,
-    /// The user wants it to end: keep what was measured.
+    /// The user ends the run. What was measured is kept.
     Interrupted,
-    /// The server has died, with what is known of it.
+    /// The server has died. The text says what is known about it.
     ServerDied(String),
 }
 
-/// A [`Watch`] that looks away.
+/// A [`Watch`] that does nothing.
 impl Watch for () {}
 
-/// Why there is no measurement.
+/// The error of a run without a measurement.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No connection at the beginning.
+    /// No connection could be made at the beginning.
     #[error("cannot connect to {target}: {source}")]
     Connect {
         /// The server.
         target: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The server went away.
+    /// The server died.
     #[error("the server died {after:.1} s into the {phase}, after {answered} answers: {why}")]
     ServerDied {
         /// Seconds since that phase began.
         after: f64,
         /// `warm-up` or `measured time`.
         phase: &'static str,
-        /// Answers until then.
+        /// The number of answers until then.
         answered: u64,
-        /// What is known.
+        /// What is known about it.
         why: String,
     },
     /// The user ended it before anything was measured.
     #[error("interrupted before anything of it was measured")]
     Interrupted,
-    /// The server accepts requests, but nothing has come back.
+    /// The server accepts requests, but has not answered any.
     #[error("no answer to any of {0} requests: is it the right protocol?")]
     Silent(u64),
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("{0}")]
     Kernel(#[from] io::Error),
 }
 
-/// What a run measured.
+/// The result of a run.
 ///
-/// [`percentiles`](Self::percentiles) has the response times in figures, and
-/// [`validity`](Self::validity) says whether they may be believed. [`to_run`](Self::to_run) has all
-/// of it, for JSON.
+/// [`percentiles`](Self::percentiles) returns the response times, and [`validity`](Self::validity)
+/// says whether they are valid. [`to_run`](Self::to_run) returns all results, for JSON.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Measurement {
@@ -84,28 +83,28 @@ pub struct Measurement {
     pub(crate) plan: Plan,
     /// Distributions and counts.
     pub recording: Recording,
-    /// Seconds measured.
+    /// The measured time, in seconds.
     pub seconds: f64,
-    /// Requests that had piled up at the end of the measured time, beyond the most that were
-    /// unanswered in its first half: what the server did not keep up with.
+    /// The backlog that the server did not keep up with: unanswered requests at the end of the
+    /// measured time, minus the maximum of unanswered requests in its first half.
     pub piled_up: u64,
     /// Connections that broke and were opened again.
     pub reconnected: u64,
-    /// Connects that were refused.
+    /// Connection attempts that were refused.
     pub refused: u64,
     /// The first failure's cause, for the user.
     pub first_failure: Option<String>,
-    /// How many of the measured time's requests failed, by cause.
+    /// How many requests failed in the measured time, by cause.
     pub failures: BTreeMap<String, u64>,
     /// Whether the user ended it early.
     pub interrupted: bool,
-    /// Seconds for which the generator's thread was ready to run and was not let.
+    /// Seconds for which the generator's thread was ready to run, but had no CPU.
     pub robbed: f64,
 }
 
 impl Measurement {
-    /// Adds another run of the same plan: percentiles of several runs are those of all their
-    /// requests together, never means.
+    /// Adds another run of the same plan. The percentiles are then those of all requests together,
+    /// not means.
     pub fn add(&mut self, other: &Self) {
         self.recording.merge(&other.recording);
         self.seconds += other.seconds;

@@ -6,7 +6,8 @@ use crate::protocol::{Protocol, Requests, Template};
 use crate::schedule::Schedule;
 use crate::target::Target;
 
-/// What a run is to do: the server, the requests, when they are due, and over how many connections.
+/// The plan of a run: the server, the requests, when they are due, and over how many connections
+/// they are sent.
 ///
 /// # Settings
 ///
@@ -58,8 +59,8 @@ pub struct Plan {
 pub enum ConnectionUse {
     /// They are opened before the run and kept.
     Kept,
-    /// Each request opens one and closes it after the answer; the time counts from before the
-    /// connect.
+    /// Each request opens a connection, and closes it after the answer. The response time includes
+    /// the connect.
     PerRequest,
 }
 
@@ -92,20 +93,20 @@ impl Plan {
         Self { target, ..self }
     }
 
-    /// Sets what is asked, and in which protocol.
+    /// Sets the requests, and their protocol.
     #[must_use]
     pub fn requests(self, requests: Requests) -> Self {
         Self { requests, ..self }
     }
 
-    /// Sets how many keys `{key}` in a RESP command stands for: each request draws one below
-    /// `keys`, all equally often. With 0 or 1, every key is 0.
+    /// Sets the number of keys for `{key}` in a RESP command: each request draws a key below
+    /// `keys`, all with the same probability. With 0 or 1, every key is 0.
     #[must_use]
     pub fn keys(self, keys: u64) -> Self {
         Self { keys, ..self }
     }
 
-    /// Sends so many requests a second on average, as independent clients do:
+    /// Sets the mean number of requests per second, which arrive like those of independent clients:
     /// [`Schedule::Poisson`]. It replaces any other schedule.
     ///
     /// # Panics
@@ -123,15 +124,15 @@ impl Plan {
         Self { schedule, ..self }
     }
 
-    /// Sets what makes the schedule, and what is drawn from several requests and keys, repeatable:
-    /// the same seed gives the same requests at the same times.
+    /// Sets the seed of the schedule and of the drawn requests and keys. The same seed gives the
+    /// same requests at the same times.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Sets how many connections there are. A request for which none is free waits, with its own
-    /// time.
+    /// Sets the number of connections. If none is free, a request waits, and the wait counts in its
+    /// response time.
     ///
     /// # Panics
     ///
@@ -142,8 +143,8 @@ impl Plan {
         Self { connections, ..self }
     }
 
-    /// Sets how many requests one connection may have in flight. `None` leaves it to the protocol:
-    /// 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP.
+    /// Sets how many requests one connection may have in flight. With `None` it depends on the
+    /// protocol: 1 for HTTP/1.1 (more is pipelining), 100 for HTTP/2, 64 for frames and RESP.
     ///
     /// # Panics
     ///
@@ -155,57 +156,57 @@ impl Plan {
         Self { in_flight, ..self }
     }
 
-    /// Sets whether connections are kept.
+    /// Sets whether connections are kept between requests.
     #[must_use]
     pub fn use_of_connections(self, use_of_connections: ConnectionUse) -> Self {
         Self { use_of_connections, ..self }
     }
 
-    /// Sets how long the server is loaded before anything is measured. A trace begins after it, so
-    /// nothing is sent meanwhile.
+    /// Sets how long the server is loaded before the measurement begins. A trace begins after the
+    /// warm-up, so during it nothing is sent.
     #[must_use]
     pub fn warm_up(self, warm_up: Duration) -> Self {
         Self { warm_up, ..self }
     }
 
-    /// Sets how long is measured.
+    /// Sets the measured time.
     #[must_use]
     pub fn duration(self, duration: Duration) -> Self {
         Self { duration, ..self }
     }
 
-    /// Sets how long the last answers are waited for. Requests that are unanswered after it have
-    /// failed.
+    /// Sets how long the run waits for the last answers. Requests that are unanswered after that
+    /// have failed.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The server.
+    /// Returns the server.
     #[must_use]
     pub fn get_target(&self) -> &Target {
         &self.target
     }
 
-    /// When requests are due.
+    /// Returns the schedule.
     #[must_use]
     pub fn get_schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// What makes the schedule repeatable.
+    /// Returns the seed.
     #[must_use]
     pub fn get_seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn get_connections(&self) -> usize {
         self.connections
     }
 
-    /// How long is measured.
+    /// Returns the measured time.
     #[must_use]
     pub fn get_duration(&self) -> Duration {
         self.duration

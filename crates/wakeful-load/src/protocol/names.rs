@@ -1,9 +1,9 @@
 //! The protocols by their names.
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Payloads behind a four-byte length, echoed: `frames`.
+    /// Echoed payloads, each after a four-byte length: `frames`.
     Frames,
     /// The protocol of Redis: `resp`.
     Resp,
@@ -14,7 +14,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name, as error messages have it.
+    /// Returns its name, as in error messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",

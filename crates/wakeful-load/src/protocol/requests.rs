@@ -5,7 +5,7 @@ use super::{
 };
 
 /// The requests of a run: one template, or several that are drawn by weight. They are checked and
-/// encoded here, once, and every connection shares the bytes.
+/// encoded once, and all connections share the bytes.
 ///
 /// # Examples
 ///
@@ -26,10 +26,10 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Prepares the same request, over and over.
+    /// Makes the requests of a run from one template, which is repeated.
     ///
     /// # Errors
-    /// The template cannot be said in this protocol.
+    /// The template cannot be encoded in this protocol.
     pub fn new(protocol: Protocol, template: &Template) -> Result<Self, InvalidTemplate> {
         let prototype = match protocol {
             Protocol::Frames => AnyConversation::Frames(Frames::new(template)?),
@@ -40,12 +40,12 @@ impl Requests {
         Ok(Self { prototype, kinds: Vec::new(), in_flight: usual_in_flight(protocol) })
     }
 
-    /// Prepares several commands in [`Protocol::Resp`]: each with its name in the results and its
-    /// weight. A command with a weight of 3 is drawn three times as often as one with 1, and one
-    /// with 0 never. Each command's response times are reported separately as well.
+    /// Makes the requests of a run from several commands in [`Protocol::Resp`], each with its name
+    /// in the results and its weight. A command with a weight of 3 is drawn three times as often as
+    /// one with 1, and one with 0 never. The response times are also reported for each command.
     ///
     /// # Errors
-    /// There are no commands, or one of the templates has a command of blanks only.
+    /// There are no commands, or a template's command consists only of blanks.
     pub fn mix(
         commands: impl IntoIterator<Item = (impl Into<String>, u32, Template)>,
     ) -> Result<Self, InvalidTemplate> {

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-/// What every request says. [`Requests`](super::Requests) checks it and encodes it.
+/// The content of a request. [`Requests`](super::Requests) checks it and encodes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     /// HTTP: the method. Not used by the others.
@@ -24,16 +24,16 @@ pub struct Template {
 }
 
 impl Template {
-    /// Describes an HTTP request without a body: `method` such as `GET`, `authority` the host with
-    /// or without a port, `path` with its query.
+    /// Describes an HTTP request without a body. `method` is for example `GET`, `authority` is the
+    /// host with or without a port, and `path` includes the query.
     #[must_use]
     pub fn http(method: &str, authority: &str, path: &str) -> Self {
         let (method, authority, path) = (method.to_owned(), authority.to_owned(), path.to_owned());
         Self { method, path, authority, ..Self::default() }
     }
 
-    /// Describes a unary gRPC call over HTTP/2: `path` is `/package.Service/Method`, and `message`
-    /// an encoded one.
+    /// Describes a unary gRPC call over HTTP/2. `path` is `/package.Service/Method`, and `message`
+    /// is an encoded message.
     #[must_use]
     pub fn grpc(authority: &str, path: &str, message: &[u8]) -> Self {
         let mut template = Self::http("POST", authority, path)
@@ -46,8 +46,8 @@ impl Template {
         template
     }
 
-    /// Describes a RESP command such as `GET key:{key}`, with its arguments split at blanks.
-    /// `{key}` stands for a key that is drawn for each request, in 12 digits; see
+    /// Describes a RESP command such as `GET key:{key}`. Its arguments are split at blanks. `{key}`
+    /// is replaced by a key of 12 digits that is drawn for each request: see
     /// [`Plan::keys`](crate::Plan::keys). A [`body`](Self::body) becomes the last argument. An
     /// empty command is `ECHO`.
     #[must_use]
@@ -61,30 +61,29 @@ impl Template {
         Self::default().body_of_size(bytes)
     }
 
-    /// Adds an HTTP header. `host` replaces the authority; `content-length` is made from the body
-    /// and need not be given.
+    /// Adds an HTTP header. `host` replaces the authority. `content-length` is set from the body.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets the body: the request's in HTTP, the last argument in RESP, the payload of a frame.
-    /// Empty by default.
+    /// Sets the body: the request's body in HTTP, the last argument in RESP, or the payload of a
+    /// frame. The default is empty.
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Sets a [`body`](Self::body) of `bytes` letters.
+    /// Sets a [`body`](Self::body) of `bytes` bytes.
     #[must_use]
     pub fn body_of_size(self, bytes: usize) -> Self {
         // Letters, so that it may be looked at with a dump of the wire.
         self.body((b'a'..=b'z').cycle().take(bytes).collect::<Vec<_>>())
     }
 
-    /// The body.
+    /// Returns the body.
     #[must_use]
     pub fn get_body(&self) -> &[u8] {
         &self.body
@@ -167,40 +166,41 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(allowed)
 }
 
-/// Why a [`Template`] cannot be said in a protocol.
+/// The reason why a [`Template`] cannot be encoded in a protocol.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidTemplate {
-    /// A method of HTTP is a token.
+    /// The method is not a token.
     #[error("the method {0:?} is not a token such as GET")]
     Method(String),
-    /// A tunnel is not a request with an answer.
+    /// The method is CONNECT, which opens a tunnel and has no answer.
     #[error("CONNECT opens a tunnel; it has no answer to measure")]
     Connect,
-    /// A path begins with a slash and has no blanks, control characters, fragment or characters
-    /// beyond ASCII.
+    /// The path does not begin with a slash, or has blanks, control characters, a fragment or
+    /// non-ASCII characters.
     #[error(
         "the path {0:?} must begin with '/' and hold only visible ASCII characters, without '#'"
     )]
     Path(String),
-    /// Host and port, of visible characters.
+    /// The authority is not a host and port of visible characters.
     #[error("the authority {0:?} must be a host with or without a port")]
     Authority(String),
-    /// A header's name is a token.
+    /// A header's name is not a token.
     #[error("the header name {0:?} is not a token")]
     HeaderName(String),
-    /// A header's value has no line breaks or other control characters, and no blanks around it.
+    /// A header's value has line breaks or other control characters, or blanks at its beginning or
+    /// end.
     #[error(
         "the value of header {0:?} has a line break, another control character, or blanks around it"
     )]
     HeaderValue(String),
-    /// One host only.
+    /// There is more than one host.
     #[error("the header \"host\" is given more than once")]
     Hosts,
-    /// Bodies are sent with their length.
+    /// There is a `transfer-encoding` header, but bodies are sent with their length.
     #[error("the header \"transfer-encoding\" cannot be given: the body is sent with its length")]
     TransferEncoding,
-    /// The length given is not the body's.
+    /// The given length is not the length of the body.
     #[error("the header \"content-length\" says {said:?}, but the body has {body} bytes")]
     ContentLength {
         /// The header's value.
@@ -208,16 +208,16 @@ pub enum InvalidTemplate {
         /// The body's length.
         body: usize,
     },
-    /// HTTP/2 has no connection-specific headers.
+    /// There is a connection-specific header, which HTTP/2 does not allow.
     #[error("the header {0:?} concerns the connection and is forbidden in HTTP/2")]
     ConnectionHeader(String),
-    /// The headers must fit one frame of HTTP/2.
+    /// The headers do not fit into one HTTP/2 frame.
     #[error("the headers take {0} bytes; at most {max} fit one frame of HTTP/2", max = super::http2::MIN_MAX_FRAME)]
     HeadersTooLong(usize),
-    /// The payload must fit a frame of the echo protocol.
+    /// The payload does not fit into a frame of the echo protocol.
     #[error("the payload takes {0} bytes; a frame has at most {max}", max = super::frames::MAX_LENGTH)]
     PayloadTooLong(usize),
-    /// A command of RESP has a name.
+    /// The RESP command has no name.
     #[error("the command {0:?} has no words")]
     NoCommand(String),
 }

@@ -5,44 +5,44 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One server at one rate.
+/// The results of one server at one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
     /// The server's name in the table.
     pub server: String,
-    /// Requests a second asked for; `None` is closed loop.
+    /// The planned requests per second; `None` for a closed loop.
     pub rate: Option<f64>,
     /// `poisson`, `constant`, `trace` or `closed`.
     pub schedule: String,
     /// The seed of the schedule.
     pub seed: u64,
-    /// How many connections.
+    /// The number of connections.
     pub connections: usize,
-    /// Seconds measured, without the warm-up.
+    /// The measured time in seconds, without the warm-up.
     pub seconds: f64,
     /// Requests due in the measured time.
     pub offered: u64,
-    /// Requests of those that were answered as hoped for.
+    /// Due requests with a successful answer.
     pub answered: u64,
-    /// Requests of those that failed: error answers, broken connections, time-outs.
+    /// Due requests that failed: error answers, broken connections, timeouts.
     pub failed: u64,
-    /// Requests of those that waited because every connection was at its limit.
+    /// Due requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
-    /// Answers a second.
+    /// Answers per second.
     pub throughput: f64,
     /// Done − intended. In a closed loop, done − sent.
     pub response: Percentiles,
     /// Done − sent.
     pub service: Percentiles,
-    /// Sent − intended, without what the server is to blame for (waiting for a connection).
+    /// Sent − intended, minus the wait for a connection, which the server causes.
     pub send_lag: Percentiles,
-    /// One entry for each of the requests that are told apart; none if there is but one.
+    /// One entry for each kind of request. It is empty if there is only one kind.
     #[serde(default)]
     pub kinds: Vec<KindOfRequest>,
-    /// The server's CPU over exactly the measured time, if its process is known.
+    /// The server's CPU use in exactly the measured time, if its process is known.
     pub cpu: Option<Cpu>,
-    /// Share of one CPU stolen by the hypervisor meanwhile, 0 to 1 for each CPU summed.
+    /// CPU time that the hypervisor took meanwhile, summed over all CPUs: 1 is one whole CPU.
     pub steal: f64,
     /// Response times by interval, for the plot over time.
     pub timeline: Vec<Interval>,
@@ -50,13 +50,13 @@ pub struct Run {
     pub validity: Validity,
     /// How many blocks the figures are merged from.
     pub blocks: usize,
-    /// How many blocks were spoilt by other programs and measured again.
+    /// How many blocks other programs disturbed, so that they were measured again.
     pub repeated: usize,
-    /// How many of the blocks that count were spoilt as well, because the repeats were used up.
+    /// How many of the counted blocks were also disturbed, because the repeats were used up.
     #[serde(default)]
     pub spoilt: usize,
-    /// Whether it was asked for more than it can do, to find that out: this is no failure, and its
-    /// response times mean nothing.
+    /// Whether the server was deliberately given more load than it can handle, to measure its
+    /// limit. This is not a failure, and its response times mean nothing.
     #[serde(default)]
     pub saturated: bool,
 }
@@ -84,11 +84,11 @@ pub struct Percentiles {
     pub p999: Option<u64>,
     /// 99.99 %.
     pub p9999: Option<u64>,
-    /// Points of the curve: quantile (0 to 1) and value, rising.
+    /// Points of the curve in ascending order: quantile (0 to 1) and value.
     pub curve: Vec<(f64, u64)>,
 }
 
-/// What a server's process used.
+/// The CPU use of a server's process.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cpu {
@@ -96,11 +96,11 @@ pub struct Cpu {
     pub user: f64,
     /// Seconds in the kernel.
     pub system: f64,
-    /// Seconds that its threads were runnable and waited for a CPU.
+    /// Seconds during which its threads were runnable and waited for a CPU.
     pub run_queue_wait: f64,
-    /// Switches because it slept.
+    /// Context switches because a thread slept.
     pub voluntary_switches: u64,
-    /// Switches because something else was given its CPU.
+    /// Context switches because another thread got its CPU.
     pub involuntary_switches: u64,
     /// (user + system) / measured seconds: 1 is a whole CPU.
     pub share: f64,
@@ -112,40 +112,40 @@ pub struct Cpu {
 pub struct Interval {
     /// Seconds since the measured time began.
     pub start: f64,
-    /// Requests intended in this slice and answered.
+    /// Answered requests that were due in this slice.
     pub count: u64,
     /// Median response time.
     pub p50: u64,
-    /// 99 %, by nearest rank, however few there are.
+    /// 99th percentile, by nearest rank, even if there are few requests.
     pub p99: u64,
     /// Largest.
     pub max: u64,
 }
 
-/// What the requests of one kind took.
+/// The response times of one kind of request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KindOfRequest {
     /// The request.
     pub name: String,
-    /// Its answers a second, those that never came included.
+    /// Its requests per second, including those without an answer.
     pub throughput: f64,
     /// Done − intended. In a closed loop, done − sent.
     pub response: Percentiles,
 }
 
-/// Whether figures may be believed.
+/// Whether figures are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Validity {
-    /// They may.
+    /// They are valid.
     Valid,
-    /// They may not.
+    /// They are not valid.
     Invalid {
-        /// Why not, one sentence each.
+        /// The reasons, one sentence each.
         reasons: Vec<String>,
-        /// The highest percentile that may be believed nevertheless: `p50` or `p90`. Only the
-        /// generator was late, and not for as many requests.
+        /// The highest percentile that is still valid: `p50` or `p90`. It is set if only the
+        /// generator was late, and only for a few requests.
         #[serde(default)]
         up_to: Option<String>,
     },

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use wakeful_http::client::ClientCounts;
 
-/// What a proxy counts, of all its loops.
+/// The counters of a proxy, over all its loops.
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact; two are not read at the same instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug)]
 pub struct Counts {
     backends: Box<[String]>,
@@ -75,74 +76,76 @@ impl Counts {
         loops.iter().map(|counts| of(counts)).sum()
     }
 
-    /// The backends, as they were given.
+    /// Returns the backends, in the order in which they were given.
     pub fn backends(&self) -> impl ExactSizeIterator<Item = &str> {
         self.backends.iter().map(String::as_str)
     }
 
-    /// Requests that a backend was given.
+    /// Returns how many requests were given to this backend.
     #[must_use]
     pub fn requests(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).requests.get())
     }
 
-    /// Requests in flight at a backend, until its response has been read.
+    /// Returns how many requests are in flight at this backend. A request is in flight until its
+    /// response has been read.
     #[must_use]
     pub fn in_flight(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).in_flight.get())
     }
 
-    /// Requests that a backend failed: no connection, no response in time, a response that broke
-    /// off or is not HTTP.
+    /// Returns how many requests this backend failed: no connection, no response in time, a
+    /// response that broke off or is not HTTP.
     #[must_use]
     pub fn failures(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).failures.get())
     }
 
-    /// How often a backend was left out.
+    /// Returns how often this backend was excluded.
     #[must_use]
     pub fn ejections(&self, backend: usize) -> u64 {
         self.sum(|counts| counts.backend(backend).ejections.get())
     }
 
-    /// Requests that were retried, at the same backend or another one.
+    /// Returns how many requests were retried, at the same backend or another one.
     #[must_use]
     pub fn retried(&self) -> u64 {
         self.sum(|counts| counts.retried.get() + counts.client.retried())
     }
 
-    /// Requests that the proxy answered itself, because they were not valid.
+    /// Returns how many requests the proxy refused because they were not valid.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.sum(|counts| counts.refused.get())
     }
 
-    /// How often a request found all connections to a backend in use, and could not wait for one:
-    /// the queue was full, or the wait took too long.
+    /// Returns how often a request found all connections to this backend in use, and got none: the
+    /// queue was full, or the wait took too long.
     #[must_use]
     pub fn overloads(&self) -> u64 {
         self.sum(|counts| counts.overloads.get())
     }
 
-    /// Upgraded connections that are open. Each counts as in flight at its backend, too.
+    /// Returns how many upgraded connections are open. Each also counts as in flight at its
+    /// backend.
     #[must_use]
     pub fn tunnels(&self) -> u64 {
         self.sum(|counts| counts.tunnels.get())
     }
 
-    /// Bytes of bodies that wait in the proxy.
+    /// Returns how many bytes of bodies wait in the proxy.
     #[must_use]
     pub fn buffered(&self) -> u64 {
         self.sum(|counts| counts.buffered.get())
     }
 
-    /// Connections made to backends.
+    /// Returns how many connections were made to backends.
     #[must_use]
     pub fn connections_opened(&self) -> u64 {
         self.sum(|counts| counts.client.opened())
     }
 
-    /// Requests that got a connection to a backend that had been used before.
+    /// Returns how many requests reused a connection to a backend.
     #[must_use]
     pub fn connections_reused(&self) -> u64 {
         self.sum(|counts| counts.client.reused())

@@ -8,8 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-/// When a backend is excluded, and for how long. A value out of range becomes the nearest value
-/// within it.
+/// When a backend is excluded, and for how long. A value out of range becomes the nearest value in
+/// the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -25,7 +25,7 @@ pub struct Ejection {
 }
 
 impl Ejection {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,7 +42,7 @@ impl Ejection {
         self
     }
 
-    /// Sets how long a backend is out at most.
+    /// Sets how long a backend is excluded at most.
     pub fn longest(mut self, time: Duration) -> Self {
         self.longest = time;
         self

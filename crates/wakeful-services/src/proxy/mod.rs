@@ -4,40 +4,42 @@
 //! one with fewer requests in flight. A backend that fails repeatedly is excluded for a while
 //! ([`Ejection`]). A slow client occupies no connection to a backend: the proxy reads the request's
 //! body before it takes a connection, and reads the response's body ahead, both within limits.
-//! Ambiguous messages are refused, and everything that is forwarded is framed anew ([`headers`]).
-//!
-//! `service` handles one request, `request_body` and `response_body` buffer the bodies, `pieces`
-//! joins small pieces, `budget` limits all buffers of a loop. `upgrade` handles a request for
-//! another protocol, `tunnel` is the resulting tunnel, and `websocket` ends it in a drain.
-//! `backends` and `health` choose the backend, `counts` and `metrics` show what the proxy does.
+//! Ambiguous messages are refused, and all forwarded messages get new framing ([`headers`]).
 //!
 //! # Bodies that pause
-//! Reading ahead lets a backend be faster than its client, and delays nothing: received bytes of a
-//! response are forwarded at once (server-sent events, long polls, progress). A request is buffered
-//! first, up to `request_buffer`, even if its client waits for an answer in the middle of its body.
-//! Services with such clients need a `request_buffer` of 0, which streams every request from its
-//! start. gRPC is always streamed.
+//! A backend may be faster than its client, because the proxy reads its response ahead. This delays
+//! nothing: the proxy forwards received bytes of a response at once (server-sent events, long
+//! polls, progress). But it first buffers a request, up to `request_buffer`. If a client waits for
+//! an answer in the middle of its body, set `request_buffer` to 0, which streams every request from
+//! its start. gRPC is always streamed.
 //!
 //! # Upgrades
 //! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a separate
 //! connection. If the backend answers 101 with the same protocol, so does the proxy, and both
-//! connections become a tunnel. Up to 16 KiB wait in each direction, the end of either side's
-//! stream is passed on, and `tunnel_timeout` limits its silence. Any other answer is an ordinary
-//! response, after which the client's connection closes, so bytes that the client sent early are
-//! never read as a request. An HTTP/2 WebSocket (extended CONNECT) becomes an HTTP/1.1 upgrade.
-//! When the server drains, WebSockets are ended by Close 1001 between two frames. WebSockets and
+//! connections become a tunnel. The tunnel buffers up to 16 KiB in each direction, and forwards the
+//! end of either side's stream. `tunnel_timeout` limits its silence. Any other answer is an
+//! ordinary response, after which the client's connection closes, so bytes that the client sent
+//! early are never read as a request. An HTTP/2 WebSocket (extended CONNECT) becomes an HTTP/1.1
+//! upgrade.
+//!
+//! When the server drains, it ends WebSockets with Close 1001 between two frames. WebSockets and
 //! other tunnels that remain after the grace period are aborted and counted, like any connection.
-//! Each tunnel takes a connection to a backend in addition to those of `connections`; `max_tunnels`
+//! Each tunnel uses a connection to a backend in addition to those of `connections`. `max_tunnels`
 //! limits them.
 //!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
-//! at once, or, if bodies are not buffered, when a backend takes it. It sends none if the request
-//! is refused before. (HTTP/2 clients get none, and continue by themselves.) The header is not
-//! forwarded to backends, and their own interim responses (100, 102, 103) are dropped.
+//! at once, or, if bodies are not buffered, when it has a connection to a backend. It sends none if
+//! it refuses the request before. (HTTP/2 clients get none, and continue without it.) The proxy
+//! does not forward the header to backends, and drops their interim responses (100, 102, 103).
 //!
 //! It does not support other tunnels (CONNECT), upgrades of requests with a body, upgrades to
-//! HTTP/2 backends, and caching.
+//! HTTP/2 backends, or caching.
+
+// `service` handles one request, `request_body` and `response_body` buffer the bodies, `pieces`
+// joins small pieces, `budget` limits all buffers of a loop. `upgrade` handles a request for
+// another protocol, `tunnel` is the resulting tunnel, and `websocket` ends it in a drain.
+// `backends` and `health` choose the backend, `counts` and `metrics` show what the proxy does.
 
 mod attempts;
 mod backends;
@@ -76,12 +78,12 @@ use crate::ServeOptions;
 use crate::admin::{self, RunningService};
 use crate::scrape::Scrape;
 
-/// What a proxy is started with.
+/// The settings of a proxy.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`version`](Self::version) | HTTP/1.1 | | |
-/// | [`upstream_tls`](Self::upstream_tls) | none | | backends of `https` cannot be connected to |
+/// | [`upstream_tls`](Self::upstream_tls) | none | | without it, `https` backends cannot be reached |
 /// | [`connect_timeout`](Self::connect_timeout) | 2 s | any | another backend, then 504 |
 /// | [`upstream_timeout`](Self::upstream_timeout) | 60 s | any | 504; a response that has begun is cut off |
 /// | [`connections`](Self::connections) | 256, for each backend on each loop | 1 and more | requests wait |
@@ -89,9 +91,9 @@ use crate::scrape::Scrape;
 /// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
 /// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. It is closed at once if idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
 /// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; this does not count as a failure of the backend |
-/// | [`attempts`](Self::attempts) | 3, beside up to 32 refusals | 1 and more | the last failure is the answer |
+/// | [`attempts`](Self::attempts) | 3, and up to 32 refused connections | 1 and more | the last failure is the answer |
 /// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
-/// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the backend is read as the client reads |
+/// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the proxy reads the backend only as fast as the client reads |
 /// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for the two above |
 /// | [`upgrades`](Self::upgrades) | [`Upgrades::WebSocket`] | | the request is forwarded like any other |
 /// | [`max_tunnels`](Self::max_tunnels) | 4,096 on each loop | 1 and more | 503 |
@@ -155,8 +157,8 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets which certificates to trust for `https` backends. `None`: the proxy cannot connect to
-    /// them.
+    /// Sets which certificates to trust for `https` backends. With `None` the proxy cannot connect
+    /// to them.
     pub fn upstream_tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.upstream_tls = tls.into();
         self
@@ -210,27 +212,27 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many backends one request may try, if none acted on it. Those that refuse the
-    /// connection do not count, up to 32.
+    /// Sets how many backends one request may try, if none acted on it. Up to 32 backends that
+    /// refuse the connection do not count.
     pub fn attempts(mut self, backends: usize) -> Self {
         self.attempts = backends;
         self
     }
 
-    /// Sets how many bytes of a request's body are read before the proxy contacts a backend. 0
-    /// streams every request from its start.
+    /// Sets how many bytes of a request's body the proxy reads before it contacts a backend. With
+    /// 0, it streams every request from its start.
     pub fn request_buffer(mut self, bytes: usize) -> Self {
         self.request_buffer = bytes;
         self
     }
 
-    /// Sets how many bytes of a response's body wait for its client.
+    /// Sets how many bytes of a response's body may wait for the client.
     pub fn response_buffer(mut self, bytes: usize) -> Self {
         self.response_buffer = bytes;
         self
     }
 
-    /// Sets how many bytes of bodies wait on a loop.
+    /// Sets how many bytes of bodies may wait on a loop.
     pub fn loop_buffer(mut self, bytes: usize) -> Self {
         self.loop_buffer = bytes;
         self
@@ -251,20 +253,20 @@ impl ProxyOptions {
     }
 
     /// Sets how long an upgraded connection may be silent in both directions. If `upstream_timeout`
-    /// is shorter, it applies once one side has ended its stream, and while one side does not take
-    /// what the other has sent.
+    /// is shorter, that applies once one side has ended its stream, and while one side does not
+    /// accept the other side's bytes.
     pub fn tunnel_timeout(mut self, timeout: Duration) -> Self {
         self.tunnel_timeout = timeout;
         self
     }
 
-    /// Sets what backends are told about the client.
+    /// Sets which headers about the client backends get.
     pub fn forwarded(mut self, headers: ForwardedHeaders) -> Self {
         self.forwarded = headers;
         self
     }
 
-    /// Sets when a backend is left out.
+    /// Sets when a backend is excluded.
     pub fn ejection(mut self, ejection: Ejection) -> Self {
         self.ejection = ejection;
         self
@@ -279,12 +281,12 @@ pub struct RunningProxy {
 }
 
 /// Starts a proxy on `listeners`. It always refuses requests with an [ambiguous
-/// length](AmbiguousLength::Refuse), even if `options` say otherwise. The listeners of `admin`
-/// answer `/healthz`, `/readyz` and `/metrics`, on a separate loop; all paths of the other
-/// listeners belong to the backends.
+/// length](AmbiguousLength::Refuse), whatever `options` say. The listeners of `admin` answer
+/// `/healthz`, `/readyz` and `/metrics`, on a separate loop. All paths of the other listeners
+/// belong to the backends.
 ///
 /// # Errors
-/// There are no backends; the loops cannot be started.
+/// There are no backends; or the loops cannot be started.
 pub fn start(
     options: &ServeOptions,
     proxy: ProxyOptions,
@@ -368,40 +370,40 @@ fn of_a_loop(
 }
 
 impl RunningProxy {
-    /// Where it listens.
+    /// Returns the addresses for clients.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         self.service.local_addrs()
     }
 
-    /// Where its metrics are.
+    /// Returns the addresses for operators.
     #[must_use]
     pub fn admin_addrs(&self) -> &[ListenAddr] {
         self.service.admin_addrs()
     }
 
-    /// The server of the clients' side.
+    /// Returns the server for clients.
     #[must_use]
     pub fn server(&self) -> &Running {
         self.service.server()
     }
 
-    /// What it counts about its backends.
+    /// Returns the counters of its backends.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         self.counts.clone()
     }
 
-    /// Without what it counts about its backends.
+    /// Returns the service, without the counters of its backends.
     #[must_use]
     pub fn into_service(self) -> RunningService {
         self.service
     }
 
-    /// Ends by the plan; see [`RunningService::drain`]. Blocks the calling thread.
+    /// Ends the proxy by `plan`: see [`RunningService::drain`]. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, and was left behind.
+    /// A loop was blocked, and the call gave up waiting for it.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.service.drain(plan)
     }

@@ -1,11 +1,11 @@
 //! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and
 //! reflection. It is for grpcurl, ghz, and clients in any language.
 //!
-//! The proto file is `proto/wakeful/echo/v1/echo.proto`; what is generated from it is in
-//! `generated/`, kept current by `tests/generated.rs`.
+//! The proto file is `proto/wakeful/echo/v1/echo.proto`. The code that is generated from it is in
+//! `generated/`, and `tests/generated.rs` checks that it is current.
 //!
-//! A request without the content type of gRPC (JSON, gRPC-Web) is answered 415. Deadlines are
-//! honoured. When the server drains, unary calls are finished, health says NOT_SERVING, and streams
+//! A request without the content type of gRPC (JSON, gRPC-Web) gets 415. Deadlines are enforced.
+//! When the server drains, unary calls finish, the health service answers NOT_SERVING, and streams
 //! end with UNAVAILABLE a second later, or sooner if the grace period is short.
 
 mod echo;
@@ -27,7 +27,7 @@ use crate::ServeOptions;
 use crate::admin::{self, RunningService};
 use crate::scrape::Scrape;
 
-/// What tonic generates from the proto file: messages, the server's trait, and a client.
+/// The code that tonic generates from the proto file: messages, the server's trait, and a client.
 #[allow(
     missing_docs,
     missing_debug_implementations,
@@ -45,7 +45,7 @@ pub mod proto {
 /// How long streams may go on when the server drains.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Settings of this service alone.
+/// The settings of this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed options"]
 pub struct RpcOptions {
@@ -53,13 +53,13 @@ pub struct RpcOptions {
 }
 
 impl RpcOptions {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the longest message that is accepted, decompressed, in bytes. A longer message is
-    /// answered with OUT_OF_RANGE. The default is 4 MiB.
+    /// Sets the longest message that is accepted, in bytes after decompression. A longer message
+    /// gets OUT_OF_RANGE. The default is 4 MiB.
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes;
         self

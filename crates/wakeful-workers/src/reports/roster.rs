@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// More than workers that one machine has at once.
 const MOST_PLACES: usize = 1 << 16;
 
-/// What a worker is doing, as its master sees it.
+/// The state of a worker, as its master sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerState {
@@ -17,7 +17,7 @@ pub enum WorkerState {
     Serving,
     /// It was told to end.
     Draining,
-    /// A signal has stopped it (SIGSTOP, a debugger).
+    /// It is stopped (by SIGSTOP or a debugger).
     Stopped,
 }
 
@@ -44,7 +44,7 @@ pub struct WorkerInfo {
     pub number: usize,
     /// The id of its process.
     pub pid: u32,
-    /// What it is doing.
+    /// Its state.
     pub state: WorkerState,
     /// When it was forked.
     pub since: SystemTime,

@@ -2,7 +2,7 @@
 //!
 //! | the kernel says | what it is | what happens |
 //! |---|---|---|
-//! | `EMFILE`, `ENFILE` | no descriptors left | the loop retries every 50 ms; connections wait in the backlog. After 60 failed tries (3 s) the waiting connections are accepted and closed, with a descriptor that was reserved for this |
+//! | `EMFILE`, `ENFILE` | no descriptors are left | the loop retries every 50 ms; connections wait in the backlog. After 60 failed tries (3 s) the waiting connections are accepted and closed, with a descriptor that was reserved for this |
 //! | `ENOBUFS`, `ENOMEM` | no memory left | the loop retries every 50 ms |
 //! | `ENOSPC` | `max_user_watches`: the connection is accepted, but cannot be watched | it goes to another loop ([`Dispatch`](super::AcceptStrategy::Dispatch)), or is closed; then as above |
 //! | `ECONNABORTED` and the like | the connection is gone | the next one is taken |

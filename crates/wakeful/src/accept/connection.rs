@@ -4,22 +4,23 @@ use super::draining::Draining;
 use super::moving::Moving;
 use crate::net::{PeerAddr, Stream};
 
-/// A connection for a handler.
+/// A connection, as a handler gets it.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes.
+    /// The stream of its bytes.
     pub stream: Stream,
-    /// Who is at the other end.
+    /// The address of the peer.
     pub peer: PeerAddr,
     /// The listener that accepted the connection, as an index into the server's listeners.
     pub listener: usize,
-    /// When the server begins to drain.
+    /// Tells the handler when the server begins to drain.
     pub draining: Draining,
-    /// The bytes that the previous handler has read and not used, if the connection comes from
-    /// another loop: see [`Moving`].
+    /// The bytes that the previous handler had read but not used, if the connection comes from
+    /// another loop. See [`Moving`].
     pub unread: Vec<u8>,
-    /// Whether it should go on to another loop.
+    /// Tells the handler whether to move the connection to another loop.
     pub moving: Moving,
 }

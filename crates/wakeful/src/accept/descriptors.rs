@@ -15,27 +15,27 @@ const ENOUGH: usize = 64;
 /// The limit where the kernel does not tell it: what Linux begins with.
 const USUAL: usize = 1024;
 
-/// The descriptors of the process that a server keeps free: a setting of
+/// How many of the process's descriptors a server keeps free: a setting of
 /// [`ConnectionServer`](super::ConnectionServer::descriptors).
 ///
-/// A server without [`max_connections`](super::ConnectionServer::max_connections) has as many
-/// connections open as `RLIMIT_NOFILE` (`ulimit -n`) allows:
+/// A server without [`max_connections`](super::ConnectionServer::max_connections) opens as many
+/// connections as `RLIMIT_NOFILE` (`ulimit -n`) allows:
 ///
-/// > (limit - open at the start - kept back) / (1 + `per_connection`), and 1 at least
+/// > (limit - open at the start - kept back) / (1 + `per_connection`), but at least 1
 ///
-/// where "kept back" is `spare`, or a sixteenth of the descriptors that are free at the start (64
-/// at most) if that is more. Further connections wait in the kernel's backlog until one closes, and
-/// the log says so. Without this limit, connections would take every descriptor, and none of them
+/// Here "kept back" is the larger of `spare` and a sixteenth of the descriptors that are free at
+/// the start (at most 64). Further connections wait in the kernel's backlog until one closes, and
+/// the log says so. Without this limit, connections would use up all descriptors, and none of them
 /// could be served.
 ///
-/// If the limit is raised while the server runs (`prlimit`), more connections are allowed: while
-/// connections wait, the server reads the limit when one closes, at most once a second. If the
-/// limit is lowered, the server does not notice; descriptors may run out, and then accepting
-/// pauses. A server that drains raises the soft limit to the hard one, if it could not accept the
+/// If `RLIMIT_NOFILE` is raised while the server runs (`prlimit`), the server allows more
+/// connections: while connections wait, it reads the limit when one closes, at most once a second.
+/// The server does not notice if the limit is lowered. Descriptors may then run out, and accepting
+/// pauses. A draining server raises the soft limit to the hard one if it could not accept the
 /// waiting connections otherwise.
 ///
-/// Each server counts for itself. A process with several servers sets `max_connections` of all but
-/// one, and adds them to that one's `spare`.
+/// Each server counts only its own connections. In a process with several servers, set
+/// `max_connections` for all but one of them, and add these numbers to the `spare` of the last one.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -55,7 +55,7 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,9 +79,9 @@ impl Descriptors {
         self.spare(spare)
     }
 
-    /// How many descriptors this process may have open: the soft limit of `RLIMIT_NOFILE`. `None`:
-    /// there is no limit. If the system call is refused (for example, by a seccomp filter), the
-    /// answer is 1,024.
+    /// Returns how many descriptors this process may have open (the soft limit of `RLIMIT_NOFILE`),
+    /// or `None` if there is no limit. If the system call is refused (for example, by a seccomp
+    /// filter), it returns 1,024.
     #[must_use]
     pub fn limit() -> Option<usize> {
         match limits::of_descriptors() {
@@ -91,12 +91,11 @@ impl Descriptors {
         }
     }
 
-    /// Raises this process's soft limit to the hard one, which the administrator has set. Call it
-    /// before a server starts; a running server notices the new limit only when a connection
-    /// closes.
+    /// Raises this process's soft limit to the hard limit. Call it before a server starts: a
+    /// running server notices the new limit only when a connection closes.
     ///
     /// # Errors
-    /// The system call is refused, as a seccomp filter does.
+    /// The system call is refused (for example, by a seccomp filter).
     pub fn raise_limit() -> io::Result<()> {
         let limit = limits::of_descriptors()?;
         if limit.rlim_cur == limit.rlim_max {

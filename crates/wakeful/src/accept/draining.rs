@@ -13,13 +13,14 @@ use slab::Slab;
 use super::gives_way::{GivesWay, Standing};
 use crate::sys::panics;
 
-/// Tells a connection that the server drains: the connection should finish its present work and
+/// Tells a connection that the server drains: the connection should finish its current work and
 /// close.
 ///
-/// A connection may come from the backlog after the drain has started. Its client may have sent a
-/// request already. So read first, and close when there is nothing to read.
+/// A connection may come from the backlog after the drain has started. Its client may already have
+/// sent a request. So read first, and close when there is nothing to read.
 ///
-/// *Threads*: it belongs to its loop, like the connection.
+/// # Threads
+/// It belongs to its loop, like the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Draining(Rc<State>);
 
@@ -55,19 +56,21 @@ impl State {
 impl Draining {
     /// Waits until the server begins to drain, or its loop ends.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     pub fn started(&self) -> DrainingStarted {
         DrainingStarted { state: self.0.clone(), place: None, connection: None, is_asked: false }
     }
 
     /// Like [`started`](Self::started), but also completes when the server asks this connection to
-    /// close, because the server has reached its [limit of
+    /// close. A server asks connections to close when it has reached its [limit of
     /// connections](super::ConnectionServer::max_connections) and others wait. The connection
-    /// should then do the same as in a drain. The server asks idle connections first, on each loop
-    /// the one that has been idle longest; it asks others only if these are not enough. A
-    /// connection that does not await this future is never asked.
+    /// should then finish and close, as in a drain. Each loop asks first the connection that has
+    /// been idle longest. It asks busy connections only if these are not enough. A connection that
+    /// does not await this future is never asked.
     ///
-    /// *Cancel-safe*: a request to a dropped future is forgotten.
+    /// # Cancel safety
+    /// Cancel-safe: a request to a dropped future is forgotten.
     ///
     /// ```
     /// # use std::cell::Cell;
@@ -104,7 +107,7 @@ impl Draining {
         started
     }
 
-    /// Has the server begun to drain?
+    /// Returns whether the server has begun to drain.
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.0.started.get()

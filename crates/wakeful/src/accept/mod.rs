@@ -1,9 +1,10 @@
 //! How connections reach loops.
 //!
-//! [`ConnectionServer`] is the frame of a server. It accepts connections on the loops of a group,
-//! by one of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one socket
-//! for each loop, or one loop that accepts for all. `accept_failed.rs` says what it does when it
-//! cannot accept. [`SharedListener`] is the socket; servers without this frame can use it, too.
+//! [`ConnectionServer`] accepts connections on the loops of a group, and calls a handler for each.
+//! It uses one of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one
+//! socket for each loop, or one loop that accepts for all. The source file `accept_failed.rs` lists
+//! what it does when it cannot accept. [`SharedListener`] is the socket; it can also be used
+//! without a `ConnectionServer`.
 
 // * The way of a connection: `accepting` or `dispatch` accepts it, `arrival` is the connection on
 //   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.
@@ -70,9 +71,9 @@ pub use crate::net::Listener;
 
 use std::io;
 
-/// Is this a lack of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`, `ENOSPC`) that
-/// may pass? After such an error from `accept`, wait a little and try again: the connection stays
-/// in the backlog, and a loop that tries again at once would spin.
+/// Returns whether the error is a temporary lack of descriptors or memory (`EMFILE`, `ENFILE`,
+/// `ENOBUFS`, `ENOMEM`, `ENOSPC`). After such an error from `accept`, wait a little and try again.
+/// The connection stays in the backlog, so a loop that tries again at once would spin.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
     crate::sys::limits::is_shortage(error)

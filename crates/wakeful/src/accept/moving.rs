@@ -26,7 +26,7 @@ pub(super) struct Mover {
     pub(super) draining: Draining,
 }
 
-/// Says whether a connection should move to another loop.
+/// Tells a handler whether its connection should move to another loop, and moves it.
 ///
 /// ```
 /// # use wakeful::accept::Connection;
@@ -54,7 +54,8 @@ pub(super) struct Mover {
 /// }
 /// ```
 ///
-/// *Threads*: it belongs to its loop, like the connection.
+/// # Threads
+/// It belongs to its loop, like the connection.
 #[derive(Debug)]
 pub struct Moving {
     mover: Rc<Mover>,
@@ -69,8 +70,8 @@ impl Moving {
         Self { mover, held, since }
     }
 
-    /// Call this when nothing is in flight. As long as no connection should move, it costs one
-    /// load.
+    /// Returns whether the connection should move. Call it when nothing is in flight. As long as no
+    /// connection should move, it costs one load.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -85,29 +86,29 @@ impl Moving {
         u128::from(here) >= rest && !draining.is_started()
     }
 
-    /// Takes `luggage` along when the connection moves: what a handler knows of its connection
-    /// besides the bytes. The handler on the other loop gets it by [`carried`](Self::carried). It
-    /// replaces what was carried before.
+    /// Attaches `luggage`, the handler's own state of the connection, which moves with it. The
+    /// handler on the other loop gets it with [`carried`](Self::carried). A later call replaces the
+    /// luggage.
     pub fn carry(&self, luggage: Box<dyn Any + Send>) {
         let before = self.held.borrow_mut().as_mut().and_then(|held| held.carried.replace(luggage));
         // Whatever its destructor does, nothing is borrowed.
         drop(before);
     }
 
-    /// Returns, once, what the previous handler gave to [`carry`](Self::carry). After a failed
-    /// [`hand_over`](Self::hand_over), a handler takes its own luggage back this way.
+    /// Takes the luggage that the previous handler attached with [`carry`](Self::carry). After a
+    /// failed [`hand_over`](Self::hand_over), a handler takes its own luggage back this way.
     #[must_use]
     pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
         self.held.borrow_mut().as_mut()?.carried.take()
     }
 
     /// Gives the connection to another loop of the server. The handler there gets it with `unread`,
-    /// the bytes that were read and not answered. The handler here should end. A loop that cannot
-    /// take the connection passes it on to another one.
+    /// the bytes that were read but not answered. The handler here should then end. A loop that
+    /// cannot take the connection passes it on to another one.
     ///
     /// # Errors
-    /// No other loop should have the connection, or that loop has ended. The error returns the
-    /// connection and the bytes, and the connection stays here.
+    /// The connection should not move, or the other loop has ended. The error returns the stream
+    /// and `unread`, and the connection stays on this loop.
     pub fn hand_over(
         &self,
         stream: Stream,

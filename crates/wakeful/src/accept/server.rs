@@ -44,8 +44,8 @@ use crate::sys::fork_check::Process;
 const SERVES_NOBODY: &str =
     "a limit of 0 connections lets nobody in: set 1 or more, or `None` for no limit";
 
-/// Serves connections on every loop of a group. HTTP is in `wakeful-http`; this is for protocols of
-/// your own.
+/// Serves connections on every loop of a group. For HTTP use `wakeful-http`; this type is for other
+/// protocols.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,7 +75,8 @@ const SERVES_NOBODY: &str =
 /// # }
 /// ```
 ///
-/// *Threads*: `Send`: start it on any thread.
+/// # Threads
+/// `Send`: start it on any thread.
 #[derive(Debug)]
 #[must_use = "call `start`"]
 pub struct ConnectionServer {
@@ -91,7 +92,7 @@ pub struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Makes a server for `listeners`, on a group with the default settings. It takes as many
+    /// Makes a server for `listeners`, on a group with the default settings. It opens as many
     /// connections as the process has descriptors for.
     pub fn new(listeners: Vec<SharedListener>) -> Self {
         Self {
@@ -107,15 +108,15 @@ impl ConnectionServer {
         }
     }
 
-    /// The loops that serve.
+    /// Sets the group of loops that serve the connections.
     pub fn group(mut self, group: LoopGroupBuilder) -> Self {
         self.group = group;
         self
     }
 
-    /// Sets how many connections may be open at a time, on all loops together: 1 or more. Further
-    /// connections wait in the kernel's backlog until one closes. With `None`, the default, the
-    /// process's [`descriptors`](Self::descriptors) set the limit. While connections wait, the
+    /// Sets how many connections may be open at a time, on all loops together: 1 or more. With
+    /// `None`, the default, the process's [`descriptors`](Self::descriptors) set the limit. Further
+    /// connections wait in the kernel's backlog until one closes. While connections wait, the
     /// server asks open ones to close, if their handlers await
     /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
@@ -123,7 +124,7 @@ impl ConnectionServer {
         self
     }
 
-    /// Sets what happens to a connection beyond the limit. By default, [`WhenFull::Wait`].
+    /// Sets what happens to a connection beyond the limit. The default is [`WhenFull::Wait`].
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
@@ -145,8 +146,8 @@ impl ConnectionServer {
         self
     }
 
-    /// Sets when connections move to other loops, if their handlers let them: see
-    /// [`Moving`](super::Moving). `None`: never.
+    /// Sets when connections move to other loops, if their handlers support it: see
+    /// [`Moving`](super::Moving). With `None` they never move.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
@@ -155,7 +156,7 @@ impl ConnectionServer {
     /// Sets the source location that names the server's connections in
     /// [`longest_poll`](crate::LoopMetrics::longest_poll) and in the report of a [slow
     /// turn](crate::EventLoopBuilder::slow_turn). The default is the caller of
-    /// [`start`](Self::start). For crates that start a server on behalf of their caller.
+    /// [`start`](Self::start). This is for crates that start a server on behalf of their caller.
     pub fn started_at(mut self, place: &'static Location<'static>) -> Self {
         self.started_at = Some(place);
         self
@@ -164,12 +165,12 @@ impl ConnectionServer {
     /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Use it for what a loop should have before its first connection, such as a warm connection
-    /// pool or a background task. Several set-ups of a loop run in their order; the loops do not
-    /// wait for one another.
+    /// Use it for things that a loop needs before its first connection, such as a warm connection
+    /// pool or a background task. Several set-ups run on each loop in the order in which they were
+    /// added. The loops do not wait for one another.
     ///
-    /// [`start`](Self::start) blocks its thread until all are done, and returns the first error. A
-    /// panic is an error, too. A future that never ends keeps the server from starting.
+    /// [`start`](Self::start) blocks its thread until all set-ups are done, and returns the first
+    /// error. A panic is an error, too. If a future never ends, the server never starts.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -208,9 +209,9 @@ impl ConnectionServer {
     ///
     /// # Errors
     /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
-    /// 0; two listeners are clones, which share one socket; a listener cannot be watched
-    /// (`max_user_watches`); a further listener for each loop cannot be made
-    /// ([`AcceptStrategy::ReusePort`]); a set-up of [`on_each_loop`](Self::on_each_loop) fails.
+    /// 0; two listeners are clones of each other; epoll cannot watch a listener
+    /// (`max_user_watches`); a socket for each loop cannot be opened
+    /// ([`AcceptStrategy::ReusePort`]); or a set-up of [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where

@@ -19,8 +19,9 @@ use crate::sys::patience::Patience;
 
 /// A running server. Dropping it aborts all connections and stops the loops.
 ///
-/// *Threads*: `Send`, not `Sync`; `shutdown` and dropping it block, so do neither on one of its
-/// loops.
+/// # Threads
+/// `Send`, not `Sync`. [`shutdown`](Self::shutdown) and dropping it block, so do neither on one of
+/// its loops.
 #[derive(Debug)]
 pub struct Serving {
     /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves are
@@ -37,14 +38,14 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Returns the addresses on which the server listens. Where the port was 0, the address has the
-    /// port that the kernel chose.
+    /// Returns the addresses on which the server listens. If a port was 0, the address has the port
+    /// that the kernel chose.
     #[must_use]
     pub fn local_addrs(&self) -> &[ListenAddr] {
         &self.addrs
     }
 
-    /// The loops' handles.
+    /// Returns the handles of the loops.
     #[must_use]
     pub fn handles(&self) -> &[LoopHandle] {
         self.group.handles()
@@ -62,37 +63,42 @@ impl Serving {
         self.counts.clone()
     }
 
-    /// Completes with an error when the server cannot accept any more: other code has closed its
-    /// last listener or shut it down, or the loops that accepted have ended. Open connections are
-    /// still served: call [`shutdown`](Self::shutdown) to let them finish. If the server is shut
-    /// down before, the future never completes.
+    /// Completes with an error when the server can no longer accept: other code has closed or shut
+    /// down its last listener, or the loops that accepted have ended. The server still serves open
+    /// connections: call [`shutdown`](Self::shutdown) to let them finish. If the server is shut
+    /// down before it fails, the future never completes.
     ///
     /// If accepting fails only for lack of descriptors or memory, the server retries, and the
-    /// listener does not count as failed. A listener whose descriptor was closed while its loops
-    /// slept does not count as failed either, because the kernel does not report it.
+    /// listener does not count as failed. If other code closed a listener's descriptor while its
+    /// loops slept, it does not count as failed either, because the kernel does not report this.
     ///
-    /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) awaits it.
+    /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) awaits
+    /// this future.
     ///
-    /// *Threads*: the future is `Send` and runs on any executor.
+    /// # Threads
+    /// The future is `Send`, and runs on any executor.
     pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         self.listeners.failure()
     }
 
     /// Drains the server and stops it. Blocks the calling thread, and returns how many connections
-    /// were aborted. The steps: The server lets no new clients in (see
-    /// [`AcceptStrategy`](super::AcceptStrategy); a client that tries to connect by TCP meanwhile
-    /// is refused a second later). It accepts the connections in the kernel's backlogs, closes the
-    /// listeners, and tells the connections to finish. It waits up to `grace` until all have
-    /// closed, aborts the rest, and stops the loops. If the limit of connections or a lack of
-    /// descriptors keeps connections in the backlog, the open ones are told first, and those in the
-    /// backlog are served as the open ones close. Connections that are still in the backlog after
-    /// `grace` are closed, and count as aborted, even if there was no descriptor to accept them.
-    /// The call always ends: if a task blocks its loop, the call gives up on that loop after
-    /// another second.
+    /// were aborted.
+    ///
+    /// 1. The server lets no new clients in (see [`AcceptStrategy`](super::AcceptStrategy)). A
+    ///    client that tries to connect by TCP meanwhile is refused a second later.
+    /// 2. It accepts the connections in the kernel's backlogs, closes the listeners, and tells the
+    ///    connections to finish.
+    /// 3. It waits up to `grace` until all have closed, aborts the rest, and stops the loops.
+    ///
+    /// If the limit of connections or a lack of descriptors keeps connections in the backlog, the
+    /// server first tells the open connections to finish, and serves those in the backlog as the
+    /// open ones close. Connections that are still in the backlog after `grace` are closed, and
+    /// count as aborted. The call always ends: if a task blocks its loop, the call does not wait
+    /// for that loop for more than another second.
     ///
     /// # Errors
-    /// A loop was blocked, or had ended with an error before; or this process is a fork of the one
-    /// that started the server.
+    /// A loop was blocked, or had ended with an error before; or this process is a fork of the
+    /// process that started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
         if self.stop.is_forked() {
             // It has none of the loops: their group says so.

@@ -17,16 +17,19 @@ use crate::sys::limits::explain_call_error;
 
 /// One listening socket for several loops.
 ///
-/// Each accepting loop has an [`attach`](Self::attach)ed [`Listener`] of its own, watched
-/// level-triggered with EPOLLEXCLUSIVE (Linux 4.5). A connection wakes one sleeping loop, and no
-/// loop keeps a connection waiting that another loop could take. If a loop was woken but does not
-/// accept (because its `accept` was dropped, for example), another loop is woken. The kernel gives
-/// most connections to the loop that began to wait first;
+/// Each accepting loop has its own [`Listener`], made by [`attach`](Self::attach). Its epoll
+/// watches the socket level-triggered, with EPOLLEXCLUSIVE (Linux 4.5). A connection wakes one
+/// sleeping loop, and never waits for a busy loop while another loop could take it. If a loop was
+/// woken but does not accept (for example, because its `accept` was dropped), another loop is
+/// woken. The kernel gives most connections to the loop that began to wait first.
 /// [`ConnectionServer`](super::ConnectionServer) evens that out.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`; clones share the socket, which closes with the last of
-/// them and of their listeners. The file of a Unix socket is removed with the last clone, unless
-/// another file has taken its place.
+/// Clones share the socket. It closes when the last clone and the last [`Listener`] are dropped.
+/// The file of a Unix socket is removed with the last clone, unless another file has taken its
+/// place.
+///
+/// # Threads
+/// `Clone`, `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct SharedListener {
     /// Dropped first: see `socket_file.rs`.
@@ -40,19 +43,20 @@ pub struct SharedListener {
 
 impl SharedListener {
     /// Listens on `addr`. If the file of a Unix socket is left over from a server that has ended
-    /// (nobody answers on it), it is replaced. If somebody listens on it, that is an error.
+    /// (no process listens on it), the file is replaced.
     ///
     /// # Errors
-    /// The address is in use, not one of this host, or needs a privilege; no descriptors left. The
-    /// text says what to do, and does not name the address.
+    /// The address is in use, is not one of this host, or needs a privilege; or no descriptors are
+    /// left. The message says what to do, and does not name the address.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
         Self::listen(addr).map_err(|error| bind_error::explain(addr, error))
     }
 
-    /// Like [`bind`](Self::bind), for a server that listens on `others` already.
+    /// Like [`bind`](Self::bind), for a server that already listens on `others`.
     ///
     /// # Errors
-    /// As for `bind`. The text names the address, and says if one of `others` is in its way.
+    /// The same as for `bind`. The message names the address, and says if it is in use by one of
+    /// `others`.
     pub fn bind_beside<'a>(
         addr: &ListenAddr,
         others: impl IntoIterator<Item = &'a ListenAddr>,
@@ -83,15 +87,16 @@ impl SharedListener {
         Ok(Self { file, fd: Arc::new(fd), addr, memberships: Arc::new(memberships), holders })
     }
 
-    /// Accepts from a socket that already listens. Another process has made it and may keep it: a
-    /// service manager (systemd's socket activation), or a parent process.
+    /// Makes a `SharedListener` from a socket that already listens, and that another process may
+    /// keep open: a service manager (systemd's socket activation), or a parent process.
     ///
-    /// Connections that wait in its backlog when a server ends are still there for the next server,
-    /// as long as another process keeps the socket open. So a server that drains does not stop new
-    /// connections: it accepts those that are there, and stops. It removes no file.
+    /// Connections that wait in its backlog when a server ends remain there for the next server, as
+    /// long as another process keeps the socket open. So a draining server does not keep new
+    /// clients out: it accepts the connections in the backlog, and stops. It does not remove the
+    /// file of a Unix socket.
     ///
     /// # Errors
-    /// The descriptor is not a socket, or does not listen; or it is neither a TCP nor a Unix stream
+    /// The descriptor is not a socket, does not listen, or is neither a TCP nor a Unix stream
     /// socket.
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
@@ -119,11 +124,11 @@ impl SharedListener {
         Ok(Self { file: None, fd, addr, memberships, holders })
     }
 
-    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one is about
-    /// to succeed. The file of a Unix socket stays with that server until
-    /// [`take_file`](Self::take_file). If it is gone, or another server's by now,
-    /// [`check_file`](Self::check_file) says so, and this listener never removes it. To tell, this
-    /// connects to the file once, and closes that connection.
+    /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one will
+    /// replace. The old server owns the file of a Unix socket until [`take_file`](Self::take_file)
+    /// is called. If the file is gone, or belongs to another server by now,
+    /// [`check_file`](Self::check_file) says so, and this listener never removes it. To find out,
+    /// this call connects to the file once, and closes that connection.
     ///
     /// # Errors
     /// The same as for `from_socket`.
@@ -135,43 +140,44 @@ impl SharedListener {
         Ok(listener)
     }
 
-    /// Takes over the file of a Unix socket: it is removed with this listener's last clone. The
-    /// predecessor [leaves it](Self::leave_file). It has no effect on other sockets.
+    /// Takes over the file of a Unix socket: it is removed with this listener's last clone. The old
+    /// server must call [`leave_file`](Self::leave_file). This has no effect on other sockets.
     pub fn take_file(&self) {
         if let Some(file) = &self.file {
             file.take();
         }
     }
 
-    /// Keeps the file of a Unix socket even when the last clone is dropped, because a successor has
-    /// the socket now. It has no effect on other sockets.
+    /// Keeps the file of a Unix socket when the last clone is dropped, because a new server uses
+    /// the socket now. This has no effect on other sockets.
     pub fn leave_file(&self) {
         if let Some(file) = &self.file {
             file.leave();
         }
     }
 
-    /// Checks that the file of a Unix socket is still this listener's own: somebody may have
-    /// removed it, or another server may have put its own there. This listener cannot make it anew,
-    /// as only `bind` does. It has no effect on other sockets, nor on one that came by
-    /// [`from_socket`](Self::from_socket).
+    /// Checks that the file of a Unix socket still belongs to this listener. It may have been
+    /// removed, or replaced by another server's file. This listener cannot create it again: only
+    /// `bind` does. For other sockets, and for those of [`from_socket`](Self::from_socket), the
+    /// check always succeeds.
     ///
     /// # Errors
-    /// The file is gone (`NotFound`) or not this listener's (`AddrInUse`). The text names the file,
-    /// and says what to do.
+    /// The file is gone (`NotFound`), or belongs to another listener (`AddrInUse`). The message
+    /// names the file, and says what to do.
     pub fn check_file(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.check())
     }
 
     /// Stops new connections in every process that has this socket, until the last of them closes
-    /// it. Each SYN is dropped, so a client tries again a second later, and is refused then.
-    /// Connections that have arrived before can still be accepted. Use it only if you know that all
+    /// it. The kernel drops each SYN, so a client tries again a second later, and is refused then.
+    /// Connections that arrived before can still be accepted. Use it only if you know that all
     /// these processes will end. It has no effect on a Unix socket: remove its file instead.
     ///
-    /// A server that is the only holder of its socket does this itself when it drains.
+    /// A draining server calls this itself if no other process or code has its socket.
     ///
     /// # Errors
-    /// The kernel refuses a filter (`SO_ATTACH_FILTER`): no memory, or the call is forbidden.
+    /// The kernel refuses the filter (`SO_ATTACH_FILTER`): no memory is left, or the call is
+    /// forbidden.
     pub fn let_nobody_in(&self) -> io::Result<()> {
         match self.socket_addr() {
             Some(_) => syn_filter::attach_filter(&self.fd),
@@ -182,7 +188,7 @@ impl SharedListener {
     /// Returns a listener on the same socket for this thread's loop.
     ///
     /// # Errors
-    /// No loop runs here; `max_user_watches` is reached.
+    /// No loop runs on this thread; or `max_user_watches` is reached.
     pub fn attach(&self) -> io::Result<Listener> {
         // It lends its descriptor.
         self.holders.lend();
@@ -202,12 +208,12 @@ impl SharedListener {
     }
 
     /// Makes connections that are accepted from now on probe a silent peer, as
-    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) says. Accepted sockets
+    /// [`TcpStream::set_keepalive`](crate::net::TcpStream::set_keepalive) does. Accepted sockets
     /// inherit these options from the listener, so there is no system call per connection. It has
-    /// no effect on a Unix socket, whose peers do not vanish.
+    /// no effect on a Unix socket, whose peers cannot vanish silently.
     ///
     /// # Errors
-    /// Kernel errors: a number out of its range.
+    /// The kernel refuses a number that is out of range.
     pub fn set_keepalive(
         &self,
         idle: Duration,
@@ -229,14 +235,14 @@ impl SharedListener {
         self.file.clone()
     }
 
-    /// Returns the address on which it listens. If the port was 0, the address has the port that
-    /// the kernel chose.
+    /// Returns the address of the socket. If the port was 0, the address has the port that the
+    /// kernel chose.
     #[must_use]
     pub fn local_addr(&self) -> &ListenAddr {
         &self.addr
     }
 
-    /// Returns the internet address on which it listens, if it is one.
+    /// Returns the address of the socket, if it is an internet address.
     #[must_use]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {
@@ -255,8 +261,8 @@ pub(super) fn given_twice(listeners: &[SharedListener]) -> Option<&SharedListene
     numbered.find(|(number, listener)| is_known(*number, listener)).map(|(_, listener)| listener)
 }
 
-/// A server that drains leaves a socket open to the end whose descriptor was lent: see
-/// [`AcceptStrategy`](super::AcceptStrategy).
+/// Returns the descriptor. After this call a draining server does not keep new clients out of the
+/// socket, because other code may use it. See [`AcceptStrategy`](super::AcceptStrategy).
 impl AsFd for SharedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.holders.lend();

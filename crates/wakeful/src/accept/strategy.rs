@@ -17,11 +17,11 @@ pub(super) const DISPATCHER: usize = 0;
 ///
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
-/// | a connection wakes | one loop that sleeps | its listener's loop | the dispatcher, then the loop that it goes to |
-/// | it is served by | the active loop that was first | at first the loop that its addresses hash to, even if that loop is busy or blocked | the loop that the [`Placement`] chose |
-/// | evenness | a loop that took a connection goes to the end of the kernel's list; a loop with far more than the mean steps back | that of a hash, like [`Placement::Random`] | that of the placement |
+/// | a connection wakes | one sleeping loop | its listener's loop | the dispatcher, then the loop that gets it |
+/// | served by | the first active loop that accepts it | the loop that its addresses hash to, even if that loop is busy or blocked | the loop that the [`Placement`] chose |
+/// | evenness | a loop that took a connection goes to the end of the kernel's list; a loop with far more connections than the mean stops accepting for a while | that of a hash, like [`Placement::Random`] | that of the placement |
 /// | extra cost per connection | two `epoll_ctl`, if several loops are active | none | a message, and a wake if the loop sleeps |
-/// | a blocked loop delays | its own connections; if no active loop is free for 30 ms, another loop stands in | the connections that hash to it | the connections that it was given; a blocked dispatcher delays every new connection for 30 ms, then another loop stands in |
+/// | a blocked loop delays | its own connections; if no active loop is free for 30 ms, another loop accepts | the connections that hash to it | the connections that it was given; a blocked dispatcher delays every new connection for 30 ms, then another loop accepts |
 /// | Unix sockets | yes | no | yes |
 ///
 /// A group that [concentrates](crate::LoopGroupBuilder::concentrate) light load has few active
@@ -30,40 +30,42 @@ pub(super) const DISPATCHER: usize = 0;
 /// connections should stay where the hash puts them, [spread](crate::LoopGroupBuilder::spread) the
 /// load.
 ///
-/// When a server drains, each loop first accepts the connections that the kernel holds for it, and
-/// then closes its listener. So with every strategy a connection that was established before is
-/// served. At the limit of connections it is served when an open one closes; in this case the open
-/// ones are told of the drain at once.
+/// When a server drains, each loop first accepts the connections in its backlog, and then closes
+/// its listener. So with every strategy a connection that was established before the drain is
+/// served. At the limit of connections it is served when an open one closes. In this case the
+/// server tells the open connections of the drain at once.
 ///
 /// During the drain no new client gets in: the server drops the SYN of new TCP connections, and
-/// removes the file of a Unix socket. It does not do this to a TCP socket that another holder may
-/// use: user code had its descriptor or a listener of its own on it, another clone of the
-/// [`SharedListener`] exists, or the process has forked since the socket was bound. On such a
-/// socket the kernel resets a connection that is established between the last look and the close,
-/// if no other holder accepts it.
+/// removes the file of a Unix socket. It does not drop SYNs on a TCP socket that other code may
+/// use: if its descriptor was borrowed, if another listener or clone of the [`SharedListener`]
+/// exists, or if the process has forked since the socket was bound. On such a socket, a connection
+/// may be established after the last accept and before the close. The kernel resets it if no other
+/// process accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceptStrategy {
-    /// One socket, on which every active loop waits with EPOLLEXCLUSIVE: see [`SharedListener`].
+    /// Opens one socket, on which every active loop waits with EPOLLEXCLUSIVE. See
+    /// [`SharedListener`].
     #[default]
     Exclusive,
-    /// A socket for each loop, all on the same port (`SO_REUSEPORT`): the kernel chooses by a hash
-    /// of the addresses.
+    /// Opens a socket for each loop, all on the same port (`SO_REUSEPORT`). The kernel chooses a
+    /// socket by a hash of the addresses.
     ///
-    /// Accepting shares nothing between the loops: choose this for very many short connections. But
-    /// the kernel does not know which loop is busy, and the backlog of a blocked loop waits with
-    /// it. A few clients may all hash to the same loop. Any other process of the same user that
-    /// sets the flag can listen on the port, too, and gets its share. A second server of this crate
-    /// cannot, because [`SharedListener::bind`] treats a port in use as a mistake. With a Unix
-    /// socket this strategy is an error.
+    /// Loops share nothing when they accept, so choose this for very many short connections. But
+    /// the kernel does not know which loop is busy, and connections in the backlog of a blocked
+    /// loop wait. A few clients may all hash to the same loop. Any other process of the same user
+    /// that sets `SO_REUSEPORT` can listen on the port, too, and gets a share of the connections. A
+    /// second server of this crate cannot, because [`SharedListener::bind`] fails if the port is in
+    /// use. With a Unix socket this strategy is an error.
     ReusePort,
     /// The first loop accepts all connections, and gives each to a loop by [`Placement`]. It serves
     /// some of them itself.
     ///
-    /// Connections are as even as the placement. A loop that has ended, or cannot watch another
-    /// descriptor, is skipped ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). The price
-    /// is a wake of the other loop for each connection, and the first loop is a bottleneck. If the
-    /// first loop is blocked for 30 ms, another one accepts until it is back. A blocked loop gets
-    /// no connections. If the first loop ends, no loop accepts.
+    /// Connections are spread as evenly as the placement allows. A loop that has ended, or that
+    /// cannot watch another descriptor, is skipped
+    /// ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). Each connection costs a wake of
+    /// the other loop, and the first loop is a bottleneck. If the first loop is blocked for 30 ms,
+    /// another one accepts until it continues. A blocked loop gets no connections. If the first
+    /// loop ends, no loop accepts.
     Dispatch(Placement),
 }
 

@@ -1,7 +1,7 @@
 //! How many loops of a group take connections: few under light load, all under heavy load.
 
-/// The targets of a group that [concentrates](crate::LoopGroupBuilder::concentrate). A value out of
-/// range becomes the nearest value within it.
+/// The settings of a group that [concentrates](crate::LoopGroupBuilder::concentrate) its load. A
+/// value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -15,7 +15,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
@@ -27,7 +27,7 @@ impl Targets {
         self
     }
 
-    /// Sets the fewest loops that are active.
+    /// Sets the minimum number of active loops.
     pub fn least(mut self, loops: usize) -> Self {
         self.least = loops;
         self
@@ -74,7 +74,8 @@ const CALM: u64 = 500_000_000;
 /// Pure: the caller passes the time and the utilisations, so a simulator can use it. Times are
 /// nanoseconds on one monotonic clock.
 ///
-/// *Threads*: a value like any other.
+/// # Threads
+/// A value like any other.
 #[derive(Debug, Clone)]
 pub struct Activity {
     loops: usize,

@@ -9,8 +9,8 @@ use crossbeam_utils::CachePadded;
 
 /// The counters of a [`ConnectionServer`](crate::accept::ConnectionServer).
 ///
-/// *Threads*: `Send` and `Sync`. Each number is exact, but two numbers are not read at the same
-/// instant.
+/// # Threads
+/// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
 #[derive(Debug, Default)]
 pub struct Counts {
     loops: Box<[CachePadded<LoopCounts>]>,
@@ -33,44 +33,45 @@ impl Counts {
         self.loops.iter().map(|counts| &**counts)
     }
 
-    /// Connections that are open now.
+    /// Returns how many connections are open now.
     #[must_use]
     pub fn open(&self) -> usize {
         self.loops().map(LoopCounts::open).sum()
     }
 
-    /// Connections accepted since the start.
+    /// Returns how many connections were accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.loops().map(LoopCounts::accepted).sum()
     }
 
-    /// Accepts that failed since the start: no descriptors or memory left.
+    /// Returns how many accepts failed since the start, for example because no descriptors or
+    /// memory were left.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.loops().map(LoopCounts::failed).sum()
     }
 
-    /// Times that a loop was woken for a connection and found none.
+    /// Returns how many times a loop was woken for a connection and found none.
     #[must_use]
     pub fn wakes_in_vain(&self) -> u64 {
         self.loops().map(LoopCounts::wakes_in_vain).sum()
     }
 
-    /// Times that a loop could not take a connection that was handed to it, which then went to
-    /// another one.
+    /// Returns how many times a loop could not take a connection that was given to it. The
+    /// connection then went to another loop.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
         self.loops().map(LoopCounts::passed_on).sum()
     }
 
-    /// Connections that were closed without being served.
+    /// Returns how many connections were closed without being served.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.loops().map(LoopCounts::turned_away).sum()
     }
 
-    /// Connections that moved from one loop to another.
+    /// Returns how many connections moved from one loop to another.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.loops().map(LoopCounts::moved).sum()
@@ -110,7 +111,7 @@ impl Counts {
     }
 }
 
-/// What one loop of a server counts.
+/// The counters of one loop of a server.
 #[derive(Debug, Default)]
 pub struct LoopCounts {
     open: AtomicUsize,
@@ -123,46 +124,50 @@ pub struct LoopCounts {
 }
 
 impl LoopCounts {
-    /// Connections that are open now, including those on their way to this loop.
+    /// Returns how many connections are open now, including those on their way to this loop.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections that this loop has begun to serve, including those that other loops accepted.
+    /// Returns how many connections this loop has begun to serve, including those that other loops
+    /// accepted.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Accepts that failed here: no descriptors or memory left, or the listener is broken.
+    /// Returns how many accepts failed on this loop: no descriptors or memory were left, or the
+    /// listener was broken.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Times that this loop was woken for a connection and found none: another one was faster.
+    /// Returns how many times this loop was woken for a connection and found none, because another
+    /// loop was faster.
     #[must_use]
     pub fn wakes_in_vain(&self) -> u64 {
         self.wakes_in_vain.load(Ordering::Relaxed)
     }
 
-    /// Connections that were given to this loop and passed on to another one, because this one had
-    /// ended or could not watch them.
+    /// Returns how many connections were given to this loop and went to another one, because this
+    /// loop had ended or could not watch them.
     #[must_use]
     pub fn passed_on(&self) -> u64 {
         self.passed_on.load(Ordering::Relaxed)
     }
 
-    /// Connections that this loop accepted and closed without serving them: descriptors were short
-    /// for too long, no loop could watch them, or the server ended while they were on their way or
-    /// in the backlog.
+    /// Returns how many connections this loop accepted and closed without serving them: descriptors
+    /// were short for too long, no loop could watch them, or the server ended while they were on
+    /// their way or in the backlog.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// Connections that moved from this loop to another one: see [`Moving`](crate::accept::Moving).
+    /// Returns how many connections moved from this loop to another one. See
+    /// [`Moving`](crate::accept::Moving).
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)

@@ -8,21 +8,20 @@ use std::str::FromStr;
 /// How [`Dispatch`](crate::accept::AcceptStrategy::Dispatch) chooses a loop. A loop's load is the
 /// number of its open connections, including those on their way to it.
 ///
-/// All except [`LeastLoaded`](Self::LeastLoaded) choose in constant time. None of them writes
-/// memory that another thread uses: the dispatcher's state is its own, and loads are only read
-/// (`proof/benches/benches/placement.rs` measures what that saves).
+/// All except [`LeastLoaded`](Self::LeastLoaded) choose in constant time. None of them writes to
+/// memory that another thread uses (`proof/benches/benches/placement.rs` measures what that saves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Each loop in turn. It is even as long as connections are alike, but does not notice that
-    /// some stay longer than others.
+    /// Chooses each loop in turn. This is even as long as connections are alike, but ignores that
+    /// some stay open longer than others.
     RoundRobin,
-    /// A random loop. With n connections on m loops, the busiest loop has about √(2 · n/m · ln m)
-    /// more than the mean. The next loop cannot be predicted.
+    /// Chooses a random loop. With n connections on m loops, the busiest loop has about √(2 · n/m ·
+    /// ln m) more than the mean. A client cannot predict the next loop.
     Random,
-    /// The loop with the least load; among equal ones, each in turn. It reads every loop's load:
-    /// O(loops), one cache line each.
+    /// Chooses the loop with the least load; among equal ones, each in turn. It reads the load of
+    /// every loop: O(loops), one cache line each.
     LeastLoaded,
-    /// The less loaded one of two different random loops. It is nearly as even as
+    /// Chooses the less loaded one of two different random loops. This is nearly as even as
     /// [`LeastLoaded`](Self::LeastLoaded), but reads only two loads instead of all.
     #[default]
     PowerOfTwoChoices,
@@ -51,13 +50,13 @@ impl FromStr for Placement {
     }
 }
 
-/// The text names no [`Placement`].
+/// The error of parsing a [`Placement`]: no placement has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no placement: expected round-robin, random, least-loaded or power-of-two")]
 pub struct UnknownPlacement(String);
 
-/// Chooses one of several loops by a [`Placement`]. For connections the server does this itself;
-/// use it to distribute work of your own.
+/// Chooses one of several loops by a [`Placement`]. A server does this itself for connections. Use
+/// it to distribute other work.
 ///
 /// ```
 /// use wakeful::accept::{Picker, Placement};
@@ -67,7 +66,8 @@ pub struct UnknownPlacement(String);
 /// assert_eq!(picker.pick(|number| loads[number]), 1);
 /// ```
 ///
-/// *Threads*: `Send`, but not shared: each thread that picks has its own.
+/// # Threads
+/// `Send`. Each thread that picks needs its own.
 #[derive(Debug, Clone)]
 pub struct Picker {
     placement: Placement,
@@ -78,7 +78,7 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Picks a number below `among`, which is at least 1.
+    /// Makes a picker of numbers below `among`, which is at least 1.
     #[must_use]
     pub fn new(placement: Placement, among: usize) -> Self {
         Self { placement, among: among.max(1), next: 0, random: Random::new() }
@@ -89,8 +89,8 @@ impl Picker {
         self.among = among.max(1);
     }
 
-    /// Returns the next choice. `load` returns the present load of one of them. A placement in turn
-    /// or at random does not call it.
+    /// Returns the next choice. `load` returns the current load of the loop with this number.
+    /// `RoundRobin` and `Random` do not call it.
     #[inline]
     pub fn pick(&mut self, load: impl Fn(usize) -> usize) -> usize {
         if self.among == 1 {

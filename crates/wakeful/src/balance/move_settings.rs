@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// When connections move to other loops. They move between two requests, so an idle connection
-/// stays. Connections of a loop that is not active any more always move; those of an active loop
-/// move only if it has too much to do. A value out of range becomes the nearest value within it.
+/// Settings of when connections move to other loops. A connection moves between two requests, so an
+/// idle connection stays. Connections of a loop that is no longer active always move. Those of an
+/// active loop move only if it has too much to do. A value out of range becomes the nearest value
+/// in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -18,13 +19,13 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets when an active loop gives connections away: if its utilisation is above its group's
-    /// target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread)), and exceeds
+    /// Sets when an active loop gives connections away: when its utilisation exceeds both its
+    /// group's target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread)) and
     /// `ratio` times the mean of the active loops.
     pub fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = ratio;

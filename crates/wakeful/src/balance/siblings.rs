@@ -40,11 +40,13 @@ const MOST: usize = 512;
 const TAKEN: &str = "another group has the place of this sibling until that group has ended: give each \
                      group a sibling of its own, from `Siblings::join`";
 
-/// The workers of a master, for the master: it hands out their places, and says who is dead. So
-/// that a connection wakes a worker only if none is awake, and light load stays with few workers:
-/// see [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling).
+/// Lets the worker processes of a master take turns waiting for connections. A connection then
+/// wakes a worker only if none is awake, and light load stays with few workers. The master keeps
+/// this value, gives each worker a place ([`Sibling`]), and reports workers that are dead or
+/// stopped.
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug)]
 pub struct Siblings {
     page: Arc<Page>,
@@ -52,14 +54,14 @@ pub struct Siblings {
 }
 
 impl Siblings {
-    /// For up to `most` workers at a time, at most 512: further ones get no place, and wait for
-    /// connections at all times. `lifeline` is the end of a pipe that becomes readable when the
-    /// master is gone. It needs a descriptor for each of them, and two more. To be made before the
-    /// first worker is forked.
+    /// Makes places for up to `most` workers at a time, at most 512. Further workers get no place,
+    /// and always wait for connections. `lifeline` is the end of a pipe that becomes readable when
+    /// the master is gone. This needs one descriptor for each place, and two more. Call it before
+    /// the first worker is forked.
     ///
     /// # Errors
-    /// No descriptors left, or no memory; memfd_create(2) is refused; this is no 64-bit machine.
-    /// Workers without a place wait at all times.
+    /// No descriptors or memory are left; memfd_create(2) is forbidden; or this is not a 64-bit
+    /// machine. Workers can run without places: they then always wait for connections.
     pub fn new(most: usize, lifeline: OwnedFd) -> io::Result<Self> {
         if cfg!(not(target_pointer_width = "64")) {
             // A word is too small for a clock.
@@ -72,7 +74,7 @@ impl Siblings {
         Ok(Self { page, lifeline: Arc::new(lifeline) })
     }
 
-    /// A place for a worker, to be taken before the fork. `None`: there is none.
+    /// Returns a place for a worker, or `None` if none is free. Call it before the fork.
     #[must_use]
     pub fn join(&self) -> Option<Sibling> {
         let place = self.page.join()?;
@@ -80,19 +82,19 @@ impl Siblings {
         Some(Sibling { page, lifeline, place, is_taken })
     }
 
-    /// A worker is dead. Others wait for connections in its place.
+    /// Reports that a worker is dead. Other workers then wait for connections instead of it.
     pub fn remove(&self, sibling: &Sibling) {
         self.page.free(sibling.place);
     }
 
-    /// A worker is stopped (by SIGSTOP, say), and takes no connections until it
-    /// [goes on](Self::goes_on). Others do.
+    /// Reports that a worker is stopped (for example, by SIGSTOP). Other workers then wait for
+    /// connections until it [continues](Self::goes_on).
     pub fn is_stopped(&self, sibling: &Sibling) {
         self.page.set_heard(sibling.place, 0);
         self.page.pauses(sibling.place, State::STOPPED);
     }
 
-    /// A worker that was [stopped](Self::is_stopped) goes on.
+    /// Reports that a worker that was [stopped](Self::is_stopped) continues.
     pub fn goes_on(&self, sibling: &Sibling) {
         if self.page.change_state(sibling.place, State::STOPPED, State::OUT) {
             self.page.ring(sibling.place);
@@ -102,8 +104,10 @@ impl Siblings {
 
 /// A worker's place among its siblings, for
 /// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling). It is for one group at a time.
+/// A clone is the same place.
 ///
-/// *Threads*: `Send` and `Sync`. A clone is the same place.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct Sibling {
     page: Arc<Page>,

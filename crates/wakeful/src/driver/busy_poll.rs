@@ -4,16 +4,17 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The settings of [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll), which are
-/// those of `EPIOCSPARAMS` on the loop's epoll (Linux 6.9 or newer, built with
-/// CONFIG_NET_RX_BUSY_POLL; building the loop fails with a clear error elsewhere).
+/// The settings of [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll). The loop
+/// passes them to its epoll with `EPIOCSPARAMS`. This needs Linux 6.9 or newer, built with
+/// CONFIG_NET_RX_BUSY_POLL. Without it, building the loop fails with a clear error.
 ///
-/// For latency on real network cards combine it with *IRQ suspension* (Linux 6.13): give the card's
-/// queue `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` (netlink, `netdev`
-/// family; see the kernel's `Documentation/networking/napi.rst`), and [`prefer`](Self::prefer)
-/// here. As long as waits find events, the card's interrupts stay off. When no events come, the
-/// kernel turns them on again, and the loop sleeps. This works only for an epoll whose sockets all
-/// come from one queue, so use one loop per queue (`SO_INCOMING_NAPI_ID` returns the queue).
+/// For low latency on real network cards combine it with *IRQ suspension* (Linux 6.13). Set
+/// `gro-flush-timeout`, `defer-hard-irqs` and `irq-suspend-timeout` of the card's queue (netlink,
+/// `netdev` family; see the kernel's `Documentation/networking/napi.rst`), and
+/// [`prefer`](Self::prefer) here. As long as waits find events, the card's interrupts stay off.
+/// When no events arrive, the kernel turns them on again, and the loop sleeps. This works only for
+/// an epoll whose sockets all come from one queue, so use one loop per queue (`SO_INCOMING_NAPI_ID`
+/// returns the queue).
 ///
 /// It has no effect on loopback, on Unix sockets, on timers and on wakes from other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,28 +28,28 @@ impl BusyPoll {
     pub(crate) const DEFAULT: Self =
         Self { time: Duration::from_micros(64), budget: 8, prefer: false };
 
-    /// 64 µs, 8 packets, not preferred.
+    /// Returns the default settings: 64 µs, 8 packets, [`prefer`](Self::prefer) off.
     #[must_use]
     pub const fn new() -> Self {
         Self::DEFAULT
     }
 
-    /// Sets how long a wait busy-polls before it sleeps: whole microseconds, up to 35 minutes. 0
-    /// turns it off.
+    /// Sets how long a wait busy-polls before it sleeps, in whole microseconds, up to 35 minutes. 0
+    /// turns busy-polling off.
     #[must_use]
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// Sets how many packets a poll takes at most. More than 64 need CAP_NET_ADMIN.
+    /// Sets the maximum number of packets that a poll takes. More than 64 need CAP_NET_ADMIN.
     #[must_use]
     pub const fn budget(mut self, packets: u16) -> Self {
         self.budget = packets;
         self
     }
 
-    /// Keeps the card's interrupts off as long as there is polling (see IRQ suspension above).
+    /// Keeps the card's interrupts off while the loop polls. See [IRQ suspension](Self).
     #[must_use]
     pub const fn prefer(mut self, prefer: bool) -> Self {
         self.prefer = prefer;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-/// Which readiness is waited for.
+/// The kinds of readiness to wait for.
 ///
 /// ```
 /// use wakeful::readiness::Interest;
@@ -21,25 +21,25 @@ const PRIORITY: u8 = 4;
 impl Interest {
     /// A read would return at once: with data, with the end of the stream, or with an error.
     pub const READABLE: Self = Self(READ);
-    /// A write would return at once: it would take something, or fail.
+    /// A write would return at once: it would accept some bytes, or fail.
     pub const WRITABLE: Self = Self(WRITE);
     /// There is an exceptional condition (`EPOLLPRI`): urgent TCP data, or a changed value of a
-    /// sysfs file. The end of the stream counts, too.
+    /// sysfs file. The end of the stream also counts.
     pub const PRIORITY: Self = Self(PRIORITY);
 
-    /// Returns whether a read is waited for.
+    /// Returns whether the interest includes reads.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.0 & READ != 0
     }
 
-    /// Returns whether a write is waited for.
+    /// Returns whether the interest includes writes.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 & WRITE != 0
     }
 
-    /// Returns whether it includes exceptional conditions.
+    /// Returns whether the interest includes exceptional conditions.
     #[must_use]
     pub const fn is_priority(self) -> bool {
         self.0 & PRIORITY != 0
@@ -50,7 +50,7 @@ impl Interest {
         Self(of(read, READ) | of(write, WRITE) | of(priority, PRIORITY))
     }
 
-    /// Returns the interest in both. It can be used in a constant.
+    /// Returns the union of both interests. It can be used in a constant.
     #[must_use]
     pub const fn add(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -78,7 +78,7 @@ impl fmt::Debug for Interest {
     }
 }
 
-/// What is ready, as far as the kernel has said.
+/// The readiness that the kernel has reported.
 ///
 /// A direction that is closed, or that has an error, is ready too: the operation returns at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -115,8 +115,8 @@ impl Ready {
         self.priority
     }
 
-    /// Returns whether the peer has ended its side, or there is an error. What it sent before can
-    /// still be read.
+    /// Returns whether the peer has ended its side, or there is an error. Bytes that the peer sent
+    /// before can still be read.
     #[must_use]
     pub fn is_read_closed(self) -> bool {
         self.read_closed

@@ -40,15 +40,16 @@ use crate::task::local::Local;
 use crate::timers::Timers;
 
 impl EventLoop {
-    /// A loop with the default settings.
+    /// Makes a loop with the default settings.
     ///
     /// # Errors
-    /// No descriptors left (a loop needs two), or a seccomp filter that forbids epoll or eventfd.
+    /// The process has no file descriptors left (a loop needs two), or a seccomp filter forbids
+    /// epoll or eventfd.
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
 
-    /// To choose settings.
+    /// Returns a builder for a loop with other settings.
     pub fn builder() -> EventLoopBuilder {
         EventLoopBuilder::default()
     }
@@ -163,17 +164,18 @@ fn hold(chosen: Hold, process: Process, counters: &Counters) -> Idle {
 /// |---|---|---|---|
 /// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
 /// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
-/// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two looks at the kernel |
-/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two looks at the kernel |
+/// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two requests for events |
+/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two requests for events |
 /// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
 /// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
-/// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` is never | nothing: a longer turn is counted and reported |
+/// | [`slow_turn`](Self::slow_turn) | 1 ms | any; `Duration::MAX` disables it | nothing: longer turns are counted and reported |
 ///
-/// A number outside its range becomes the nearest in it. `proof/benches/benches/turn_bounds.rs`
-/// measures what `io_batch`, `task_budget` and `turn_budget` cost: at 64 events and 64 polls a
-/// turn, asking the kernel costs each about 2 ns, and a turn of short polls is over in tens of
-/// microseconds. The time is for long ones: of 20 µs each, 64 would take 1.3 ms.
+/// A number outside its range becomes the nearest number in the range.
+/// `proof/benches/benches/turn_bounds.rs` measures what `io_batch`, `task_budget` and `turn_budget`
+/// cost. At 64 events and 64 polls per turn, the system call costs about 2 ns per event or poll,
+/// and a turn of short polls takes tens of microseconds. `turn_budget` limits turns of long polls:
+/// 64 polls of 20 µs would take 1.3 ms.
 #[derive(Debug, Clone, Default)]
 #[must_use = "call `build`"]
 pub struct EventLoopBuilder {
@@ -181,21 +183,22 @@ pub struct EventLoopBuilder {
 }
 
 impl EventLoopBuilder {
-    /// What the loop does when nothing is runnable.
+    /// Sets what the loop does when nothing is runnable.
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
         self.settings.idle = policy;
         self
     }
 
-    /// How many events a turn fetches at most, and how many of [high](crate::Priority) sockets
-    /// besides. Small batches keep the order fair; the remaining events come in the next turn.
+    /// Sets the maximum number of events that a turn fetches. It may fetch the same number again of
+    /// [high-priority](crate::Priority) sockets. Small batches keep the order fair. The next turn
+    /// fetches the remaining events.
     pub fn io_batch(mut self, events: usize) -> Self {
         self.settings.io_batch = events.clamp(1, 65_536);
         self
     }
 
-    /// How many polls of tasks (and closures of handles) a turn runs at most. Two is the least: one
-    /// for each [`Priority`](crate::Priority).
+    /// Sets the maximum number of polls of tasks and of closures sent by handles in a turn. The
+    /// minimum is two: one for each [`Priority`](crate::Priority).
     pub fn task_budget(mut self, polls: u32) -> Self {
         // One for each class: see `Share`.
         self.settings.task_budget = polls.max(2);
@@ -203,20 +206,20 @@ impl EventLoopBuilder {
     }
 
     /// Sets the time after which a turn leaves its remaining timers, tasks and callbacks to the
-    /// next turn. The clock is read after every eighth of them, and the time counts from the first
-    /// reading, so a turn may be longer by the time of up to sixteen of them.
+    /// next turn. The loop reads the clock after every eighth item, and the time counts from the
+    /// first reading. So a turn may be longer by the time of up to sixteen items.
     pub fn turn_budget(mut self, time: Duration) -> Self {
         self.settings.turn_budget = time;
         self
     }
 
-    /// How many timers a turn expires at most.
+    /// Sets the maximum number of timers that a turn expires.
     pub fn timer_budget(mut self, timers: u32) -> Self {
         self.settings.timer_budget = timers.max(1);
         self
     }
 
-    /// How many callbacks each of a turn's two callback phases runs at most.
+    /// Sets the maximum number of callbacks in each of a turn's two callback phases.
     pub fn callback_budget(mut self, callbacks: u32) -> Self {
         self.settings.callback_budget = callbacks.max(1);
         self
@@ -227,8 +230,8 @@ impl EventLoopBuilder {
     ///
     /// Each further operation is pending and wakes its task at once, although it is ready. After 32
     /// such operations the poll gets a new budget. So a `block_on` of another library inside a task
-    /// completes, but a future that polls many others in one poll may complete more operations than
-    /// the budget.
+    /// completes. A future that polls many others in one poll may therefore complete more
+    /// operations than the budget.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
         self
@@ -248,9 +251,9 @@ impl EventLoopBuilder {
     /// names each request: `GET /reports/7`. The name is not a metric: it comes from the client.
     /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
     ///
-    /// A poll is slow if it blocks or computes: use
-    /// [`spawn_blocking`](crate::task::spawn_blocking). Or the task is never pending, for example
-    /// because it awaits a channel that is never empty: use [`budgeted`](crate::task::budgeted).
+    /// A poll that blocks or computes is slow: use [`spawn_blocking`](crate::task::spawn_blocking).
+    /// So is a task that is never pending, for example because it awaits a channel that is never
+    /// empty: use [`budgeted`](crate::task::budgeted).
     pub fn slow_turn(mut self, time: Duration) -> Self {
         self.settings.slow_turn = time;
         self
@@ -264,9 +267,9 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Uses a Tokio runtime of yours beside this loop: see
-    /// [`LoopGroupBuilder::tokio_handle`](crate::LoopGroupBuilder::tokio_handle).
-    /// [`build`](Self::build) refuses one that has no threads of its own.
+    /// Uses an existing Tokio runtime beside this loop: see
+    /// [`LoopGroupBuilder::tokio_handle`](crate::LoopGroupBuilder::tokio_handle). The runtime must
+    /// have threads of its own, or [`build`](Self::build) fails.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio_handle(mut self, handle: ::tokio::runtime::Handle) -> Self {
@@ -299,8 +302,8 @@ impl EventLoopBuilder {
     /// [`time::pause`](crate::time::pause). A guest (`tokio`) has the same clock. Each loop of a
     /// group has its own clock.
     ///
-    /// Create sleeps and other timers on the loop, as below: a timer that is created where no loop
-    /// runs has a deadline of the machine's clock.
+    /// Create sleeps and other timers on the loop, as below. A timer that is created where no loop
+    /// runs uses the machine's clock.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -325,7 +328,8 @@ impl EventLoopBuilder {
     /// Builds the loop, on the thread that it will run on.
     ///
     /// # Errors
-    /// The same as for [`EventLoop::new`].
+    /// The same as for [`EventLoop::new`]; or the runtime of `tokio_handle` has no threads of its
+    /// own.
     pub fn build(self) -> io::Result<EventLoop> {
         EventLoop::with_settings(self.settings).map_err(explain_error)
     }

@@ -167,7 +167,8 @@ impl Hooks {
 /// Keeps a [`before_park`](crate::before_park) or [`after_turn`](crate::after_turn) callback
 /// registered. Dropping it removes the callback, even from within that callback.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[must_use = "dropping the hook removes its callback"]
 pub struct Hook {
     callbacks: Weak<Callbacks>,

@@ -24,12 +24,12 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
 /// Names the work of the running poll since it began, or since the last call in this poll, if that
 /// work was slow. Otherwise `name` is not called.
 ///
-/// The name of a poll's slowest work is part of the report of a [slow
-/// turn](crate::EventLoopBuilder::slow_turn). `wakeful-http` names each request by method and path.
-/// A program may be more precise: a name that a handler gives replaces the request's. Work counts
-/// as slow if it takes at least an eighth of the threshold of a slow turn.
+/// The report of a [slow turn](crate::EventLoopBuilder::slow_turn) includes the name of the slowest
+/// work. `wakeful-http` names each request by method and path. A name that a handler gives replaces
+/// the request's name. Work counts as slow if it takes at least an eighth of the threshold of a
+/// slow turn.
 ///
-/// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and some 30
+/// A call costs one read of the loop's clock (usually the CPU's time stamp counter), and about 30
 /// instructions. Where no loop runs, it does nothing.
 ///
 /// The name goes to the log. If a part of it comes from the network, escape control characters and

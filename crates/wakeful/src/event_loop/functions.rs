@@ -11,9 +11,9 @@ use super::value::EventLoop;
 use crate::priority::Priority;
 use crate::task::JoinHandle;
 
-/// Runs `future` on a new event loop on this thread, until it is done.
+/// Runs `future` on a new event loop on this thread, and returns its output.
 ///
-/// Tasks that the future spawned are dropped if they are not done by then.
+/// Tasks that are not done by then are dropped.
 ///
 /// ```
 /// let answer = wakeful::block_on(async { 42 });
@@ -21,9 +21,11 @@ use crate::task::JoinHandle;
 /// ```
 ///
 /// # Panics
-/// If the future panics; if a loop already runs on this thread; if a loop cannot be built (no
-/// descriptors left). [`EventLoop::block_on`] returns errors instead. In the destructor of a
-/// thread-local the future finds no loop: it cannot spawn, sleep or make sockets.
+/// If the future panics, if a loop already runs on this thread, or if no loop can be built (for
+/// example, no file descriptors are left). [`EventLoop::block_on`] returns errors instead.
+///
+/// In the destructor of a thread-local the future finds no loop: it cannot spawn, sleep or make
+/// sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.
@@ -36,7 +38,8 @@ fn refused(error: &io::Error) -> ! {
     panic!("wakeful::block_on: {error}")
 }
 
-/// Spawns a task on this thread's loop. The future need not be `Send`: it never leaves the thread.
+/// Spawns a task on this thread's loop. The future need not be `Send`, because it never leaves the
+/// thread.
 ///
 /// ```
 /// use std::rc::Rc;
@@ -50,7 +53,7 @@ fn refused(error: &io::Error) -> ! {
 /// ```
 ///
 /// # Panics
-/// When no loop runs on this thread. From elsewhere use [`LoopHandle::spawn`].
+/// If no loop runs on this thread. From another thread, use [`LoopHandle::spawn`].
 #[track_caller]
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     expect_current().spawn(Priority::Normal, future)
@@ -65,7 +68,7 @@ pub(crate) fn spawn_at<F: Future + 'static>(
     expect_current().local.spawn_at(spawned_at, Priority::Normal, future)
 }
 
-/// Like [`spawn`], for a task of this [`Priority`].
+/// Like [`spawn`], with this [`Priority`].
 ///
 /// # Panics
 /// The same as for [`spawn`].
@@ -78,7 +81,7 @@ impl LoopHandle {
     /// Returns the handle of this thread's loop.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[must_use]
     #[track_caller]
     pub fn current() -> Self {
@@ -86,7 +89,7 @@ impl LoopHandle {
     }
 
     /// Returns the handle of this thread's loop, if one runs here. This works even while the loop
-    /// ends.
+    /// is being dropped.
     ///
     /// ```
     /// use wakeful::LoopHandle;
@@ -97,7 +100,7 @@ impl LoopHandle {
     /// ```
     ///
     /// # Errors
-    /// No loop runs on this thread, or the thread ends. The error says which.
+    /// No loop runs on this thread, or the thread is ending. The error says which.
     pub fn try_current() -> Result<Self, TryCurrentError> {
         match current() {
             Some(inner) => Ok(inner.handle().clone()),
@@ -109,7 +112,7 @@ impl LoopHandle {
 const NO_LOOP: &str = "no event loop runs on this thread: `LoopHandle::try_current` finds one within `wakeful::block_on`, \
                        a task of a loop, or a closure sent by a `LoopHandle`";
 
-/// Says why [`LoopHandle::try_current`] has found no loop.
+/// The error of [`LoopHandle::try_current`]: why it found no loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TryCurrentError(&'static str);
@@ -159,13 +162,13 @@ pub struct TryCurrentError(&'static str);
 /// });
 /// ```
 ///
-/// If a callback queues another one for this turn, that one also runs in this turn, up to
-/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them. The rest runs in the next
-/// turn, and the loop does not sleep in between. A panic in a callback ends that callback, and is
-/// counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// A callback may queue another one for this turn. A turn runs at most
+/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) callbacks. The rest run in the
+/// next turn, and the loop does not sleep in between. A panic in a callback ends only that
+/// callback, and is counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Panics
-/// When no loop runs on this thread.
+/// If no loop runs on this thread.
 #[track_caller]
 pub fn run_this_turn(callback: impl FnOnce() + 'static) {
     expect_current().run_this_turn(callback);
@@ -175,17 +178,17 @@ pub fn run_this_turn(callback: impl FnOnce() + 'static) {
 /// checks its sockets and timers.
 ///
 /// # Panics
-/// When no loop runs on this thread.
+/// If no loop runs on this thread.
 #[track_caller]
 pub fn run_next_turn(callback: impl FnOnce() + 'static) {
     expect_current().run_next_turn(callback);
 }
 
-/// Runs `callback` each time that the loop has nothing to do and is about to wait, until the hook
-/// is dropped. It may queue work, and then the loop does not wait.
+/// Runs `callback` each time the loop has nothing to do and is about to wait, until the hook is
+/// dropped. If the callback queues work, the loop does not wait.
 ///
 /// # Panics
-/// When no loop runs on this thread.
+/// If no loop runs on this thread.
 #[track_caller]
 pub fn before_park(callback: impl FnMut() + 'static) -> Hook {
     expect_current().callbacks.before_park(callback)
@@ -194,7 +197,7 @@ pub fn before_park(callback: impl FnMut() + 'static) -> Hook {
 /// Runs `callback` at the end of every turn, until the hook is dropped.
 ///
 /// # Panics
-/// When no loop runs on this thread.
+/// If no loop runs on this thread.
 #[track_caller]
 pub fn after_turn(callback: impl FnMut() + 'static) -> Hook {
     expect_current().callbacks.after_turn(callback)

@@ -24,10 +24,6 @@ struct Shared {
 
 /// Sends work to a loop, from any thread.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`; clones are the same handle. What one thread sends runs in
-/// the order of sending; between threads no order is promised. What the loop's own thread sends to
-/// itself runs after messages of other threads that the loop has already taken.
-///
 /// To wake a sleeping loop, the sender makes one system call. If the loop is awake, or another
 /// thread has just woken it, the sender makes none.
 ///
@@ -45,6 +41,12 @@ struct Shared {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Threads
+/// `Clone`, `Send` and `Sync`. Clones refer to the same loop. The loop runs the closures of one
+/// thread in the order in which that thread sent them. Closures of different threads run in any
+/// order. If the loop's own thread sends a closure, messages of other threads that the loop has
+/// already taken run before it.
 #[derive(Clone)]
 pub struct LoopHandle(Arc<Shared>);
 
@@ -59,22 +61,23 @@ impl LoopHandle {
         }))
     }
 
-    /// Makes the loop run `f` once, and returns at once. A panic in `f` ends `f` and is counted in
-    /// [`LoopMetrics::panics`].
+    /// Makes the loop run `f`, and returns without waiting for it. A panic in `f` ends only `f`,
+    /// and is counted in [`LoopMetrics::panics`].
     ///
-    /// *Order*: after everything that this thread sent before. Between several threads there is no
-    /// order.
+    /// `f` runs after everything that this thread sent before. Closures of different threads run in
+    /// any order.
     ///
     /// # Errors
-    /// The loop has ended, or this is a fork of its process: the error gives the closure back. A
-    /// closure that was accepted and not run by the loop's end is dropped on the loop's thread.
+    /// The loop has ended, or this process is a fork of the loop's process. The error returns the
+    /// closure. If the loop ends before it runs an accepted closure, it drops the closure on its
+    /// thread.
     #[track_caller]
     pub fn post<F: FnOnce() + Send + 'static>(&self, f: F) -> Result<(), SendError<F>> {
         self.post_with(Priority::Normal, f)
     }
 
-    /// Like [`post`](Self::post), with this [`Priority`]. The order applies to what this thread
-    /// sent with the same priority.
+    /// Like [`post`](Self::post), with this [`Priority`]. The order applies to everything that this
+    /// thread sent with the same priority.
     ///
     /// # Errors
     /// The same as for [`post`](Self::post).
@@ -90,14 +93,14 @@ impl LoopHandle {
         task::send(&self.0.queue, priority, f).map_err(SendError::LoopEnded)
     }
 
-    /// Makes the loop run `f`, and blocks this thread until `f` has returned.
+    /// Makes the loop run `f`, blocks this thread until `f` has returned, and returns its result.
     ///
-    /// On another loop's thread this call blocks that loop, and two loops that wait for each other
-    /// deadlock: there, use [`spawn`](Self::spawn) and await the handle.
+    /// On another loop's thread this call blocks that other loop, and two loops that wait for each
+    /// other deadlock. There, use [`spawn`](Self::spawn) and await the handle.
     ///
     /// # Errors
-    /// This is the loop's own thread (waiting would never end); the loop ended before it ran `f`;
-    /// this is a fork of its process; `f` panicked.
+    /// The call was made on the loop's own thread (it would wait for ever); the loop ended before
+    /// it ran `f`; this process is a fork of the loop's process; or `f` panicked.
     #[track_caller]
     pub fn post_and_wait<F, R>(&self, f: F) -> Result<R, PostAndWaitError>
     where
@@ -124,8 +127,8 @@ impl LoopHandle {
         }
     }
 
-    /// Calls `make` on the loop and spawns the future that it returns there. The future need not be
-    /// `Send`.
+    /// Calls `make` on the loop, and spawns there the future that `make` returns. The future need
+    /// not be `Send`.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -143,7 +146,8 @@ impl LoopHandle {
     /// ```
     ///
     /// # Errors
-    /// The loop has ended, or this is a fork of its process: the error gives the closure back.
+    /// The loop has ended, or this process is a fork of the loop's process. The error returns the
+    /// closure.
     #[track_caller]
     pub fn spawn<M, F>(&self, make: M) -> Result<JoinHandle<F::Output>, SendError<M>>
     where
@@ -154,7 +158,7 @@ impl LoopHandle {
         self.spawn_with(Priority::Normal, make)
     }
 
-    /// Like [`spawn`](Self::spawn), for a task of this [`Priority`].
+    /// Like [`spawn`](Self::spawn), with this [`Priority`].
     ///
     /// # Errors
     /// The same as for [`spawn`](Self::spawn).
@@ -192,9 +196,8 @@ impl LoopHandle {
         spawned.map_err(SendError::LoopEnded)
     }
 
-    /// Makes the loop's present [`run`](crate::EventLoop::run), or its next one, end after its
-    /// turn. It has no effect if the loop has ended, or in a forked child of its process: the
-    /// parent's loop continues.
+    /// Makes the loop's current [`run`](crate::EventLoop::run), or its next one, end after its
+    /// turn. It has no effect if the loop has ended, or in a forked child of the loop's process.
     ///
     /// Async-signal-safe, like [`wake`](Self::wake).
     pub fn stop(&self) {
@@ -204,20 +207,20 @@ impl LoopHandle {
 
     /// Makes the loop take a turn soon, so that its [`before_park`](crate::before_park) and
     /// [`after_turn`](crate::after_turn) hooks run. It has no effect if the loop has ended, or in a
-    /// forked child of its process.
+    /// forked child of the loop's process.
     ///
-    /// Async-signal-safe: it allocates nothing, takes no lock and leaves errno as it was.
+    /// Async-signal-safe: it allocates nothing, takes no lock and does not change errno.
     pub fn wake(&self) {
         self.0.queue.wake();
     }
 
-    /// Returns what the loop has done so far. This neither stops nor slows the loop.
+    /// Returns the loop's metrics. The call neither stops nor slows the loop.
     #[must_use]
     pub fn metrics(&self) -> LoopMetrics {
         self.0.counters.read()
     }
 
-    /// Are these handles of one loop?
+    /// Returns whether both handles belong to the same loop.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -259,14 +262,14 @@ impl fmt::Debug for LoopHandle {
     }
 }
 
-/// Says why a loop did not take what it was sent, and returns it.
+/// The error of a loop that did not accept a closure. It returns the closure.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError<T> {
     /// The loop has ended.
     #[error("the event loop has ended")]
     LoopEnded(T),
-    /// This is a child process that was forked from the loop's.
+    /// This process was forked from the loop's process.
     #[error(
         "the event loop runs in the process that this one was forked from: build a new loop in the child"
     )]
@@ -274,7 +277,7 @@ pub enum SendError<T> {
 }
 
 impl<T> SendError<T> {
-    /// What was sent.
+    /// Returns the closure that was not sent.
     pub fn into_inner(self) -> T {
         match self {
             Self::LoopEnded(sent) | Self::WrongProcess(sent) => sent,
@@ -291,11 +294,11 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-/// Says why [`LoopHandle::post_and_wait`] has no result.
+/// The error of [`LoopHandle::post_and_wait`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostAndWaitError {
-    /// It was called on the loop's own thread, where waiting would never end.
+    /// The call was made on the loop's own thread, where it would wait for ever.
     #[error(
         "post_and_wait was called on the loop's own thread, where it would wait for itself: call the closure"
     )]
@@ -303,7 +306,7 @@ pub enum PostAndWaitError {
     /// The loop ended before it ran the closure, which has been dropped.
     #[error("the event loop ended before it ran the closure")]
     LoopEnded,
-    /// This is a child process that was forked from the loop's.
+    /// This process was forked from the loop's process.
     #[error(
         "the event loop runs in the process that this one was forked from: build a new loop in the child"
     )]
@@ -313,13 +316,15 @@ pub enum PostAndWaitError {
     Panicked(PanicPayload),
 }
 
-/// The payload of a closure's panic, in [`PostAndWaitError::Panicked`].
+/// The payload of a closure's panic, in [`PostAndWaitError::Panicked`]. `Display` and `Debug` show
+/// the panic's message, if the payload is a string.
 ///
-/// *Threads*: `Send` and `Sync`. It is shown as the panic's message, if that is a text.
+/// # Threads
+/// `Send` and `Sync`.
 pub struct PanicPayload(Mutex<Box<dyn Any + Send>>);
 
 impl PanicPayload {
-    /// The payload, for [`std::panic::resume_unwind`].
+    /// Returns the payload, for [`std::panic::resume_unwind`].
     #[must_use]
     pub fn into_inner(self) -> Box<dyn Any + Send> {
         self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)

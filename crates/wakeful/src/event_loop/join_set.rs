@@ -14,17 +14,17 @@ impl<T: 'static> JoinSet<T> {
     /// For a task with a [`Priority`], or on another loop, see [`insert`](Self::insert).
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn<F: Future<Output = T> + 'static>(&mut self, future: F) -> AbortHandle {
         self.insert(expect_current().spawn(Priority::Normal, future))
     }
 
-    /// Runs `f` on a thread that may block, as [`spawn_blocking`] does, and adds it to the set.
+    /// Runs `f` on a thread that may block, as [`spawn_blocking`] does, and adds a task to the set
+    /// that waits for it.
     ///
-    /// A task of this thread's loop waits for the work. If that task is aborted, the work is
-    /// removed from its queue, unless a thread has begun it: then the work continues, and its
-    /// output is dropped.
+    /// Aborting that task removes `f` from the queue, unless a thread has begun to run it. In that
+    /// case `f` continues, and its output is dropped.
     ///
     /// ```
     /// use wakeful::task::JoinSet;
@@ -41,7 +41,7 @@ impl<T: 'static> JoinSet<T> {
     /// ```
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn_blocking<F>(&mut self, f: F) -> AbortHandle
     where
@@ -55,7 +55,7 @@ impl<T: 'static> JoinSet<T> {
     }
 }
 
-/// Spawns each of the futures. See [`JoinSet::spawn`].
+/// Spawns each of the futures with [`JoinSet::spawn`].
 ///
 /// ```
 /// use wakeful::task::JoinSet;
@@ -73,7 +73,7 @@ impl<T: 'static, F: Future<Output = T> + 'static> FromIterator<F> for JoinSet<T>
     }
 }
 
-/// Spawns each of the futures. See [`JoinSet::spawn`].
+/// Spawns each of the futures with [`JoinSet::spawn`].
 impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
     fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
         for future in futures {

@@ -23,17 +23,16 @@ impl EventLoop {
     /// Runs the loop until no task is left, for up to `grace`, and then ends it. Remaining tasks
     /// are dropped. Returns whether all tasks had finished.
     ///
-    /// This does not ask tasks to finish: do so before, by your program's own means. Another thread
-    /// may also do so meanwhile, because the loop runs. Only time in which the process runs counts
-    /// towards `grace`: a stop (SIGSTOP, a suspended machine) ends nothing early. With
-    /// `Duration::ZERO` the loop takes no turn, and the result is true only if nothing was queued.
+    /// The call does not ask tasks to finish. Do that before the call, or from another thread
+    /// during it. Only time in which the process runs counts towards `grace`, so SIGSTOP or a
+    /// suspended machine does not shorten it. With `Duration::ZERO` the loop takes no turn, and the
+    /// result is true only if nothing was queued.
     ///
-    /// The loop ends in this call, on this thread, even if others hold handles (see [The
-    /// end](Self#the-end)). A task or a destructor that blocks makes the call take longer: only
-    /// another thread could continue without it, as
-    /// [`LoopGroup::shutdown`](crate::LoopGroup::shutdown) does. The call does not wait for work on
-    /// other threads ([`spawn_blocking`](crate::task::spawn_blocking)), nor for Tokio's tasks, if
-    /// Tokio is a guest.
+    /// The loop ends in this call, on this thread, even if handles of it still exist (see [The
+    /// end](Self#the-end)). A task or a destructor that blocks makes the call take longer than
+    /// `grace`. ([`LoopGroup::shutdown`](crate::LoopGroup::shutdown) returns without it.) The call
+    /// does not wait for work on other threads ([`spawn_blocking`](crate::task::spawn_blocking)),
+    /// nor for Tokio's tasks if Tokio is a guest.
     ///
     /// If a test has paused the clock (`wakeful::time::pause`), the clock jumps as usual, and
     /// reaches the end of `grace` at once if nothing else is left. The grace period also ends when
@@ -56,7 +55,7 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The same as for [`run`](Self::run). The loop ends all the same.
+    /// The same as for [`run`](Self::run). The loop ends even then.
     pub fn shutdown(mut self, grace: Duration) -> io::Result<bool> {
         self.inner.handle.process().check()?;
         let mut patience = Patience::new(grace);

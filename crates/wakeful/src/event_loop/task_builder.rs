@@ -12,7 +12,7 @@ impl Builder {
     /// Spawns the task on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(self, future: F) -> JoinHandle<F::Output> {
         let place = self.place(Location::caller());
@@ -23,7 +23,8 @@ impl Builder {
     /// does.
     ///
     /// # Errors
-    /// The loop has ended, or this is a fork of its process: the error gives the closure back.
+    /// The loop has ended, or this process is a fork of the loop's process. The error returns the
+    /// closure.
     #[track_caller]
     pub fn spawn_on<M, F>(
         self,
@@ -44,7 +45,7 @@ impl Builder {
     /// before its first poll.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn_in<F: Future + 'static>(
         self,
@@ -71,7 +72,7 @@ impl Scope {
     /// If [`shutdown`](Self::shutdown) has begun, the task is cancelled before its first poll.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         Builder::new().spawn_in(self.spawner(), future)
@@ -85,7 +86,7 @@ impl Spawner {
     /// before its first poll.
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         Builder::new().spawn_in(self, future)

@@ -20,7 +20,7 @@ use crate::driver::epoll::Timer;
 use crate::priority::Priority;
 use crate::task::{JoinHandle, coop, keep_a_thread};
 
-/// An event loop: tasks, timers, sockets and callbacks of one thread.
+/// An event loop: the tasks, timers, sockets and callbacks of one thread.
 ///
 /// Most programs need [`block_on`](crate::block_on) or a [`LoopGroup`](crate::LoopGroup) instead.
 /// Use a loop as a value to embed it in another loop, or to change its settings.
@@ -40,56 +40,56 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// ```
 ///
 /// # A turn
-/// The loop works in turns. Each has the same phases, in this order:
+/// The loop works in turns. Each turn has these phases, in this order:
 ///
 /// | # | phase | bound |
 /// |---|---|---|
-/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before such a sleep, or the spin in front of it | `max_wait` |
-/// | 2 | **take** what other threads pushed | what there is |
-/// | 3 | **events**: record them in their descriptors, and wake the waiting tasks; those of [high](crate::Priority) sockets first | [`io_batch`](crate::EventLoopBuilder::io_batch), and as many of high sockets |
+/// | 1 | **wait**: ask the kernel for events; sleep only if nothing of any kind is runnable. [`before_park`](Self::before_park) hooks run just before the sleep, or before the spin that precedes it | `max_wait` |
+/// | 2 | **take** the closures and wakes that other threads pushed | all of them |
+/// | 3 | **events**: record them in their descriptors, and wake the waiting tasks; events of [high-priority](crate::Priority) sockets first | [`io_batch`](crate::EventLoopBuilder::io_batch), and again as many of high-priority sockets |
 /// | 4 | **timers** that are due | `timer_budget` |
 /// | 5 | **next-turn callbacks** that the last turn queued | `callback_budget` |
-/// | 6 | **tasks and closures**: [high](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](crate::EventLoopBuilder::task_budget); while normal ones are ready, high ones have half of it |
-/// | 7 | **this-turn callbacks**, also those that they queue themselves | `callback_budget` |
+/// | 6 | **tasks and closures**: [high-priority](crate::Priority) ones, then normal ones, each in the order in which they became ready | [`task_budget`](crate::EventLoopBuilder::task_budget); while normal ones are ready, high-priority ones get half of it |
+/// | 7 | **this-turn callbacks**, including those that these callbacks queue | `callback_budget` |
 /// | 8 | [`after_turn`](Self::after_turn) hooks | each once |
 ///
-/// Phase 6 promises this: closures of one class that one thread sent run in the order of sending,
-/// and tasks of one class begin in the order in which one thread spawned them. The order of tasks
-/// that were woken in the same turn is not promised. In builds with debug assertions the
-/// environment variable `WAKEFUL_SHUFFLE=seed` (a number) runs those tasks in a random order, which
-/// the seed repeats: run your tests with a few seeds.
+/// Closures of one priority that one thread sent run in the order of sending. Tasks of one priority
+/// that one thread spawned begin in the order of spawning. Tasks that are woken in the same turn
+/// run in any order. In builds with debug assertions the environment variable
+/// `WAKEFUL_SHUFFLE=seed` (a number) runs those tasks in a random order, and the same seed gives
+/// the same order. Run your tests with a few seeds.
 ///
 /// Each of the phases 4 to 7 runs at least a few items, and stops early when the turn has used up
-/// its [`turn_budget`](crate::EventLoopBuilder::turn_budget). The remaining items are first in the
-/// next turn, and a loop with remaining items does not sleep in between.
+/// its [`turn_budget`](crate::EventLoopBuilder::turn_budget). The remaining items come first in the
+/// next turn, and the loop does not sleep in between.
 ///
 /// # What waits for what
-/// The loop may be flooded: by sockets, one event that wakes a thousand tasks, tasks that always
-/// yield, connections that always have data, posts of other threads, or callbacks that queue
-/// themselves. All other work still gets its step within this number of turns:
+/// A flood may keep the loop busy: many ready sockets, one event that wakes a thousand tasks, tasks
+/// that always yield, connections that always have data, posts of other threads, or callbacks that
+/// queue themselves. All other work still takes its next step within this number of turns:
 ///
 /// | what | when |
 /// |---|---|
 /// | a timer that is due | its waker is called in the next turn; of *n* that are due, the last in the ⌈*n* / `timer_budget`⌉th |
-/// | a socket that is ready | its waker is called in the next turn; behind *n* others that were ready before, in the ⌈(*n* + 1) / `io_batch`⌉th |
-/// | a high socket | its waker is called in the next turn; behind *n* other high ones, in the ⌈(*n* + 1) / `io_batch`⌉th |
-/// | what another thread posted or woke | taken in the next turn |
-/// | a task or closure that is ready | behind *n* others that were ready before, in the ⌈(*n* + 1) / `task_budget`⌉th turn |
-/// | a high one | in the next turn, or the present one if its tasks are not over; behind *n* other high ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
-/// | a next-turn callback | in the next turn; behind *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
+/// | a socket that is ready | its waker is called in the next turn; after *n* others that were ready before, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | a high-priority socket | its waker is called in the next turn; after *n* other high-priority ones, in the ⌈(*n* + 1) / `io_batch`⌉th |
+/// | a post or wake of another thread | taken in the next turn |
+/// | a task or closure that is ready | after *n* others that were ready before, in the ⌈(*n* + 1) / `task_budget`⌉th turn |
+/// | a high-priority task or closure | in the next turn, or in the current one if phase 6 is not over; after *n* other high-priority ones, in the ⌈2(*n* + 1) / `task_budget`⌉th |
+/// | a next-turn callback | in the next turn; after *n* others, in the ⌈(*n* + 1) / `callback_budget`⌉th |
 ///
-/// The loop's wake-up eventfd takes a place of the `io_batch`, and so does the event that announces
-/// events of high sockets.
+/// The event of the loop's wake-up eventfd counts towards `io_batch`. So does the event that
+/// announces events of high-priority sockets.
 ///
-/// A turn that is out of time runs eight items of a kind instead of its budget. If a turn finds a
-/// post at the moment when it would sleep, it takes the post instead of asking the kernel, but
-/// never twice in a row. Events in the kernel are then seen a turn later.
+/// A turn that is out of time runs eight items of each kind instead of the budget. If a post
+/// arrives just before the loop would sleep, the turn takes the post and does not ask the kernel
+/// for events. This never happens twice in a row, so events in the kernel are seen one turn later.
 ///
 /// # Threads
 /// A loop stays on the thread that built it: it is neither `Send` nor `Sync`. Its
 /// [`handle`](Self::handle) is both. Building a loop sets the thread's timer slack to 1 ns
-/// (`PR_SET_TIMERSLACK`; the default of 50 µs would make each timer that much later). The setting
-/// remains after the loop's end.
+/// (`PR_SET_TIMERSLACK`). The default of 50 µs would delay each timer by up to that much. The
+/// setting remains after the loop's end.
 ///
 /// ```compile_fail,E0277
 /// let event_loop = wakeful::EventLoop::new().unwrap();
@@ -97,39 +97,38 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// ```
 ///
 /// # Fork
-/// A forked child shares the loop's descriptors in the kernel with its parent, and must not use
-/// them. So in the child every way to run the loop is an error, its handles return what they are
-/// sent, and dropping the loop does not affect the parent's loop. Build a new loop there; that
-/// works even in a child that was forked within a turn. Data that was read into memory before the
-/// fork exists in both processes. A task that continues in the child until its next `await` may
-/// still write to the parent's sockets. So call `fork` before you build the loop, or directly
-/// before `exec`.
+/// A forked child shares the loop's kernel descriptors with its parent, and must not use them. So
+/// in the child every method that runs the loop returns an error, its handles return every closure,
+/// and dropping the loop does not affect the parent's loop. The child may build a new loop, even if
+/// it was forked within a turn. Data that was read into memory before the fork exists in both
+/// processes. A task that continues in the child until its next `await` may still write to the
+/// parent's sockets. So call `fork` before you build the loop, or directly before `exec`.
 ///
 /// Dropping the loop in the child does not drop the futures of tasks that have begun. They may own
 /// locks, channels and guards that another thread of the parent was using at the fork, and the
 /// child would wait for that thread for ever. Their memory stays allocated until the child ends.
-/// The child's copies of the loop's connections and other sockets are closed. This includes sockets
-/// that are held outside of the loop's tasks: each further use of such a socket is an error, so
-/// take it off the loop first, with `into_std`. Listeners that are shared with other loops, and
-/// other files that the tasks own, stay open until the child ends or calls `exec`.
+/// Dropping the loop closes the child's copies of the loop's connections and other sockets, even of
+/// sockets that its tasks do not own. Each further use of such a socket is an error. To keep a
+/// socket, take it off the loop first, with `into_std`. Listeners that are shared with other loops,
+/// and other files that the tasks own, stay open until the child ends or calls `exec`.
 ///
-/// A child that was forked on a thread of this crate (a [`LoopGroup`](crate::LoopGroup)'s loop, or
-/// one for blocking work) and returns there ends, unless it has started other threads. Destructors
-/// of thread-locals do not run on that thread.
+/// A child that was forked on a thread of this crate (of a [`LoopGroup`](crate::LoopGroup), or of
+/// the pool for blocking work) ends when that thread's loop or closure returns, unless it has
+/// started other threads. Destructors of thread-locals do not run on that thread.
 ///
-/// A handler of `pthread_atfork(3)` distinguishes the child from its parent. A bare `clone(2)` and
-/// `_Fork(3)` call no such handler: then only [`run`](Self::run) and [`block_on`](Self::block_on)
-/// detect the child, by its process id. All other operations in such a child, including the drop of
-/// the loop, still reach the parent's descriptors: call `exec` or `_exit` at once.
+/// A handler of `pthread_atfork(3)` detects the fork. A bare `clone(2)` and `_Fork(3)` call no such
+/// handler: then only [`run`](Self::run) and [`block_on`](Self::block_on) detect the child, by its
+/// process id. All other operations in such a child, including the drop of the loop, still reach
+/// the parent's descriptors: call `exec` or `_exit` at once.
 ///
 /// # The end
-/// Dropping the loop drops all its futures, closures and callbacks on its thread, even if others
-/// still hold wakers. Handles of its tasks return an error that [is
+/// Dropping the loop drops all its futures, closures and callbacks on its thread, even if wakers of
+/// its tasks still exist. Awaiting a handle of such a task returns an error that [is
 /// cancelled](crate::JoinError::is_cancelled).
 ///
-/// The destructors that run then may still spawn tasks and add callbacks. These never run, and are
-/// dropped before the drop of the loop returns. Destructors may add up to 10,000 more of them than
-/// the loop had. Beyond that the loop leaks them, and logs an error.
+/// The destructors that run then may spawn tasks and add callbacks. These never run, and are
+/// dropped before the drop of the loop returns. If destructors add over 10,000 more of them than
+/// the loop had, the loop leaks the rest, and logs an error.
 pub struct EventLoop {
     pub(super) inner: Rc<Inner>,
     #[cfg(feature = "tokio")]
@@ -137,19 +136,20 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// Returns the handle by which other threads, and signal handlers, reach this loop.
+    /// Returns the handle by which other threads and signal handlers reach this loop.
     #[must_use]
     pub fn handle(&self) -> LoopHandle {
         self.inner.handle.clone()
     }
 
-    /// Runs turns until [`stop`](Self::stop) is called, here or through a handle. An earlier stop
-    /// is remembered, and ends this run after one turn that does not wait. What a thread sent
-    /// before it called stop runs first, within the turn's budget.
+    /// Runs turns until [`stop`](Self::stop) is called, here or through a handle. If `stop` was
+    /// called earlier, `run` takes one turn without waiting. Closures that a thread sent before it
+    /// called `stop` still run, within the turn's budget.
     ///
     /// # Errors
     /// A loop is already running on this thread; the process was forked since the loop was built;
-    /// or the kernel refused to wait.
+    /// the kernel returned an error instead of events; or Tokio is a guest and the thread is
+    /// ending.
     pub fn run(&mut self) -> io::Result<()> {
         let _entered = self.enter_to_run()?;
         #[cfg(feature = "tokio")]
@@ -167,16 +167,17 @@ impl EventLoop {
         self.inner.turn(Some(Duration::ZERO))
     }
 
-    /// Runs turns until `future` is done. The future may borrow, and need not be `Send`.
+    /// Runs turns until `future` is done, and returns its output. The future may borrow, and need
+    /// not be `Send`.
     ///
-    /// Spawned tasks continue in the next `run` or `block_on`. A [`stop`](Self::stop) meanwhile
-    /// does not end this call, and is remembered for the next `run`.
+    /// Spawned tasks continue in the next `run` or `block_on`. A [`stop`](Self::stop) during this
+    /// call does not end it, but ends the next `run`.
     ///
     /// # Errors
     /// The same as for [`run`](Self::run).
     ///
     /// # Panics
-    /// When the future does.
+    /// If the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
         let _entered = self.enter_to_run()?;
@@ -217,21 +218,21 @@ impl EventLoop {
         Ok(f())
     }
 
-    /// Makes the present [`run`](Self::run), or the next one, end after its turn.
+    /// Makes the current [`run`](Self::run), or the next one, end after its turn.
     pub fn stop(&self) {
         self.inner.handle.stop();
     }
 
-    /// Takes one turn (see [the phases](Self#a-turn)), waiting for up to `max_wait` if nothing is
-    /// runnable: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A
-    /// signal does not shorten a wait with a limit; with `None` the call may return because of a
-    /// signal, with nothing done.
+    /// Takes one turn (see [the phases](Self#a-turn)). If nothing is runnable, it waits for up to
+    /// `max_wait`: `Some(Duration::ZERO)` does not wait, `None` waits until something happens. A
+    /// signal does not shorten a wait with a limit. With `None` a signal may make the call return
+    /// with nothing done.
     ///
-    /// It may be called inside another loop's turn, which is how a loop is embedded in another one.
+    /// A task of another loop may call it, to embed this loop in that one.
     ///
     /// # Errors
-    /// The process was forked since the loop was built; the kernel refused to wait; or Tokio is a
-    /// guest of this loop.
+    /// The process was forked since the loop was built; the kernel returned an error instead of
+    /// events; or Tokio is a guest of this loop.
     pub fn turn(&mut self, max_wait: Option<Duration>) -> io::Result<()> {
         self.check_who_sleeps()?;
         self.inner.handle.process().check_quickly()?;
@@ -244,22 +245,23 @@ impl EventLoop {
         self.inner.turn(max_wait)
     }
 
-    /// Prepares a loop that another library's loop drives for a wait. `true`: nothing is runnable.
-    /// From now until the next [`turn`](Self::turn) the loop's descriptor ([`AsFd`]) becomes
-    /// readable as soon as there is work: an event, a timer that is due, a push from another
-    /// thread. Wait for that, then take a turn. `false`: take a turn first.
+    /// Prepares this loop for a wait in another library's loop, and returns whether to wait.
     ///
-    /// Each turn ends the permission. Waiting for the descriptor without a new `true` may miss
-    /// wakes. Watch the descriptor level-triggered, as `poll(2)` does: a turn takes one batch of
-    /// events, and there is no new edge for the remaining ones. Once readable, the descriptor stays
-    /// readable until the next turn. (`examples/calloop` runs a loop inside another library's
-    /// loop.)
+    /// If it returns `true`, nothing is runnable. From now until the next [`turn`](Self::turn), the
+    /// loop's descriptor ([`AsFd`]) becomes readable as soon as there is work: an event, a timer
+    /// that is due, a push from another thread. Wait for that, then take a turn. If it returns
+    /// `false`, take a turn first.
     ///
-    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first; what they
-    /// queue makes the answer `false`.
+    /// `true` holds only until the next turn: a wait after that turn may miss wakes. Watch the
+    /// descriptor level-triggered, as `poll(2)` does: a turn takes one batch of events, and there
+    /// is no new edge for the remaining ones. Once readable, the descriptor stays readable until
+    /// the next turn. (`examples/calloop` runs a loop inside another library's loop.)
     ///
-    /// A signal may end the other loop's wait (EINTR) with the descriptor not readable. The
-    /// permission still holds: wait again, or take a turn.
+    /// If nothing is runnable, the [`before_park`](Self::before_park) hooks run first. If they
+    /// queue work, the result is `false`.
+    ///
+    /// A signal may end the other loop's wait (EINTR) while the descriptor is not readable. Then
+    /// either wait again, or take a turn.
     ///
     /// ```
     /// use std::time::Duration;
@@ -282,8 +284,8 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The process was forked since the loop was built; the kernel refused a timerfd (no
-    /// descriptors left), which the first call makes; or Tokio is a guest of this loop.
+    /// The process was forked since the loop was built; the first call cannot create a timerfd (no
+    /// descriptors are left); or Tokio is a guest of this loop.
     pub fn prepare_to_park(&mut self) -> io::Result<bool> {
         self.check_who_sleeps()?;
         let _entered = current::enter(&self.inner);
@@ -303,13 +305,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Spawns a task on this loop. The task runs when the loop runs.
+    /// Spawns a task on this loop. The task makes progress only while the loop runs.
     #[track_caller]
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.spawn_with(Priority::Normal, future)
     }
 
-    /// Like [`spawn`](Self::spawn), for a task of this [`Priority`].
+    /// Like [`spawn`](Self::spawn), with this [`Priority`].
     #[track_caller]
     pub fn spawn_with<F: Future + 'static>(
         &self,
@@ -319,22 +321,24 @@ impl EventLoop {
         self.inner.spawn(priority, future)
     }
 
-    /// See [`wakeful::run_this_turn`](crate::run_this_turn). Between turns, this is the next one.
+    /// Runs `callback` at the end of this turn, or of the next turn if none is running. See
+    /// [`wakeful::run_this_turn`](crate::run_this_turn).
     pub fn run_this_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.run_this_turn(callback);
     }
 
-    /// See [`wakeful::run_next_turn`](crate::run_next_turn).
+    /// Runs `callback` in the next turn. See [`wakeful::run_next_turn`](crate::run_next_turn).
     pub fn run_next_turn(&self, callback: impl FnOnce() + 'static) {
         self.inner.run_next_turn(callback);
     }
 
-    /// See [`wakeful::before_park`](crate::before_park).
+    /// Runs `callback` each time the loop is about to wait. See
+    /// [`wakeful::before_park`](crate::before_park).
     pub fn before_park(&self, callback: impl FnMut() + 'static) -> Hook {
         self.inner.callbacks.before_park(callback)
     }
 
-    /// See [`wakeful::after_turn`](crate::after_turn).
+    /// Runs `callback` at the end of every turn. See [`wakeful::after_turn`](crate::after_turn).
     pub fn after_turn(&self, callback: impl FnMut() + 'static) -> Hook {
         self.inner.callbacks.after_turn(callback)
     }
@@ -399,8 +403,8 @@ impl Drop for ForeignTurn<'_> {
 }
 
 impl AsFd for EventLoop {
-    /// The epoll descriptor. Only for waiting until it is readable, after
-    /// [`prepare_to_park`](Self::prepare_to_park) said yes.
+    /// Returns the epoll descriptor. Use it only to wait until it is readable, after
+    /// [`prepare_to_park`](Self::prepare_to_park) has returned `true`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.driver.as_fd()
     }

@@ -33,32 +33,30 @@ use super::operation::Operation;
 ///
 /// # Writes
 /// The methods [`write`](Self::write) and [`write_all`](Self::write_all) return when the kernel has
-/// the bytes. The methods of the traits (`AsyncWrite` of futures and tokio, and extensions of them)
-/// return when the bytes are handed over to the pool; an error that they return belongs to the
-/// write *before*. After such writes, call `flush` (or `close`, `shutdown`), which waits and
-/// returns any error.
+/// the bytes. The methods of the traits (`AsyncWrite` of futures and tokio, and their extensions)
+/// return when the pool has the bytes. An error that they return belongs to the *previous* write.
+/// After such writes, call `flush` (or `close`, `shutdown`), which waits and returns any error.
 ///
-/// If a file is dropped with a write in flight, the bytes are written all the same, unless the
-/// process ends first. A failure that no call returned is logged. The same is true of a write that
-/// is cancelled.
+/// If a file is dropped with a write in flight, or a write is cancelled, the bytes are still
+/// written, unless the process ends first. An error that no call returned is logged.
 ///
 /// # Cancel safety
-/// A cancelled operation continues, and the next one waits for it. Bytes that a cancelled read has
-/// read are kept for the next read. After a cancelled read, the position counts only bytes that a
-/// read has returned; `seek` and `write` start there.
+/// A cancelled operation continues, and the next one waits for it. The next read returns the bytes
+/// of a cancelled read. The position counts only bytes that a read has returned: `seek` and `write`
+/// start there.
 ///
-/// Three operations run beside the others: [`metadata`](Self::metadata),
+/// Three operations do not wait for others: [`metadata`](Self::metadata),
 /// [`set_permissions`](Self::set_permissions) and [`try_clone`]. If they are cancelled before a
 /// thread has begun them, they are not executed.
 ///
 /// # Memory
 /// A file keeps the buffer of its last read until the next read. The buffer is as long as the `buf`
-/// of that read, 2 MiB at most. So drop files that you no longer use.
+/// of that read, at most 2 MiB. So drop files that you no longer use.
 ///
 /// # Threads
-/// `Send` and `Sync`; it needs no loop. Where several tasks use one file, each task opens the file
-/// itself, or uses [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`, which take
-/// the position as an argument. Clones ([`try_clone`]) share one position, so use them only for
+/// `Send` and `Sync`. It needs no loop. If several tasks use one file, open the file in each task,
+/// or use [`FileExt::read_at`] and [`FileExt::write_at`] in `spawn_blocking`: they take the
+/// position as an argument. Clones ([`try_clone`]) share one position, so use them only for
 /// appending.
 ///
 /// [`try_clone`]: Self::try_clone
@@ -86,13 +84,13 @@ impl File {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
 
-    /// Returns options to open a file otherwise.
+    /// Returns options to open a file in other ways.
     #[must_use]
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Takes a file of the standard library.
+    /// Makes a `File` from a file of the standard library.
     #[must_use]
     pub fn from_std(file: fs::File) -> Self {
         Self { io: FileIo::new(file) }
@@ -100,12 +98,12 @@ impl File {
 
     /// Waits for operations in flight, and returns the file.
     ///
-    /// If a cancelled read has read bytes, the position is moved back by them. A terminal or a FIFO
-    /// has no position, so there those bytes are lost.
+    /// If a cancelled read has read bytes, the position moves back by them. A terminal or a FIFO
+    /// has no position, so those bytes are lost.
     ///
     /// # Errors
-    /// A write has failed; no thread can be started; the seek failed (after a cancelled read); no
-    /// descriptors left.
+    /// A write has failed; no thread can be started; the position cannot be moved back after a
+    /// cancelled read; no descriptors are left.
     pub async fn into_std(self) -> io::Result<fs::File> {
         self.io.into_file().await
     }
@@ -114,9 +112,10 @@ impl File {
         &mut self.io
     }
 
-    /// Reads some bytes into `buf`, 2 MiB at most. 0: the end (or `buf` is empty).
+    /// Reads some bytes into `buf`, at most 2 MiB. Returns 0 at the end (or if `buf` is empty).
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.
@@ -124,12 +123,13 @@ impl File {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Writes some of `buf`, 2 MiB at most, and returns when the kernel has the bytes.
+    /// Writes some of `buf`, at most 2 MiB, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: if cancelled, it may write all the same.
+    /// # Cancel safety
+    /// Not cancel-safe: a cancelled write continues.
     ///
     /// # Errors
-    /// Kernel errors, including that of an earlier write; no thread can be started.
+    /// Kernel errors, including those of an earlier write; no thread can be started.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let written = poll_fn(|cx| self.io.poll_write(cx, buf)).await?;
         self.flush().await?;
@@ -138,7 +138,8 @@ impl File {
 
     /// Writes all of `buf`, and returns when the kernel has the bytes.
     ///
-    /// *Not cancel-safe*: if cancelled, it has written a part, or may still write it.
+    /// # Cancel safety
+    /// Not cancel-safe: if cancelled, it may have written a part, or may still write one.
     ///
     /// # Errors
     /// The same as for [`write`](Self::write).
@@ -150,10 +151,11 @@ impl File {
         Ok(())
     }
 
-    /// Waits until the kernel has all written bytes. It does not wait for the disk: use
-    /// [`sync_all`](Self::sync_all) for that.
+    /// Waits until the kernel has all written bytes. To wait for the disk, use
+    /// [`sync_all`](Self::sync_all).
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// A write has failed; no thread could be started for it.
@@ -178,8 +180,8 @@ impl File {
         self.io.operate(Operation::SyncAll).await
     }
 
-    /// Like [`sync_all`](Self::sync_all), but of the metadata only what is needed to read the data
-    /// (`fdatasync`).
+    /// Like [`sync_all`](Self::sync_all), but writes only the metadata that is needed to read the
+    /// data (`fdatasync`).
     ///
     /// # Errors
     /// The same as for [`sync_all`](Self::sync_all).
@@ -214,11 +216,11 @@ impl File {
         run(move || file.set_permissions(permissions)).await
     }
 
-    /// Returns another handle of the same open file, with the same position. Each waits for its own
-    /// operations only.
+    /// Returns another handle of the same open file, with the same position. Each handle waits only
+    /// for its own operations.
     ///
     /// # Errors
-    /// No descriptors left; no thread can be started.
+    /// No descriptors are left; no thread can be started.
     pub async fn try_clone(&self) -> io::Result<Self> {
         let file = self.io.file().clone();
         run(move || file.try_clone()).await.map(Self::from_std)
@@ -228,7 +230,8 @@ impl File {
 impl OpenOptions {
     /// Opens the file, on the pool.
     ///
-    /// *Cancelled*, it may have created the file.
+    /// # Cancel safety
+    /// If cancelled, it may have created the file.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.

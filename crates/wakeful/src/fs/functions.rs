@@ -15,7 +15,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     run(move || fs::read(path)).await
 }
 
-/// Reads all of a file of UTF-8. See [`std::fs::read_to_string`].
+/// Reads all of a UTF-8 file. See [`std::fs::read_to_string`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -24,7 +24,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     run(move || fs::read_to_string(path)).await
 }
 
-/// Returns the metadata of a file, and follows links. See [`std::fs::metadata`].
+/// Returns the metadata of a file. It follows symbolic links. See [`std::fs::metadata`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -42,7 +42,7 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     run(move || fs::symlink_metadata(path)).await
 }
 
-/// Returns whether there is such a file. See [`std::fs::exists`].
+/// Returns whether the file exists. See [`std::fs::exists`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -105,8 +105,8 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     run(move || fs::remove_dir(path)).await
 }
 
-/// Removes a directory with all that is in it. See [`std::fs::remove_dir_all`]. It is one
-/// operation: if cancelled, it continues.
+/// Removes a directory with all its contents. See [`std::fs::remove_dir_all`]. It is one operation:
+/// if cancelled, it continues.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -133,7 +133,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     run(move || fs::copy(from, to)).await
 }
 
-/// Gives a file a further name. See [`std::fs::hard_link`].
+/// Creates a hard link: another name of a file. See [`std::fs::hard_link`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -142,7 +142,7 @@ pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Resu
     run(move || fs::hard_link(from, to)).await
 }
 
-/// Creates a symbolic link at `to` that names `from`. See [`std::os::unix::fs::symlink`].
+/// Creates a symbolic link at `to` that points to `from`. See [`std::os::unix::fs::symlink`].
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -160,9 +160,9 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
     run(move || fs::set_permissions(path, permissions)).await
 }
 
-/// Writes all of a file, which is created or replaced. See [`std::fs::write`].
+/// Writes `contents` to a file, which is created or replaced. See [`std::fs::write`].
 ///
-/// `contents` is moved to the thread: a `Vec<u8>`, a `String` or a `&'static str` without a copy.
+/// `contents` moves to another thread: a `Vec<u8>`, a `String` or a `&'static str` is not copied.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.

@@ -1,10 +1,9 @@
 //! Files, on the [blocking pool](crate::task::spawn_blocking).
 //!
-//! The kernel has no readiness for regular files: a read call blocks until the disk has answered.
-//! So each operation here calls [`std::fs`] on a thread of the pool, which takes some ten
-//! microseconds more than the call itself. If a program makes several operations in a row, one
-//! `spawn_blocking(|| …)` around all of them pays this only once. (The crate `blocking` also has
-//! such files, with its own threads beside the pool's.)
+//! The kernel reports no readiness for regular files: a read call blocks until the disk has
+//! answered. So each operation here calls [`std::fs`] on a thread of the pool, which takes about
+//! ten microseconds more than the call itself. For several operations in a row, one
+//! `spawn_blocking(|| …)` around all of them pays this only once.
 //!
 //! ```
 //! use wakeful::fs;
@@ -35,7 +34,7 @@
 //! thread, they fail with an error that names the limit.
 //!
 //! # Threads
-//! None of this needs a loop: the futures may be awaited on any thread.
+//! Nothing here needs a loop: the futures may be awaited on any thread.
 
 mod file;
 mod file_io;

@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// How a file is opened: [`std::fs::OpenOptions`].
+/// Options of how a file is opened, like [`std::fs::OpenOptions`].
 ///
 /// ```
 /// use wakeful::fs::OpenOptions;
@@ -20,44 +20,44 @@ use std::os::unix::fs::OpenOptionsExt;
 pub struct OpenOptions(pub(super) fs::OpenOptions);
 
 impl OpenOptions {
-    /// Creates options that say nothing yet.
+    /// Makes options in which nothing is set.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as in the standard library")]
     pub fn new() -> Self {
         Self(fs::OpenOptions::new())
     }
 
-    /// Opens it for reading.
+    /// Sets whether to open the file for reading.
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.0.read(read);
         self
     }
 
-    /// Opens it for writing.
+    /// Sets whether to open the file for writing.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.0.write(write);
         self
     }
 
-    /// Makes each write go to the end.
+    /// Sets whether each write goes to the end of the file.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.0.append(append);
         self
     }
 
-    /// Empties a file that is there.
+    /// Sets whether to truncate an existing file.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.0.truncate(truncate);
         self
     }
 
-    /// Creates the file if it is missing.
+    /// Sets whether to create the file if it is missing.
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.0.create(create);
         self
     }
 
-    /// Creates the file. It is an error if the file exists.
+    /// Sets whether to create the file, and to fail if it exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.0.create_new(create_new);
         self

@@ -13,8 +13,8 @@ use super::on_pool::{OnPool, run};
 /// So many entries are read by one operation on the pool.
 const BATCH: usize = 64;
 
-/// Opens a directory, to read its entries. See [`std::fs::read_dir`], and the [module](super) for
-/// an example.
+/// Opens a directory to read its entries, like [`std::fs::read_dir`]. The [module](super) has an
+/// example.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -58,7 +58,7 @@ fn batch(mut rest: fs::ReadDir) -> Batch {
 /// ```
 ///
 /// # Threads
-/// `Send` and `Sync`; it needs no loop.
+/// `Send` and `Sync`. It needs no loop.
 #[derive(Debug)]
 pub struct ReadDir {
     entries: VecDeque<io::Result<fs::DirEntry>>,
@@ -69,7 +69,8 @@ pub struct ReadDir {
 impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
-    /// *Cancel-safe*: if cancelled, the read continues, and the next call returns its entries.
+    /// # Cancel safety
+    /// Cancel-safe: if cancelled, the read continues, and the next call returns its entries.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.
@@ -94,18 +95,18 @@ impl ReadDir {
 /// An entry of a directory.
 ///
 /// # Threads
-/// `Send` and `Sync`; it needs no loop.
+/// `Send` and `Sync`. It needs no loop.
 #[derive(Debug)]
 pub struct DirEntry(Arc<fs::DirEntry>);
 
 impl DirEntry {
-    /// Returns the path: that of the directory, and the name.
+    /// Returns the path: the directory's path with the name appended.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 
-    /// Returns the name within the directory.
+    /// Returns the entry's name in the directory.
     #[must_use]
     pub fn file_name(&self) -> OsString {
         self.0.file_name()
@@ -117,7 +118,7 @@ impl DirEntry {
         self.0.ino()
     }
 
-    /// Returns the metadata of the file, or of a link itself.
+    /// Returns the metadata of the file. It does not follow symbolic links.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.

@@ -28,7 +28,7 @@ impl LoopGroup {
         Self::builder().build()
     }
 
-    /// To choose settings.
+    /// Returns a builder for a group with other settings.
     pub fn builder() -> LoopGroupBuilder {
         LoopGroupBuilder::default()
     }
@@ -38,13 +38,13 @@ impl LoopGroup {
 ///
 /// | setting | default | range | |
 /// |---|---|---|---|
-/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | how many loops, each on its thread |
-/// | [`pin`](Self::pin) | not | | each thread to a CPU, in turn |
-/// | [`name`](Self::name) | `wakeful` | up to 10 bytes are seen | threads are named `NAME-0`, `NAME-1`, ... |
+/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | number of loops, each on its own thread |
+/// | [`pin`](Self::pin) | not pinned | | pins each thread to a CPU, in turn |
+/// | [`name`](Self::name) | `wakeful` | Linux shows about 10 bytes | threads are named `NAME-0`, `NAME-1`, ... |
 /// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
 /// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
-/// | [`heartbeats`](Self::heartbeats) | none | those of this group | which process is told what the loops do |
-/// | [`sibling`](Self::sibling) | none | a place of this group's own | shares light load with other processes |
+/// | [`heartbeats`](Self::heartbeats) | none | made for this group | shows a supervising process what the loops do |
+/// | [`sibling`](Self::sibling) | none | used by no other group | shares light load with other processes |
 /// | `tokio`, `tokio_handle` (feature `tokio`) | none | | Tokio on each loop, or beside them |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -84,8 +84,8 @@ impl Default for LoopGroupBuilder {
 }
 
 impl LoopGroupBuilder {
-    /// Sets the number of loops. The default comes from the affinity mask and the cgroup's CPU
-    /// quota. 0 means the default.
+    /// Sets the number of loops. The default (also chosen by 0) comes from the affinity mask and
+    /// the cgroup's CPU quota.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = NonZeroUsize::new(loops);
         self
@@ -105,8 +105,8 @@ impl LoopGroupBuilder {
 
     /// Concentrates connections on as few loops as `targets` allow. The other loops keep their
     /// connections, and sleep. With 10,000 requests a second over 16 loops, each loop has 1.6 ms
-    /// between two requests: it would sleep in between, or spin and use a whole CPU. On one loop
-    /// there are 0.1 ms between them.
+    /// between two requests. So it would sleep in between, or spin and use a whole CPU. On one
+    /// loop, requests are 0.1 ms apart.
     ///
     /// *Growth* is quick: if the mean utilisation of about a tenth of a second is above the target,
     /// or all active loops have worked without a pause for 40 ms, the group activates as many loops
@@ -115,18 +115,20 @@ impl LoopGroupBuilder {
     /// quarter below the target.
     ///
     /// This applies only to connections that the group's own
-    /// [`ConnectionServer`](crate::accept::ConnectionServer) accepts; tasks run where they are
+    /// [`ConnectionServer`](crate::accept::ConnectionServer) accepts. Tasks run where they are
     /// spawned.
     ///
-    /// Connections that came under light load are all on the same few loops. When the load grows,
-    /// connections move to the other loops if their handlers ask whether to
+    /// Connections that arrived under light load are all on the same few loops. When the load
+    /// grows, connections move to the other loops if their handlers ask whether to
     /// [move](crate::accept::Moving) (HTTP/1.1 and the services of this project do). Long-lived
     /// connections that never move keep their loops busy while other loops have little to do. For
-    /// such connections (HTTP/2 and gRPC with few clients, protocols of your own) choose
-    /// [`spread`](Self::spread). If a handler blocks the active loops, new connections wait for 30
-    /// ms, until another loop stands in. (This is so with
-    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive); with the other
-    /// strategies the connections of the blocked loop wait.)
+    /// such connections (HTTP/2 and gRPC with few clients, other protocols) choose
+    /// [`spread`](Self::spread).
+    ///
+    /// If a handler blocks the active loops, new connections wait for 30 ms, until another loop
+    /// accepts them. This holds for
+    /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive);
+    /// [`AcceptStrategy`](crate::accept::AcceptStrategy) describes the others.
     pub fn concentrate(mut self, targets: Targets) -> Self {
         self.concentration = Some(targets);
         self
@@ -139,31 +141,31 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// The settings of each loop.
+    /// Sets the settings of each loop.
     pub fn event_loop(mut self, settings: EventLoopBuilder) -> Self {
         self.event_loop = settings;
         self
     }
 
-    /// Makes this group wait for connections only in its turn, among other processes that accept
-    /// from the same sockets: see [`Siblings`](crate::accept::Siblings). At light load few
-    /// processes wait, as few loops of a group do. The target of [`concentrate`](Self::concentrate)
-    /// also holds for processes; a group that [spreads](Self::spread) always waits. It has no
+    /// Makes this group take turns with other processes that accept from the same sockets: see
+    /// [`Siblings`](crate::accept::Siblings). Under light load only a few of these processes wait
+    /// for connections. The target of [`concentrate`](Self::concentrate) also applies to processes.
+    /// A group that [spreads](Self::spread) always waits for connections. This setting has no
     /// effect unless the strategy is
     /// [`AcceptStrategy::Exclusive`](crate::accept::AcceptStrategy::Exclusive).
     ///
-    /// [`build`](Self::build) refuses a sibling, or a clone of it, that another group has. A group
-    /// has it until the group's loops have ended.
+    /// A sibling and its clones belong to one group until that group's loops have ended. Until
+    /// then, [`build`](Self::build) fails for any other group.
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self
     }
 
-    /// Makes each loop write to this page whether it sleeps, and which task it runs, for the
-    /// process that watches it: see [`heartbeat`](crate::heartbeat).
+    /// Makes each loop write to this page of shared memory whether it sleeps, and which task it
+    /// runs. A supervising process reads the page: see [`heartbeat`](crate::heartbeat).
     ///
-    /// [`build`](Self::build) refuses heartbeats that were made for fewer loops, or for loops
-    /// without a guest if these loops have one. Each page is for one group.
+    /// Each page is for one group. [`build`](Self::build) fails if the heartbeats were made for
+    /// fewer loops, or for loops without Tokio as a guest when these loops have it.
     pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
         self.heartbeats = Some(heartbeats);
         self
@@ -172,11 +174,11 @@ impl LoopGroupBuilder {
     /// Runs Tokio as a guest on each loop: see [`wakeful::tokio`](crate::tokio). The loops share
     /// 512 threads for `tokio::task::spawn_blocking`; each loop may use at least 8.
     ///
-    /// At the end of the group a loop's Tokio runtime continues until all loops have ended, for
-    /// half a second at most, because it may own sockets of a client that other loops still use.
+    /// When the group ends, each loop's Tokio runtime continues until all loops have ended, for
+    /// half a second at most. It may own sockets of a client that other loops still use.
     ///
-    /// A [`ConnectionServer`](crate::accept::ConnectionServer) on this group accepts by
-    /// [`Dispatch`](crate::accept::AcceptStrategy::Dispatch), unless it is told otherwise.
+    /// The default strategy of a [`ConnectionServer`](crate::accept::ConnectionServer) on this
+    /// group is [`Dispatch`](crate::accept::AcceptStrategy::Dispatch).
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio(mut self) -> Self {
@@ -184,12 +186,12 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Uses a Tokio runtime of yours, with its own threads, beside the loops. `tokio::spawn`,
-    /// `tokio::time` and `tokio::net` work in the loops' tasks; Tokio's sockets, timers and tasks
-    /// belong to that runtime, so their wakes reach a loop from another thread. The runtime has to
+    /// Uses an existing Tokio runtime, with its own threads, beside the loops. `tokio::spawn`,
+    /// `tokio::time` and `tokio::net` work in the loops' tasks. Tokio's sockets, timers and tasks
+    /// belong to that runtime, so their wakes reach a loop from another thread. The runtime must
     /// outlive the group.
     ///
-    /// [`build`](Self::build) refuses a runtime that has no threads of its own (`current_thread`).
+    /// A `current_thread` runtime has no threads of its own: [`build`](Self::build) then fails.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio_handle(mut self, handle: ::tokio::runtime::Handle) -> Self {
@@ -209,10 +211,10 @@ impl LoopGroupBuilder {
         guests
     }
 
-    /// How many loops there will be.
+    /// Returns the number of loops that the group will have.
     ///
     /// # Errors
-    /// It is for the machine to say, and it does not.
+    /// The number of loops is not set, and the number of CPUs cannot be determined.
     pub fn loop_count(&self) -> io::Result<usize> {
         match self.loops {
             Some(loops) => Ok(loops.get()),
@@ -223,9 +225,10 @@ impl LoopGroupBuilder {
     /// Starts the threads and their loops.
     ///
     /// # Errors
-    /// No threads or descriptors left; more than 65,536 loops; the affinity mask cannot be read or
-    /// set; the runtime of `tokio_handle` has no threads of its own; the heartbeats do not fit this
-    /// group; another group has the sibling. Loops that were already started are stopped.
+    /// No threads or descriptors are left; there would be more than 65,536 loops; the affinity mask
+    /// cannot be read or set; the runtime of `tokio_handle` has no threads of its own; the
+    /// heartbeats do not fit this group; or another group has the sibling. Loops that were already
+    /// started are stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use crate::balance::board::Board;
 
-/// How busy a group's loops are, and how many of them are active. It can be read from any thread,
-/// even while the group ends.
+/// Shows how busy a group's loops are, and how many of them are active. It can be read from any
+/// thread, even while the group ends.
 ///
-/// *Threads*: `Clone`, `Send` and `Sync`.
+/// # Threads
+/// `Clone`, `Send` and `Sync`.
 #[derive(Debug, Clone)]
 pub struct Loads(Arc<Board>);
 
@@ -14,22 +15,22 @@ impl Loads {
         Self(board)
     }
 
-    /// How many loops there are.
+    /// Returns the number of loops.
     #[must_use]
     pub fn loops(&self) -> usize {
         self.0.loops()
     }
 
-    /// Returns how many loops are active. The active loops are those with the lowest numbers. See
+    /// Returns the number of active loops (those with the lowest numbers). See
     /// [`concentrate`](super::LoopGroupBuilder::concentrate).
     #[must_use]
     pub fn active(&self) -> usize {
         self.0.active()
     }
 
-    /// Returns the share of its time that each loop recently spent on work (the mean of some tenths
-    /// of a second), in the order of the loops' numbers. The rest was sleep and spinning. It is
-    /// wall time: time that neighbours take from a loop's thread counts as its work.
+    /// Returns the share of recent time (some tenths of a second) that each loop spent on work, in
+    /// the order of the loops' numbers. The rest was sleep and spinning. It is wall time: if other
+    /// threads take the CPU from a working loop, that time counts as its work.
     pub fn utilisation(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         (0..self.0.loops()).map(|number| self.0.utilisation(number))
     }

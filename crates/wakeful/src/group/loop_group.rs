@@ -10,7 +10,7 @@ use crate::balance::board::Board;
 use crate::event_loop::LoopHandle;
 use crate::sys::patience::Patience;
 
-/// Loops on threads of their own.
+/// A group of loops, each on its own thread.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +38,9 @@ use crate::sys::patience::Patience;
 /// Dropping the group stops its loops at once and waits for their threads (except the thread on
 /// which it is dropped). In a forked child process, dropping it has no effect.
 ///
-/// *Threads*: `Send`, not `Sync`. Dropping it and `shutdown` block: do neither on one of its loops.
+/// # Threads
+/// `Send`, not `Sync`. Dropping the group and [`shutdown`](Self::shutdown) block: do neither on one
+/// of its loops.
 #[derive(Debug)]
 pub struct LoopGroup {
     pub(super) workers: Vec<Worker>,
@@ -64,18 +66,18 @@ impl LoopGroup {
     }
 
     /// Waits, for up to `grace`, until no loop has a task left. Then stops the loops, drops the
-    /// remaining tasks, and waits for the threads. Blocks the calling thread; call it outside the
-    /// group's loops.
+    /// remaining tasks, and waits for the threads. Blocks the calling thread: do not call it on one
+    /// of the group's loops.
     ///
-    /// This does not ask tasks to finish: do so before, by your program's own means.
+    /// The call does not ask tasks to finish. Do that before.
     ///
     /// # Errors
     /// [`ShutdownError`], which says what happened:
     /// * A loop's thread did not end within a second after it was stopped, because a task or a
     ///   callback blocks it, or because dropping its tasks takes longer. The call does not wait for
-    ///   that thread; the thread ends when it can.
+    ///   that thread, which ends when it can.
     /// * A loop had ended with an error before.
-    /// * This process is a fork of the one that built the group, and has none of its threads.
+    /// * This process is a fork of the process that built the group, and has none of its threads.
     pub fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
         if let Err(error) = self.check_home() {
             return Err(ShutdownError(vec![error.to_string()]));
@@ -118,7 +120,7 @@ impl Drop for LoopGroup {
     }
 }
 
-/// What kept a group from ending in order.
+/// The error of [`LoopGroup::shutdown`]: a loop could not be ended cleanly.
 #[derive(Debug, thiserror::Error)]
 #[error("the group did not end in order: {}", .0.join("; "))]
 pub struct ShutdownError(Vec<String>);

@@ -1,4 +1,4 @@
-//! Several loops, one for each CPU, and how many of them are awake to connections.
+//! Several loops, usually one for each CPU. Under light load only some of them accept connections.
 
 mod builder;
 mod heartbeats;

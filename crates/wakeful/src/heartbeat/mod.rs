@@ -1,14 +1,13 @@
-//! Heartbeats that a supervising process shares with the loops of its workers. With them the
-//! supervisor distinguishes a sleeping loop from a loop that is stuck in a turn, without waking the
-//! sleeping one.
+//! Heartbeats show a supervising process whether a loop of its workers is stuck. They distinguish a
+//! sleeping loop from a loop that is stuck in a turn, without waking the sleeping loop.
 //!
-//! A process that forks workers has a [`Watchdog`]. Before each fork it asks the watchdog for
-//! [`Heartbeats`], a page of shared memory with a line for each loop of that worker. The worker
-//! gives them to its group ([`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats)).
-//! From then on:
+//! A process that forks workers has a [`Watchdog`]. Before each fork it gets [`Heartbeats`] from
+//! the watchdog: a page of shared memory with a line for each loop of that worker. The worker
+//! passes them to its group
+//! ([`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats)). From then on:
 //!
-//! * A loop writes to its line that it sleeps, or which *beat* it is in. It begins a new beat when
-//!   it wakes, and at the end of a turn if the present beat is 10 ms old.
+//! * A loop writes to its line that it sleeps, or the number of its current *beat*. It begins a new
+//!   beat when it wakes, and at the end of a turn if the current beat is 10 ms old.
 //! * The watchdog reads the lines a few times per timeout, and only while some loop is awake. If a
 //!   loop stays in one beat for the whole timeout, it is stuck.
 //! * When all loops sleep, the watchdog writes this to each page, and sleeps as long as they do.
@@ -23,15 +22,15 @@
 //! Heartbeats do not show other threads of the worker.
 //!
 //! A loop that takes turns is never stuck, however busy it is. But a loop also counts as stuck if
-//! it waits for its CPU in the middle of a turn for the whole timeout, or if only its process was
-//! stopped there: this cannot be distinguished from a computation.
+//! it waits for a CPU in the middle of a turn for the whole timeout, or if its process (and not the
+//! watchdog's) is stopped there. The watchdog cannot distinguish this from a computation.
 //!
 //! # What time counts
 //! The loops write no times, so there are no clocks to compare. The watchdog adds up the time
-//! between its own looks. If it is late for a look by more than half of the planned interval, the
-//! whole system may have stood still (SIGSTOP of all its processes, a suspended machine), and that
+//! between its own checks. If a check is late by more than half of the planned interval, the whole
+//! system may have stood still (SIGSTOP of all its processes, a suspended machine), and that
 //! interval does not count. So a worker gets the full timeout, measured in time in which the
-//! watchdog itself has run. (The watchdog does not notice a stop that is over before the next look
+//! watchdog itself has run. (The watchdog does not notice a stop that is over before the next check
 //! is due.)
 //!
 //! # Deaths

@@ -35,14 +35,14 @@ pub(super) const WORK: usize = 4;
 const THIS_LAYOUT: usize = 0x7761_6b03;
 
 /// The heartbeats of one worker's loops, in memory that the worker shares with the watching
-/// process. See [the module](super).
+/// process. [The module](super) explains them.
 ///
-/// [`Watchdog::heartbeats_for`](super::Watchdog::heartbeats_for) makes it before the worker is
-/// forked, and the worker gives it to its group by
+/// [`Watchdog::heartbeats_for`](super::Watchdog::heartbeats_for) makes them before the worker is
+/// forked, and the worker passes them to its group with
 /// [`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats). A clone refers to the
 /// same page.
 ///
-/// A worker that is started by `exec` gets the [`descriptors`](Self::descriptors).
+/// For a worker that is started by `exec`, pass the [`descriptors`](Self::descriptors).
 ///
 /// # Threads
 /// `Send` and `Sync`.
@@ -80,11 +80,12 @@ impl Heartbeats {
             .chain(page.questions.iter().map(AsFd::as_fd))
     }
 
-    /// Makes the page, in a worker started by `exec`, from its [`descriptors`](Self::descriptors).
+    /// Restores the heartbeats in a worker started by `exec`, from their
+    /// [`descriptors`](Self::descriptors).
     ///
     /// # Errors
     /// The descriptors do not belong to a page, or belong to a page of another version of this
-    /// library: the worker's program file differs from that of the watching process. In this case
+    /// library: the worker's program file differs from that of the watching process. In this case,
     /// run the worker without heartbeats.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let other = || {
@@ -102,7 +103,7 @@ impl Heartbeats {
         Ok(Self(Arc::new(Page { words, loops, ring, questions })))
     }
 
-    /// For how many loops there is a line.
+    /// Returns how many loops have a line.
     #[must_use]
     pub fn loops(&self) -> usize {
         self.0.loops
@@ -184,7 +185,7 @@ impl Heartbeats {
 }
 
 impl PartialEq for Heartbeats {
-    /// Is it the same page?
+    /// Returns whether both refer to the same page.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

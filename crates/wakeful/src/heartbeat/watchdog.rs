@@ -18,16 +18,16 @@ const LONGEST_BEAT: Duration = Duration::from_millis(30);
 /// than the time-out at the latest.
 const LOOKS: u32 = 4;
 
-/// Watches the loops of a process's workers. See [the module](super).
+/// Watches the loops of a process's workers. [The module](super) explains how.
 ///
 /// It has no thread and no clock. Wait until its descriptor ([`AsFd`]) is readable, or until
 /// [`Look::next`], and then call [`look`](Self::look). An earlier call does no harm.
 ///
-/// Only the process that made it may use it. A forked child should drop it; that has no effect on
+/// Only the process that made it may use it. A forked child should drop it, which has no effect on
 /// the parent.
 ///
 /// # Threads
-/// `Send`, and `look` needs it exclusively.
+/// `Send`.
 #[derive(Debug)]
 pub struct Watchdog {
     timeout: Duration,
@@ -43,7 +43,7 @@ struct LastLook {
     next: Option<Instant>,
 }
 
-/// What [`Watchdog::look`] has found.
+/// The result of [`Watchdog::look`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Look {
@@ -51,8 +51,8 @@ pub struct Look {
     /// loop again, until its turn ends or its page is [reset](Watchdog::reset) or
     /// [removed](Watchdog::remove).
     pub stuck: Vec<StuckLoop>,
-    /// When to look next. `None`: all loops sleep, and the first one that wakes makes the watchdog
-    /// readable. (Or the timeout is longer than any clock can represent.)
+    /// When to call [`Watchdog::look`] next. `None` if all loops sleep: the first one that wakes
+    /// makes the watchdog readable. (Also `None` if no clock can represent the time.)
     pub next: Option<Instant>,
 }
 
@@ -60,17 +60,17 @@ pub struct Look {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StuckLoop {
-    /// The worker's page. Pages can be compared.
+    /// The heartbeats of the loop's worker. Compare them with `==` to find the worker.
     pub heartbeats: Heartbeats,
     /// The number of the loop in its group.
     pub number: usize,
-    /// How long the watchdog has seen the loop in this turn, at least, in running time of the
-    /// watchdog.
+    /// How long the loop has been in this turn, at least. Only time in which the watchdog ran
+    /// counts.
     pub at_least: Duration,
     /// The place where the running task was spawned, and the task's name if it has one:
-    /// `src/file.rs:12 (name)`. `None`: the loop runs no task of its own (but a callback, or a
-    /// guest's work), or the worker has more than 128 such places. The worker writes this text; it
-    /// is a line without control characters, of some hundred bytes at most.
+    /// `src/file.rs:12 (name)`. `None` if the loop runs something else (a callback, or a guest's
+    /// work), or if the worker has more than 128 such places. The worker writes this text. It is a
+    /// line without control characters, of a few hundred bytes at most.
     pub running: Option<String>,
     /// What the task works on, if it has said so by [`working_on`](super::working_on): with
     /// wakeful-http, the method and the path of a request. At most 88 bytes, of which those that
@@ -78,7 +78,7 @@ pub struct StuckLoop {
     pub work: Option<String>,
 }
 
-/// What a loop does, as far as the watchdog knows. It is for a list of workers.
+/// What a loop is doing, as far as the watchdog knows. Use it to show a list of workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoopState {
@@ -87,10 +87,10 @@ pub enum LoopState {
     /// It takes turns.
     #[non_exhaustive]
     Awake {
-        /// For how long it is known to have been in the present turn. Zero unless the watchdog has
-        /// seen it there twice.
+        /// How long it has been in the current turn, at least. Zero unless the watchdog has seen it
+        /// there twice.
         at_least: Duration,
-        /// As [`StuckLoop::running`].
+        /// The running task, as in [`StuckLoop::running`].
         running: Option<String>,
         /// As [`StuckLoop::work`].
         work: Option<String>,
@@ -114,9 +114,9 @@ struct Seen {
 }
 
 impl Watchdog {
-    /// A loop is stuck if it has been in a turn for longer than `timeout`. The watchdog detects
-    /// this after at most a quarter more of that time. With a timeout below a second, a busy
-    /// machine may look like a stuck loop.
+    /// Makes a watchdog. A loop counts as stuck if it has been in a turn for longer than `timeout`.
+    /// The watchdog detects this after at most a quarter more of that time. With a timeout below a
+    /// second, a busy machine may look like a stuck loop.
     ///
     /// # Errors
     /// No descriptor is left: it needs one.
@@ -125,7 +125,7 @@ impl Watchdog {
     }
 
     /// Sets another timeout, which also applies to turns that have begun. Call [`look`](Self::look)
-    /// afterwards: the next look is due at another time.
+    /// afterwards, because the next look is due at another time.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -142,8 +142,7 @@ impl Watchdog {
         Ok(page)
     }
 
-    /// Clears this page: its worker has ended, and another one is going to use it. All processes of
-    /// the old worker must have ended.
+    /// Clears this page for another worker. All processes of the old worker must have ended.
     pub fn reset(&mut self, heartbeats: &Heartbeats) {
         heartbeats.clear();
         if let Some(watched) = self.pages.iter_mut().find(|watched| watched.page == *heartbeats) {
@@ -151,12 +150,12 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching this page: its worker has ended, or need not be watched any more.
+    /// Stops watching this page, for example because its worker has ended.
     pub fn remove(&mut self, heartbeats: &Heartbeats) {
         self.pages.retain(|watched| watched.page != *heartbeats);
     }
 
-    /// Looks at all loops: which are stuck?
+    /// Checks all loops, and returns those that are stuck.
     ///
     /// `now` is `Instant::now()`, or a time that a test chooses. Makes one system call.
     pub fn look(&mut self, now: Instant) -> Look {
@@ -179,8 +178,8 @@ impl Watchdog {
         Look { stuck, next }
     }
 
-    /// Returns what each loop of this page does, in the order of their numbers, without a system
-    /// call. Empty if the page is not watched (any more).
+    /// Returns what each loop of this page is doing, in the order of their numbers, without a
+    /// system call. The result is empty if the page is not watched.
     #[must_use]
     pub fn loops(&self, heartbeats: &Heartbeats) -> Vec<LoopState> {
         let watched = self.pages.iter().find(|watched| watched.page == *heartbeats);
@@ -261,7 +260,8 @@ impl Watched {
 }
 
 impl AsFd for Watchdog {
-    /// Readable when a loop has woken that nobody watches. For waiting only.
+    /// Returns a descriptor that becomes readable when a loop wakes after all loops slept. Use it
+    /// only to wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }

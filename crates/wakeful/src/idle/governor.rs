@@ -91,7 +91,8 @@ enum State {
 /// * *On trial*: up to eight spins of the maximum length. If half of them meet an event, spinning
 ///   pays.
 ///
-/// *Threads*: a value like any other; each loop has its own.
+/// # Threads
+/// A value like any other; each loop has its own.
 #[derive(Debug, Clone)]
 pub struct Governor {
     limits: GovernorLimits,

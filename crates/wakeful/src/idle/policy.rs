@@ -9,37 +9,38 @@ use crate::driver::busy_poll::BusyPoll;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum IdlePolicy {
-    /// Stay awake while traffic flows, and sleep when it does not. The default; see [`Adaptive`].
+    /// Stay awake while traffic flows, and sleep otherwise. This is the default. See [`Adaptive`].
     Adaptive(Adaptive),
-    /// Sleep in the kernel until something happens. Costs no CPU; the first event after a sleep
-    /// pays for the thread's wake: tens of microseconds on a virtual machine.
+    /// Sleep in the kernel until something happens. This costs no CPU time, but the first event
+    /// after a sleep waits for the thread to wake: tens of microseconds on a virtual machine.
     Park,
     /// Poll without ever sleeping. This has the shortest latency, and permanently uses 100 % of a
-    /// CPU. Use it only on a CPU that nothing else needs: beside a busy neighbour on the same CPU,
-    /// spinning is a thousand times slower than parking. Under a real-time scheduling policy
+    /// CPU. Use it only on a CPU that nothing else needs: if another thread is busy on the same
+    /// CPU, spinning is a thousand times slower than parking. Under a real-time scheduling policy
     /// (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) the loop takes the CPU from every ordinary thread,
     /// including kernel threads that the machine needs.
     Spin,
-    /// Sleep, and have the kernel busy-poll the network card meanwhile, instead of waiting for its
-    /// interrupt. For real network cards; on loopback and virtual devices without NAPI it is
-    /// [`Park`](Self::Park). See [`BusyPoll`].
+    /// Sleep while the kernel busy-polls the network card, instead of waiting for its interrupt.
+    /// This is for real network cards: on loopback and virtual devices without NAPI it is the same
+    /// as [`Park`](Self::Park). See [`BusyPoll`].
     KernelBusyPoll(BusyPoll),
     /// Sleep, while a thread of the lowest scheduling class (SCHED_IDLE) spins on each CPU on which
     /// the loop may run. Any other thread preempts it, and the CPU never halts, so a wake does not
-    /// wait for the CPU. On the project's virtual machine this reduces a parked median from about
-    /// 50 µs to 27. It uses all the idle time of these CPUs: it costs power, turbo frequency, time
-    /// that a hypervisor may bill, and the quota of the cgroup. Without cgroups or other programs
-    /// on the CPU, it does not slow down ordinary work. A process ends with its last thread, and
-    /// such a thread needs CPU time to end: if other programs use all CPUs, that takes seconds. The
-    /// threads are SCHED_IDLE even if the loop's own thread has a real-time policy. A thread under
-    /// SCHED_DEADLINE may not start other threads (sched(7)): build the loop before you set that
-    /// policy.
+    /// wait for the CPU. On the project's virtual machine this reduces the median latency of a
+    /// parked loop from about 50 µs to 27 µs. It uses all the idle time of these CPUs: it costs
+    /// power, turbo frequency, time that a hypervisor may bill, and the quota of the cgroup.
+    /// Without cgroups or other programs on the CPU, it does not slow down ordinary work.
+    ///
+    /// A process ends with its last thread, and a SCHED_IDLE thread needs CPU time to end. If other
+    /// programs use all CPUs, that takes seconds. The threads are SCHED_IDLE even if the loop's own
+    /// thread has a real-time policy. A thread under SCHED_DEADLINE may not start other threads
+    /// (sched(7)), so build the loop before you set that policy.
     KeepWarm,
-    /// Sleep, while the kernel keeps the machine's CPUs from halting: they poll in its own idle
-    /// loop, and yield at once to any thread that wants to run. This takes as much CPU time as
-    /// parking, or less, and its median was 1.1 to 1.5 times that of spinning where it was measured
-    /// (`docs/idle.md`; up to 2.2 times on a slower machine). It costs power. The hold lasts from
-    /// the first event until there was none for a while; see [`Hold`].
+    /// Sleep while the kernel keeps the machine's CPUs from halting. The CPUs poll in the kernel's
+    /// idle loop, and yield at once to any thread that wants to run. This takes no more CPU time
+    /// than parking. The measured median latency was 1.1 to 1.5 times that of spinning, and up to
+    /// 2.2 times on a slower machine (`docs/idle.md`). It costs power. The hold lasts from the
+    /// first event until there was none for a while. See [`Hold`].
     Hold(Hold),
 }
 
@@ -54,27 +55,29 @@ impl Default for IdlePolicy {
     }
 }
 
-/// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, spin for a window, then
-/// sleep. The loop learns the window from the gaps that its spins see between the end of work and
-/// the next event. Without traffic, or if no window pays, the loop sleeps at once.
+/// The settings of [`IdlePolicy::Adaptive`]: when nothing is runnable, the loop spins for a short
+/// time, the *window*, and then sleeps.
 ///
-/// A spinning loop yields its CPU on every empty poll. If it notices that another thread needs the
-/// CPU, it stops spinning for a time that grows up to 0.13 s. It notices this when the clock jumps
-/// between two polls while the kernel makes its thread wait for a CPU. If two loops of a process
-/// share one CPU, only one of them spins. A cgroup's CPU quota (v1 or v2) lowers
-/// [`max_cpu`](Self::max_cpu) so that spinning does not cause throttling.
+/// The loop learns the window from the time between the end of its work and the next event. Without
+/// traffic, or if no window is worth its cost, the loop sleeps at once.
 ///
-/// **Where a keeper of CPUs runs on the machine** (`wakeful keeper`) and lets this process hold
-/// some, the loop does not spin. It sleeps, and the keeper keeps its CPU from halting for as long
-/// as the spin would have lasted, or a kernel tick (4 ms) if that is longer. This is about as fast,
-/// and costs no CPU time. While there is traffic, the loop looks for the keeper every 10 s, at the
-/// path in the environment variable `WAKEFUL_KEEPER`, or at `/run/wakeful/keeper.sock` without it.
-/// An empty variable means no keeper. With [`never_hold`](Self::never_hold) the loop spins all the
-/// same.
+/// A spinning loop yields its CPU on every empty poll. It stops spinning when another thread needs
+/// the CPU, for a time that grows up to 0.13 s. (It detects this when the clock jumps between two
+/// polls while its thread waited for a CPU.) If two loops of a process share one CPU, only one of
+/// them spins. A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so that spinning
+/// does not cause throttling.
+///
+/// **If a CPU keeper runs on the machine** (`wakeful keeper`) and lets this process hold CPUs, the
+/// loop does not spin. It sleeps, and the keeper keeps its CPU from halting for as long as the spin
+/// would have lasted, or for a kernel tick (4 ms) if that is longer. This is about as fast, and
+/// costs no CPU time. While there is traffic, the loop looks for the keeper every 10 s, at the path
+/// in the environment variable `WAKEFUL_KEEPER`. Without the variable the path is
+/// `/run/wakeful/keeper.sock`; an empty variable means no keeper. With
+/// [`never_hold`](Self::never_hold) the loop spins even if there is a keeper.
 ///
 /// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
-/// does not spin, because `sched_yield` does not let an ordinary thread run then. The policy may
-/// change while the loop runs; a spinning loop looks at it once a second.
+/// does not spin, because `sched_yield` then does not let an ordinary thread run. The policy may
+/// change while the loop runs: a spinning loop checks it once a second.
 ///
 /// ```
 /// use std::time::Duration;
@@ -99,26 +102,27 @@ impl Adaptive {
     const DEFAULT: Self =
         Self { hit_rate: 0.999, max_window: None, max_cpu: 1.0, never_holds: false };
 
-    /// The defaults.
+    /// Returns the default settings.
     #[must_use]
     pub const fn new() -> Self {
         Self::DEFAULT
     }
 
-    /// Sets the share of events that a spin should meet, 0.05 to 0.9999 (default 0.999). The window
-    /// is the shortest that meets this share. With events at random times, 0.5 costs half a CPU and
-    /// improves latency up to the median, 0.9 costs 0.9 of a CPU and improves it up to the 90th
-    /// percentile, and so on.
+    /// Sets the share of events that should arrive during a spin, 0.05 to 0.9999 (default 0.999).
+    /// The loop chooses the shortest window that reaches this share. With events at random times,
+    /// 0.5 costs half a CPU and improves latency up to the median, 0.9 costs 0.9 of a CPU and
+    /// improves it up to the 90th percentile, and so on.
     #[must_use]
     pub const fn hit_rate(mut self, share: f64) -> Self {
         self.hit_rate = share;
         self
     }
 
-    /// Sets the longest spin, up to 16.7 ms; zero never spins. The default is 25 times the duration
-    /// of a wake from sleep: 0.2 to 2 ms, and 1 ms until it is known. The wake is measured once per
-    /// process, on two extra threads, as soon as there is traffic. If even this window does not
-    /// meet two events in five, the loop sleeps at once.
+    /// Sets the longest spin, up to 16.7 ms. With zero, the loop never spins. The default is 25
+    /// times the duration of a wake from sleep: 0.2 to 2 ms, and 1 ms until that duration is known.
+    /// The duration is measured once per process, on two extra threads, as soon as there is
+    /// traffic. If fewer than two events in five arrive within the longest spin, the loop sleeps at
+    /// once.
     #[must_use]
     pub const fn max_window(mut self, window: Duration) -> Self {
         self.max_window = Some(window);
@@ -126,14 +130,14 @@ impl Adaptive {
     }
 
     /// Sets the share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). In any
-    /// second the loop exceeds it by at most a fiftieth of it.
+    /// second the loop exceeds this share by at most a fiftieth of it.
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;
         self
     }
 
-    /// Spins even if the machine's keeper would hold the CPU.
+    /// Makes the loop spin even if a CPU keeper would hold the CPU.
     #[must_use]
     pub const fn never_hold(mut self) -> Self {
         self.never_holds = true;
@@ -152,19 +156,20 @@ impl Default for Adaptive {
     }
 }
 
-/// The settings of [`IdlePolicy::Hold`]: sleep at once, and keep CPUs from halting while events
-/// come.
+/// The settings of [`IdlePolicy::Hold`]: the loop sleeps at once, and keeps CPUs from halting while
+/// events arrive.
 ///
-/// **The bill.** `top` and cgroups count nothing, because the CPUs are idle. But idle CPUs that
-/// poll use power, and slow down their hyper-thread siblings. A hypervisor sees them as busy, and a
-/// machine with CPU credits pays with those. `/dev/cpu_dma_latency` holds all CPUs of the machine
-/// at once. So it is used only on machines with at most four CPUs, if the process may use at least
-/// half of them; [`whole_machine`](Self::whole_machine) changes that.
+/// **What it costs.** `top` and cgroups show no extra CPU time, because the CPUs are idle. But idle
+/// CPUs that poll use power, and slow down their hyper-thread siblings. A hypervisor sees them as
+/// busy, and on a machine with CPU credits they use those up. `/dev/cpu_dma_latency` holds all CPUs
+/// of the machine at once. So by default it is used only on machines with at most four CPUs, and
+/// only if the process may use at least half of them. [`whole_machine`](Self::whole_machine)
+/// changes that.
 ///
 /// **Before the first hold** the process measures, once and as soon as there is traffic, whether a
-/// hold makes a wake shorter here. If not, or if the device may not be used, the loop parks as with
-/// [`IdlePolicy::Park`]. The log says so once, and says what would permit a hold. `wakeful awake
-/// --probe` says the same.
+/// hold makes a wake shorter on this machine. If not, or if the process may not use the device, the
+/// loop parks as with [`IdlePolicy::Park`]. The log then says once what would permit a hold.
+/// `wakeful awake --probe` says the same.
 ///
 /// **How it ends.** A hold ends when [`silence`](Self::silence) has passed without an event, or
 /// sooner if held time has a [`hold_cost`](Self::hold_cost). This is so even if another library's
@@ -172,8 +177,8 @@ impl Default for Adaptive {
 /// ends, for whatever reason. A process that is stopped (SIGSTOP) during traffic keeps its hold
 /// until it continues. A forked child holds nothing.
 ///
-/// On battery, and for 10 s after the hypervisor took a tenth of the CPUs' time, no CPU is held.
-/// [`LoopMetrics::hold`](crate::LoopMetrics::hold) says whether CPUs are held, and if not, why.
+/// No CPU is held on battery, nor for 10 s after the hypervisor took a tenth of the CPUs' time.
+/// [`LoopMetrics::hold`](crate::LoopMetrics::hold) shows whether CPUs are held, and if not, why.
 ///
 /// ```
 /// use std::time::Duration;
@@ -206,44 +211,45 @@ impl Hold {
         cost: 0,
     };
 
-    /// The defaults.
+    /// Returns the default settings.
     #[must_use]
     pub const fn new() -> Self {
         Self::DEFAULT
     }
 
-    /// Sets how long there must be no event before the CPUs may halt again: 1 ms to 1 s (default 50
-    /// ms). Timers are not events. With an event every 40 ms, the loop holds CPUs all the time.
+    /// Sets how long no event must arrive before the CPUs may halt again: 1 ms to 1 s (default 50
+    /// ms). Timers are not events. With the default and an event every 40 ms, the loop holds CPUs
+    /// all the time.
     #[must_use]
     pub const fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// Sets the cost of a held microsecond, as a share of the cost of a spun one: 0 to 1, in steps
-    /// of a millionth (default 0: free). A number outside this range becomes the nearest within it,
-    /// and NaN becomes the default.
+    /// Sets the cost of a microsecond of holding, as a share of the cost of a microsecond of
+    /// spinning: 0 to 1, in steps of a millionth (default 0: free). A number outside this range
+    /// becomes the nearest number in it, and NaN becomes the default.
     ///
     /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above 0 the loop learns how
     /// long the gaps between events are, and holds only if that is worth the cost. An event that
-    /// meets a held CPU is worth a spin as long as 50 wakes, or a hold of that time divided by the
-    /// cost. So for events at random times the loop holds up to a mean gap of that length. Without
-    /// an event no hold is longer than that (or than a kernel tick, 4 ms, if the tick is longer).
-    /// Within these limits the loop chooses the shortest hold that meets 999 of 1,000 events, or
-    /// the one that is worth most. At 1 a loop holds where [`Adaptive`] would spin.
+    /// arrives during a hold is worth the time of 50 wakes, divided by the cost. So with events at
+    /// random times the loop holds if the mean gap is shorter than that. Without an event no hold
+    /// is longer than that (or than a kernel tick, 4 ms, if the tick is longer). Within these
+    /// limits the loop chooses the shortest hold in which 999 of 1,000 events arrive, or the most
+    /// valuable one. At 1 a loop holds where [`Adaptive`] would spin.
     ///
-    /// | cost | it holds from | for up to | where a wake takes |
+    /// | cost | holds from this event rate | for up to | if a wake takes |
     /// |---|---|---|---|
     /// | 0.01 | 10 random events a second | 50 ms (the silence) | 20 µs |
     /// | 0.1 | 100 | 10 ms | 20 µs |
     /// | 1 | 1,000 | 4 ms | 20 µs |
     /// | 0.1 | 50 | 20 ms | 40 µs |
     ///
-    /// The duration of a wake is measured once per process, on two extra threads that live for some
-    /// 20 ms, as soon as there is traffic. It counts as 8 to 80 µs. Until it is measured, no CPU is
-    /// held. The loop does not know the cost of power, of a hyper-thread sibling, or of a
-    /// hypervisor's bill; `docs/idle.md` says how to choose. With a cost, each sleep reads the
-    /// clock two more times.
+    /// The duration of a wake is measured once per process, on two extra threads that live for
+    /// about 20 ms, as soon as there is traffic. The result is limited to 8 to 80 µs. Until it is
+    /// measured, no CPU is held. The loop does not know the cost of power, of a slower hyper-thread
+    /// sibling, or of a hypervisor's bill: `docs/idle.md` says how to choose. With a cost above 0,
+    /// each sleep reads the clock two more times.
     #[must_use]
     pub const fn hold_cost(mut self, share: f64) -> Self {
         // No number is 0, and so is a negative one.
@@ -257,8 +263,8 @@ impl Hold {
         (self.cost > 0).then(|| f64::from(self.cost) / f64::from(AS_A_SPIN))
     }
 
-    /// Sets how long a CPU may take to come back, in whole microseconds (default 0: it polls). A
-    /// larger number allows shallow idle states on bare metal, which use less power.
+    /// Sets how long a held CPU may take to leave its idle state, in whole microseconds (default 0:
+    /// it polls). On bare metal a larger number allows shallow idle states, which use less power.
     #[must_use]
     pub const fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;
@@ -297,12 +303,12 @@ impl fmt::Display for IdlePolicy {
     }
 }
 
-/// The name is none of the policies'.
+/// The error of parsing an [`IdlePolicy`]: no policy has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such idle policy: {0:?}; use adaptive, hold, park, spin, busy-poll or keep-warm")]
 pub struct UnknownIdlePolicy(String);
 
-/// By name, with default settings.
+/// Parses the name of a policy. The policy has its default settings.
 impl FromStr for IdlePolicy {
     type Err = UnknownIdlePolicy;
 

@@ -29,10 +29,10 @@ macro_rules! read {
 for_readers!(read);
 impl_write!(Write, poll_shutdown, is_write_vectored);
 
-/// Spawns what hyper asks for on this thread's loop. The futures need not be `Send`.
+/// Spawns hyper's futures on this thread's loop. The futures need not be `Send`.
 ///
 /// # Panics
-/// When it executes where no loop runs.
+/// If it executes a future where no loop runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopExecutor;
 
@@ -45,8 +45,8 @@ where
     }
 }
 
-/// The loop's timers, for hyper's timeouts. They are [`Deadline`]s, because hyper checks some of
-/// them before it reads.
+/// Provides the loop's timers for hyper's timeouts. They are [`Deadline`]s, because hyper checks
+/// some of them before it reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopTimer;
 

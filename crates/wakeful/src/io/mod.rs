@@ -1,6 +1,7 @@
-//! The ecosystem's traits on wakeful's streams, pipes and files: `futures-io` always, tokio's
-//! `AsyncRead` and `AsyncWrite` with the feature `tokio-io`, hyper's with the feature `hyper`.
-//! These are only traits: none of them adds a runtime. And [`stdin`], [`stdout`] and [`stderr`].
+//! [`stdin`], [`stdout`] and [`stderr`], and I/O traits of other crates for wakeful's streams,
+//! pipes and files: `futures-io` always, tokio's `AsyncRead` and `AsyncWrite` with the feature
+//! `tokio-io`, hyper's with the feature `hyper`. These are only traits: none of them adds a
+//! runtime.
 
 mod futures;
 #[cfg(feature = "hyper")]
@@ -73,7 +74,7 @@ macro_rules! impl_write {
                 self.get_mut().io().poll_flush(cx)
             }
 
-            /// A socket's write side is shut down, a pipe is closed, a file is flushed.
+            /// Shuts down a socket's write side, closes a pipe, or flushes a file.
             fn $shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.get_mut().io().poll_shutdown(cx)
             }

@@ -7,11 +7,10 @@ use crate::fs::File;
 
 /// Opens standard output. This changes none of its flags.
 ///
-/// Writes are operations on the [blocking pool](crate::task::spawn_blocking), so a reader that does
-/// not read blocks a thread of the pool, and not the loop. This is also true if another holder of
-/// the same open file has set `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the
-/// bytes. There is no order between these bytes and what `print!` has buffered. For logs see
-/// [`wakeful::log`](crate::log).
+/// Writes run on the [blocking pool](crate::task::spawn_blocking), so a slow reader blocks a thread
+/// of the pool, and not the loop. This is also true if another holder of the same open file has set
+/// `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the bytes. These bytes and the
+/// buffered bytes of `print!` may come out in any order. For logs see [`wakeful::log`](crate::log).
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -22,11 +21,11 @@ use crate::fs::File;
 /// ```
 ///
 /// # Threads
-/// It needs no loop. Each call takes a descriptor, until the returned handle is dropped. The writes
-/// of two handles are not ordered.
+/// It needs no loop. Each returned handle uses a descriptor until it is dropped. The writes of two
+/// handles are not ordered.
 ///
 /// # Errors
-/// Standard output is closed; no descriptors left.
+/// Standard output is closed; no descriptors are left.
 pub fn stdout() -> io::Result<File> {
     duplicate(std::io::stdout())
 }
@@ -34,7 +33,7 @@ pub fn stdout() -> io::Result<File> {
 /// Opens standard error. See [`stdout`].
 ///
 /// # Errors
-/// Standard error is closed; no descriptors left.
+/// Standard error is closed; no descriptors are left.
 pub fn stderr() -> io::Result<File> {
     duplicate(std::io::stderr())
 }

@@ -33,24 +33,23 @@ use crate::task::coop;
 /// # }
 /// ```
 ///
-/// To read lines, use the ecosystem's extension traits: `futures_lite::io::BufReader` over this,
-/// and `read_line`.
+/// To read lines, wrap it in a `futures_lite::io::BufReader`, and call `read_line`.
 ///
-/// # What it is
-/// * A terminal, a pipe, a FIFO or a socket: the loop waits for it, without a thread.
-/// * A regular file, a device such as `/dev/null`: each read is an operation on the [blocking
+/// # How it waits
+/// * For a terminal, a pipe, a FIFO or a socket, the loop waits without a thread.
+/// * For a regular file or a device such as `/dev/null`, each read runs on the [blocking
 ///   pool](crate::task::spawn_blocking), and ends soon. Other holders of the same open file share
 ///   the position, as in any program.
-/// * A terminal or a pipe that cannot be opened a second time (no `/proc`, or it belongs to another
-///   user, after `su`), and anything that the loop cannot watch (the user's limit of watches is
-///   reached): reads are also on the pool. A read that waits for input occupies a thread of the
-///   pool, and stops a clock that a test has paused, until there is input. If another process made
-///   the pipe non-blocking, a read may return `WouldBlock`.
+/// * For a terminal or a pipe that cannot be opened a second time (there is no `/proc`, or it
+///   belongs to another user, after `su`), and for anything that the loop cannot watch (the user's
+///   limit of watches is reached), reads also run on the pool. A read that waits for input occupies
+///   a thread of the pool, and keeps a paused test clock from jumping, until there is input. If
+///   another process made the pipe non-blocking, a read may return `WouldBlock`.
 ///
-/// Bytes that [`std::io::stdin`] has buffered are not seen here. Use only one of the two.
+/// This does not return bytes that [`std::io::stdin`] has buffered. Use only one of the two.
 ///
 /// # Errors
-/// No loop runs here; standard input is closed; no descriptors left.
+/// No loop runs on this thread; standard input is closed; no descriptors are left.
 pub fn stdin() -> io::Result<Stdin> {
     from_fd(std::io::stdin())
 }
@@ -92,7 +91,8 @@ fn open_anew(fd: impl AsFd) -> Option<OwnedFd> {
 
 /// Standard input. See [`stdin`].
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Stdin {
     source: Source,
@@ -109,10 +109,12 @@ impl Stdin {
         self
     }
 
-    /// Reads available bytes, at least one, into `buf`. 0: the end (or `buf` is empty).
+    /// Reads available bytes, at least one, into `buf`. Returns 0 at the end (or if `buf` is
+    /// empty).
     ///
-    /// *Cancel-safe*, as long as this `Stdin` is not dropped: on the pool a cancelled read
-    /// continues, and the next read gets its bytes.
+    /// # Cancel safety
+    /// Cancel-safe, as long as this `Stdin` is not dropped: on the pool a cancelled read continues,
+    /// and the next read gets its bytes.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.

@@ -17,13 +17,14 @@ use crate::sys::fork_check::Process;
 use crate::sys::thread::{start_thread, without_signals};
 use crate::time::deadline_after;
 
-/// How much may wait to be written. Lines beyond one of the two limits are dropped.
+/// Limits how much may wait to be written. Lines beyond either limit are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// Calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576; a number out of range
-    /// becomes the nearest limit. The queue is allocated at once, 40 bytes for each call.
+    /// The number of waiting calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576.
+    /// A number out of range becomes the nearest limit. The queue is allocated at once, with 40
+    /// bytes for each call.
     pub writes: usize,
-    /// Bytes of all of them.
+    /// The number of bytes in all waiting calls.
     pub bytes: usize,
 }
 
@@ -33,7 +34,7 @@ impl Queue {
 }
 
 impl Default for Queue {
-    /// 2,048 writes, 4 MiB.
+    /// Returns limits of 2,048 writes and 4 MiB.
     fn default() -> Self {
         Self { writes: 2048, bytes: 4 << 20 }
     }
@@ -42,22 +43,21 @@ impl Default for Queue {
 /// A line writer that never waits, never fails and never panics. A separate thread does the
 /// writing.
 ///
-/// Lines are dropped and [counted](Self::dropped) when the queue is full, because the destination
-/// is slow or nobody reads it, and when a write fails. When lines can be written again, a note says
-/// how many are missing.
+/// Lines are dropped and [counted](Self::dropped) when a write fails, and when the queue is full
+/// because the destination is slow. When lines can be written again, a note says how many are
+/// missing.
 ///
-/// Each call of [`write`](Write::write) should hand over whole lines; `tracing-subscriber`'s
+/// Each call of [`write`](Write::write) should pass whole lines, as `tracing-subscriber`'s
 /// formatters do. See the [module](super) for an example.
 ///
-/// Clones write to the same destination. The thread ends when the last clone is dropped. It does
-/// not delay the end of the process, so keep a guard of [`flush_on_drop`](Self::flush_on_drop) in
-/// `main`.
+/// Clones write to the same destination. The thread ends when the last clone is dropped. The
+/// process may end before it, so keep a guard of [`flush_on_drop`](Self::flush_on_drop) in `main`.
 ///
 /// # Threads
 /// `Send` and `Sync`.
 ///
 /// # Forks
-/// A forked child has no writer thread, and needs a writer of its own. Lines that it writes to its
+/// A forked child has no writer thread, and must make its own writer. Lines that it writes to its
 /// copy of the parent's writer are dropped and counted, without a wait.
 #[derive(Clone)]
 pub struct LossyWriter {
@@ -101,24 +101,24 @@ impl LossyWriter {
     /// Makes a writer to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), with a
     /// separate thread.
     ///
-    /// If no thread can be started, the logging threads themselves write what the destination takes
-    /// at once, according to poll(2); the rest waits for the next line. A file on a slow disk can
-    /// then block a loop.
+    /// If no thread can be started, each logging thread writes as much as the destination takes
+    /// without waiting (according to poll(2)). The rest waits for the next line. A file on a slow
+    /// disk can then block a loop.
     #[must_use]
     pub fn new(fd: impl AsFd + Send + 'static) -> Self {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
     }
 
-    /// Like [`new`](Self::new), but without a thread, for a process that must not have a second one
-    /// because it forks. The logging threads themselves write what the destination takes at once,
-    /// according to poll(2); the rest waits for the next line.
+    /// Like [`new`](Self::new), but without a thread, for a process that must have only one thread
+    /// because it forks. Each logging thread writes as much as the destination takes without
+    /// waiting (according to poll(2)). The rest waits for the next line.
     #[must_use]
     pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
         let refused = |_| Err(io::ErrorKind::Unsupported.into());
         Self::make(Plain(fd), Queue::default(), refused).0
     }
 
-    /// Writes to `destination` on a thread named `name`.
+    /// Makes a writer to `destination`, with a thread named `name`.
     ///
     /// # Errors
     /// No thread can be started.
@@ -152,7 +152,7 @@ impl LossyWriter {
         (Self { shared: Arc::new(shared) }, started)
     }
 
-    /// Hands over `bytes`, which are `lines` lines, without waiting. Drops them if the queue is
+    /// Queues `bytes`, which contain `lines` lines, without waiting. Drops them if the queue is
     /// full.
     pub fn write_lines(&self, bytes: Vec<u8>, lines: u64) {
         match self.shared.messages() {
@@ -188,7 +188,7 @@ impl LossyWriter {
         }
     }
 
-    /// Waits up to `timeout` until all lines that were handed over before are written or dropped.
+    /// Waits up to `timeout` until all lines that were queued before are written or dropped.
     /// Returns whether they are. Blocks the calling thread.
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
@@ -213,14 +213,13 @@ impl LossyWriter {
     }
 
     /// Returns a guard that waits up to `timeout` for the last lines when it is dropped. Keep it in
-    /// `main`: a panic there skips a call at the end, but not the guard's drop.
+    /// `main`: a panic there still drops the guard.
     #[must_use = "it flushes when it is dropped"]
     pub fn flush_on_drop(&self, timeout: Duration) -> FlushOnDrop {
         FlushOnDrop { log: self.clone(), timeout }
     }
 
-    /// [Reopens](Destination::reopen) the destination if it asks for that, without waiting for the
-    /// next line.
+    /// Calls [`Destination::reopen`] without waiting for the next line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
         let _ = self.shared.messages().map(|messages| messages.try_send(Message::LookAround));
@@ -292,7 +291,7 @@ impl Write for &LossyWriter {
         Ok(bytes.len())
     }
 
-    /// Does nothing, because formatters call it after each line: see [`LossyWriter::flush_within`].
+    /// Does nothing, because formatters call it after each line. Use [`LossyWriter::flush_within`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -303,7 +302,7 @@ impl Write for LossyWriter {
         (&*self).write(bytes)
     }
 
-    /// Does nothing, because formatters call it after each line: see [`LossyWriter::flush_within`].
+    /// Does nothing, because formatters call it after each line. Use [`LossyWriter::flush_within`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,17 +1,17 @@
-//! Logging that cannot hold up a loop.
+//! Logging that cannot block a loop.
 //!
 //! # Why it matters
 //! wakeful logs through [`tracing`]. A subscriber runs on the thread that logs, which is often the
-//! thread of a loop. A subscriber that writes to standard error blocks the loop while nobody reads
-//! the pipe. `eprintln!` and the default panic hook panic or block when standard error is a full
+//! thread of a loop. If it writes to standard error and standard error is a full pipe, it blocks
+//! the loop. `eprintln!` and the default panic hook panic or block when standard error is a full
 //! disk or a closed pipe. Requests then time out or are lost because of a log line.
 //!
 //! # What to do
 //! * Write through a [`LossyWriter`]. It hands each line to a separate thread and never waits.
 //!   Lines that the destination does not take in time are dropped, [counted](LossyWriter::dropped),
 //!   and reported once lines can be written.
-//! * Write panics the same way, with [`report_panics`].
-//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`, or the last lines are lost,
+//! * Report panics the same way, with [`report_panics`].
+//! * Keep a guard of [`LossyWriter::flush_on_drop`] in `main`. Without it the last lines are lost,
 //!   including those of a panic in `main`.
 //! * Limit lines that a peer can cause to one per second, with [`OncePerSecond`].
 //!
@@ -39,8 +39,8 @@
 //! });
 //! ```
 //!
-//! A subscriber of your own must not block and should not panic: it may run on a loop, in any task,
-//! at any time.
+//! If you write a subscriber, it must not block and should not panic: it may run on a loop, in any
+//! task, at any time.
 
 mod background;
 mod lossy_writer;
@@ -63,7 +63,7 @@ pub fn contained(log: impl FnOnce()) {
     panics::contain(log);
 }
 
-/// Where a [`LossyWriter`] writes.
+/// The destination of a [`LossyWriter`].
 ///
 /// All methods are called on the writer's thread, where they may block. If that thread could not be
 /// started, they are called on the logging threads.
@@ -71,22 +71,22 @@ pub trait Destination: Send + 'static {
     /// Returns the descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Opens the destination again if it should be, for example after a log rotation. Called before
-    /// each write, after [`LossyWriter::wake`], and now and then while a descriptor in non-blocking
-    /// mode has no room.
+    /// Opens the destination again if necessary, for example after a log rotation. Called before
+    /// each write, after [`LossyWriter::wake`], and from time to time while a descriptor in
+    /// non-blocking mode has no room.
     ///
-    /// Returns whether lines now go to another file. What was written to the old one is then
-    /// forgotten.
+    /// Returns whether lines now go to another file. A line that was written to the old file in
+    /// part then starts again.
     fn reopen(&mut self) -> bool {
         false
     }
 
-    /// Returns the text that stands in place of `lines` dropped lines. It ends with a line feed.
+    /// Returns the text that replaces `lines` dropped lines. It ends with a line feed.
     fn note(&self, lines: u64) -> Vec<u8> {
         format!("wakeful: {lines} log lines were dropped: the log was full or failed\n")
             .into_bytes()
     }
 
-    /// A write failed, and the one before it did not.
+    /// Called when a write fails after one that did not.
     fn failed(&self, _error: &io::Error) {}
 }

@@ -17,10 +17,10 @@ const PLACES: usize = 16;
 /// How long a process that is about to abort waits for its last line.
 const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 
-/// Replaces the process's panic hook by one that writes to `log`.
+/// Replaces the process's panic hook with one that writes to `log`.
 ///
-/// The hook reports a panic at one place in the code at most once a second, with a count, because a
-/// request may cause it. It prints a backtrace where the default hook would (`RUST_BACKTRACE=1`).
+/// The hook reports panics at one place in the code at most once per second, with a count, because
+/// requests may cause them. It prints a backtrace when the default hook would (`RUST_BACKTRACE=1`).
 pub fn report_panics(log: &LossyWriter) {
     let log = log.clone();
     let limits: [OncePerSecond; PLACES] = std::array::from_fn(|_| OncePerSecond::new());

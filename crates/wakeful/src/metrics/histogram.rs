@@ -5,8 +5,9 @@ pub(crate) const BUCKETS: usize = 64;
 
 /// A distribution of values: how many values lie between two powers of two, and their sum.
 ///
-/// A quantile is known to a factor of two, the mean exactly. Times are in nanoseconds. A reading
-/// while the loop runs may miss the last few values, and the sum may be ahead of the buckets.
+/// Quantiles are accurate to a factor of two. The mean is exact. Times are in nanoseconds. A
+/// reading while the loop runs may miss the last few values, and the sum may be ahead of the
+/// buckets.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -20,7 +21,8 @@ pub(crate) const BUCKETS: usize = 64;
 /// # }
 /// ```
 ///
-/// *Threads*: a copy: `Send` and `Sync`.
+/// # Threads
+/// It is a copy: `Send` and `Sync`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
     /// The values that begin with bit n, which is 2^n to 2^(n+1) - 1; and 0 with 1.
@@ -35,27 +37,27 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many values there were.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// Their sum.
+    /// Returns the sum of the values.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Their mean, if there are any.
+    /// Returns the mean of the values, if there are any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// Returns a number that this share of the values does not exceed, if there are any values. It
-    /// is less than twice the exact quantile. 0.5 gives the median, 1.0 the maximum.
+    /// Returns a number that this share of the values does not exceed, if there are any values. 0.5
+    /// gives the median, 1.0 the maximum. The result is less than twice the exact quantile.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();
@@ -68,9 +70,9 @@ impl Histogram {
         })
     }
 
-    /// Returns the non-empty buckets, the lowest first: the highest number of the bucket, and how
-    /// many values it has. The first bucket is 1, for 0 and 1; then 3, for 2 and 3; then 7, and so
-    /// on.
+    /// Returns the non-empty buckets, the lowest first: the highest value that the bucket can hold,
+    /// and how many values it holds. Bucket 1 holds 0 and 1, bucket 3 holds 2 and 3, bucket 7 holds
+    /// 4 to 7, and so on.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let highest = |bit: usize| u64::MAX >> (BUCKETS - 1 - bit);
         let all = self.buckets.iter().enumerate().map(move |(bit, count)| (highest(bit), *count));
@@ -90,7 +92,7 @@ impl Histogram {
         self
     }
 
-    /// Returns the values that were added since `earlier`, a reading of the same loop.
+    /// Returns the values that were added since `earlier`, an earlier reading of the same loop.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let buckets =

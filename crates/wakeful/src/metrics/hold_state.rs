@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a loop keeps CPUs from halting now, and if not, why.
 ///
-/// *Threads*: a copy: `Send` and `Sync`.
+/// # Threads
+/// It is a copy: `Send` and `Sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HoldState {
-    /// The loop's policy holds no CPU. Or the policy is adaptive, and has had no reason to ask a
-    /// keeper, or uses no keeper.
+    /// The loop's policy holds no CPU. Or the policy is adaptive, and has not needed a keeper yet,
+    /// or uses none.
     #[default]
     NotAsked,
     /// Nothing has happened lately.
@@ -21,20 +22,20 @@ pub enum HoldState {
     Measuring,
     /// A hold would not make a wake shorter here.
     NoGain,
-    /// The machine runs on its battery.
+    /// The machine runs on battery.
     OnBattery,
     /// The hypervisor takes time from the machine's CPUs.
     Stolen,
     /// The process may use neither the device nor a keeper.
     NoPermission,
-    /// The machine is larger than the process's own part of it, and no setting allows to hold all
-    /// of it.
+    /// The machine has too many CPUs beside those of this process, and
+    /// [`whole_machine`](crate::idle::Hold::whole_machine) is not set.
     LargeMachine,
     /// The keeper has ended, or there is none. The loop looks for it again.
     NoKeeper,
     /// The keeper has refused or ended a hold. The loop asks again.
     Refused,
-    /// The kernel has refused.
+    /// The kernel refused the hold.
     Failed,
     /// Events are too rare for a hold to be worth its
     /// [`hold_cost`](crate::idle::Hold::hold_cost).

@@ -17,15 +17,15 @@ use crossbeam_utils::atomic::AtomicCell;
 use super::task_names::name_of;
 use crate::sys::clock::Clock;
 
-/// The longest poll of a loop's life, in
+/// The longest poll since the loop was built, in
 /// [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LongestPoll {
     /// How long it took.
     pub duration: Duration,
-    /// The place where the task was spawned, or the closure sent; for `block_on`'s future, where
-    /// `block_on` was called.
+    /// The place where the task was spawned or the closure was sent. For `block_on`'s future, it is
+    /// the call of `block_on`.
     pub spawned_at: &'static Location<'static>,
     /// The task's name, if it was spawned by a [`task::Builder`](crate::task::Builder) with one.
     pub name: Option<&'static str>,

@@ -84,7 +84,7 @@ impl TryFrom<String> for ListenAddr {
     }
 }
 
-/// An address without its port, and the port: `("127.0.0.1", 8080)`.
+/// Splits `addr` into the address without its port, and the port: `("127.0.0.1", 8080)`.
 impl TryFrom<(&str, u16)> for ListenAddr {
     type Error = InvalidListenAddr;
 
@@ -148,7 +148,7 @@ impl From<([u8; 4], u16)> for ListenAddr {
     }
 }
 
-/// The text is no address of a listener.
+/// The error of parsing a [`ListenAddr`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address of a listener: {reason}")]
 pub struct InvalidListenAddr {
@@ -156,12 +156,12 @@ pub struct InvalidListenAddr {
     reason: &'static str,
 }
 
-/// Who is at the other end.
+/// The address of a connection's peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAddr {
     /// A TCP client.
     Tcp(SocketAddr),
-    /// A client of a Unix socket; such clients have no address.
+    /// A client of a Unix socket. Such clients have no address.
     Unix,
 }
 

@@ -308,10 +308,11 @@ pub(crate) trait ByteStream {
 macro_rules! read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads available bytes, at least one, into `buf`. 0: the peer has ended its side (or
-            /// `buf` is empty).
+            /// Reads available bytes, at least one, into `buf`. Returns 0 if the peer has ended its
+            /// side (or if `buf` is empty).
             ///
-            /// *Cancel-safe*: a call that was dropped before it returned has read nothing.
+            /// # Cancel safety
+            /// Cancel-safe: a call that was dropped before it returned has read nothing.
             ///
             /// # Errors
             /// Kernel errors (`ECONNRESET`, ...), or the loop has ended.
@@ -322,7 +323,8 @@ macro_rules! read_methods {
             /// Reads without removing the bytes: the next read returns the same bytes. Several
             /// tasks may wait at once.
             ///
-            /// *Cancel-safe*.
+            /// # Cancel safety
+            /// Cancel-safe.
             ///
             /// # Errors
             /// The same as for `read`.
@@ -339,7 +341,8 @@ macro_rules! write_methods {
             /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf`
             /// is empty).
             ///
-            /// *Cancel-safe*: a call that was dropped before it returned has written nothing.
+            /// # Cancel safety
+            /// Cancel-safe: a call that was dropped before it returned has written nothing.
             ///
             /// # Errors
             /// Kernel errors (`EPIPE`, `ECONNRESET`, ...; no SIGPIPE), or the loop has ended.
@@ -347,9 +350,11 @@ macro_rules! write_methods {
                 poll_fn(|cx| self.io().poll_write(cx, buf)).await
             }
 
-            /// Writes from several slices with one system call. The first 1,024 of them count.
+            /// Writes from several slices with one system call. Only the first 1,024 slices are
+            /// used.
             ///
-            /// *Cancel-safe*, as `write`.
+            /// # Cancel safety
+            /// Cancel-safe, like `write`.
             ///
             /// # Errors
             /// The same as for `write`.
@@ -359,8 +364,8 @@ macro_rules! write_methods {
 
             /// Writes all of `buf`.
             ///
-            /// *Not cancel-safe*: a call that was dropped before it returned may have written a
-            /// part.
+            /// # Cancel safety
+            /// Not cancel-safe: a call that was dropped before it returned may have written a part.
             ///
             /// # Errors
             /// The same as for `write`; `WriteZero` if the socket accepts no more bytes.
@@ -390,7 +395,7 @@ macro_rules! stream_methods {
                 self.shutdown_side(Shutdown::Write)
             }
 
-            /// Ends reading, writing, or both, like `shutdown` of the standard library's streams.
+            /// Ends reading, writing, or both, like the standard library's `shutdown`.
             ///
             /// # Errors
             /// Kernel errors. If the connection is already gone, that is not an error.
@@ -399,16 +404,16 @@ macro_rules! stream_methods {
             }
 
             /// Sets the priority: events of a high-priority socket are handled in the next turn,
-            /// before all others, however many others are ready. This concerns only the socket: the
-            /// task that waits for it should have high priority, too (see [`Priority`]).
+            /// before all others, however many others are ready. The task that waits for the socket
+            /// should also have high priority (see [`Priority`]).
             ///
-            /// The first high socket of a loop takes one more descriptor.
-            /// [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does not look at
-            /// high sockets.
+            /// The first high-priority socket of a loop takes one more descriptor.
+            /// [`IdlePolicy::KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) does not poll
+            /// high-priority sockets.
             ///
             /// # Errors
-            /// Kernel errors (no descriptors left; `max_user_watches` is reached), or the loop has
-            /// ended. The priority is then unchanged.
+            /// Kernel errors (no descriptors are left; `max_user_watches` is reached), or the loop
+            /// has ended. The priority is then unchanged.
             pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
                 self.io().set_priority(priority)
             }

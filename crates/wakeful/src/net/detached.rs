@@ -24,15 +24,15 @@ enum Kind {
     Unix,
 }
 
-/// A connection that is on no loop, on its way to one. It can do no I/O. Dropping it closes the
-/// connection.
+/// A connection on its way from one loop to another. It belongs to no loop, and can do no I/O.
+/// Dropping it closes the connection.
 ///
 /// `detach` removes a stream from its loop, on that loop's thread. It takes the stream by value, so
 /// no operation can be in flight: a pending read or write borrows the stream. Drop such a future
-/// first; a *cancel-safe* one has moved no byte. [Reunite](super::OwnedReadHalf::reunite) halves
-/// first. After `detach` no task is woken for the stream there. Bytes that a protocol has read and
-/// not used travel along ([`with_unread`](Self::with_unread)). [`attach`](Self::attach) puts the
-/// stream on the loop of the calling thread.
+/// first; a *cancel-safe* one has moved no byte. [Reunite](super::OwnedReadHalf::reunite) split
+/// streams first. After `detach` the old loop wakes no task for the stream. To send along bytes
+/// that were read but not used, add them with [`with_unread`](Self::with_unread).
+/// [`attach`](Self::attach) puts the stream on the loop of the calling thread.
 ///
 /// Its socket options and its [`Priority`] do not change. Bytes that arrive meanwhile wait in the
 /// kernel.
@@ -81,7 +81,8 @@ enum Kind {
 /// # }
 /// ```
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug)]
 #[must_use = "dropping it closes the connection"]
 pub struct DetachedStream {
@@ -91,7 +92,7 @@ pub struct DetachedStream {
     unread: Vec<u8>,
 }
 
-/// A stream on its new loop, and what was read from it on its way there.
+/// A stream on its new loop, and bytes that were read from it before.
 #[derive(Debug)]
 pub struct Attached {
     /// The connection.
@@ -121,8 +122,8 @@ impl DetachedStream {
         Self { fd: io.into_fd(), kind, priority, unread: Vec::new() }
     }
 
-    /// Adds bytes that were read from the connection and not used. The code that attaches the
-    /// stream has to process them first. A further call appends to them.
+    /// Adds bytes that were read from the connection but not used. The code that attaches the
+    /// stream must process them first. A further call appends to them.
     pub fn with_unread(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         let mut bytes = bytes.into();
         if self.unread.is_empty() {
@@ -133,16 +134,16 @@ impl DetachedStream {
         self
     }
 
-    /// The bytes that travel along.
+    /// Returns the bytes that were added with [`with_unread`](Self::with_unread).
     #[must_use]
     pub fn unread(&self) -> &[u8] {
         &self.unread
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// Kernel errors; `NotConnected` once the connection is gone.
+    /// Kernel errors; `NotConnected` if the connection is gone.
     pub fn peer_addr(&self) -> io::Result<PeerAddr> {
         match self.kind {
             Kind::Tcp => tcp::peer_addr(&self.fd).map(PeerAddr::Tcp),
@@ -154,8 +155,8 @@ impl DetachedStream {
     /// that have arrived meanwhile are read without waiting for an event.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left; `max_user_watches` is reached. The error returns the
-    /// connection.
+    /// No loop runs on this thread; no descriptors are left; `max_user_watches` is reached. The
+    /// error returns the connection.
     pub fn attach(self) -> Result<Attached, AttachError<Self>> {
         let Self { fd, kind, priority, unread } = self;
         let on_loop = match kind {
@@ -173,9 +174,9 @@ impl DetachedStream {
     }
 }
 
-/// A listener that is on no loop, on its way to one, as a [`DetachedStream`]. Dropping it closes
-/// the socket (one of a [`SharedListener`](crate::accept::SharedListener): with the last of those
-/// that share it). Connections wait in the backlog meanwhile.
+/// A listener on its way from one loop to another, like a [`DetachedStream`]. Dropping it closes
+/// the socket. (If it comes from a [`SharedListener`](crate::accept::SharedListener), the socket
+/// closes when the last owner drops it.) Meanwhile connections wait in the backlog.
 ///
 /// ```
 /// use wakeful::accept::Listener;
@@ -199,7 +200,8 @@ impl DetachedStream {
 /// # }
 /// ```
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug)]
 #[must_use = "dropping it closes the listener"]
 pub struct DetachedListener {
@@ -295,8 +297,8 @@ macro_rules! detach_listener {
 }
 detach_listener!(TcpListener, UnixListener, Listener);
 
-/// This thread's loop did not take the socket. The error still holds it: drop the error to close
-/// the socket, or try again, here or elsewhere.
+/// The error of an `attach`: this thread's loop did not accept the socket. The error holds the
+/// socket. Drop the error to close it, or try again on this or another thread.
 #[derive(Debug, thiserror::Error)]
 #[error("not attached: {error}")]
 pub struct AttachError<T> {
@@ -306,7 +308,7 @@ pub struct AttachError<T> {
 }
 
 impl<T> AttachError<T> {
-    /// What was not attached.
+    /// Returns the stream or listener that was not attached.
     pub fn into_inner(self) -> T {
         self.detached
     }
@@ -315,13 +317,13 @@ impl<T> AttachError<T> {
         (self.detached, self.error)
     }
 
-    /// Why not.
+    /// Returns the cause.
     pub fn error(&self) -> &io::Error {
         &self.error
     }
 }
 
-/// For `?`. What was not attached is closed.
+/// Returns the cause, for `?`, and closes the socket.
 impl<T> From<AttachError<T>> for io::Error {
     fn from(error: AttachError<T>) -> Self {
         error.error

@@ -15,19 +15,18 @@ use crate::driver::registered::Registered;
 /// Makes a stream of a connection that a listener has taken.
 type OnLoop<S> = fn(&Registered<Arc<OwnedFd>>, OwnedFd) -> io::Result<S>;
 
-/// The connections that a listener takes, one after the other: a [`futures_core::Stream`] of
-/// `io::Result`s.
+/// The connections of a listener, as a [`futures_core::Stream`] of `io::Result`s.
 ///
-/// It is made by the `incoming` of a listener, and borrows it. Several may be used at once, beside
-/// `accept`: each connection goes to one of them.
+/// A listener's `incoming` returns it, and it borrows the listener. You may use several streams and
+/// `accept` at the same time: each connection goes to one of them.
 ///
-/// The stream never ends; an error does not end it either. An error for which
-/// [`is_shortage`](crate::accept::is_shortage) is true may pass. The next item would be the same
-/// error at once, so wait a little before you ask for it.
+/// The stream never ends, even after an error. If [`is_shortage`](crate::accept::is_shortage) is
+/// true for an error, the shortage may pass. Wait a little before you ask for the next item, which
+/// would otherwise be the same error.
 ///
 /// # Cancel safety
-/// It takes only the connections that it yields. When it is dropped, the other connections stay
-/// with the listener.
+/// Cancel-safe: it accepts only the connections that it yields. When it is dropped, the other
+/// connections stay in the backlog.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.

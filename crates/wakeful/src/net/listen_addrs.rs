@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::addr::ListenAddr;
 use super::resolve::no_addresses;
 
-/// What a server can be asked to listen on: as for [`std::net::TcpListener::bind`] an address, an
-/// IP address or the name of a host with a port, a text such as `127.0.0.1:8080`, `[::1]:8080` or
-/// `localhost:8080`, or a slice of addresses; and `unix:PATH`, `unix:@NAME` or a [`ListenAddr`].
+/// Values that name an address to listen on: all that [`std::net::TcpListener::bind`] accepts (a
+/// socket address, an IP address or host name with a port, a string such as `127.0.0.1:8080`,
+/// `[::1]:8080` or `localhost:8080`, or a slice of addresses), and also `unix:PATH`, `unix:@NAME`
+/// or a [`ListenAddr`].
 ///
 /// ```
 /// use wakeful::net::ToListenAddrs;
@@ -23,11 +24,11 @@ use super::resolve::no_addresses;
 pub trait ToListenAddrs {
     /// Returns the addresses, at least one. A server listens on the first address that works.
     ///
-    /// The system looks a name up (`/etc/hosts`, DNS), which may block this thread for seconds. A
+    /// A host name is looked up (`/etc/hosts`, DNS), which may block this thread for seconds. A
     /// numeric address needs no lookup.
     ///
     /// # Errors
-    /// The text is not an address; the lookup failed (the message has the name).
+    /// The string is not an address; or the lookup failed (the message contains the name).
     fn to_listen_addrs(&self) -> io::Result<Vec<ListenAddr>>;
 }
 

@@ -15,7 +15,8 @@ use crate::sys::unsent::unaccepted;
 
 /// A TCP or a Unix listener of this loop, for servers that listen on both.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub enum Listener {
     /// On a TCP port.
@@ -25,9 +26,10 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Takes the next connection.
+    /// Accepts the next connection.
     ///
-    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
+    /// # Cancel safety
+    /// Cancel-safe: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
     /// The same as for [`TcpListener::accept`].
@@ -41,12 +43,13 @@ impl Listener {
         }
     }
 
-    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
-    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
+    /// Polls like [`accept`](Self::accept), for hand-written futures. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
-    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors are left: the message names the limit, and the connection stays in the
+    /// backlog. Wait before you try again (see
+    /// [`accept::is_shortage`](crate::accept::is_shortage)).
     ///
     /// # Cancel safety
     /// A poll that was pending has taken no connection.

@@ -48,8 +48,8 @@ macro_rules! listener_methods {
             }
 
             /// Sets the priority: connections to a high-priority listener are handled in the next
-            /// turn, before all other events. Connections that it accepts from now on have high
-            /// priority, too. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
+            /// turn, before all other events. Connections that it accepts from now on also have
+            /// high priority. See [`TcpStream::set_priority`](crate::net::TcpStream::set_priority).
             ///
             /// # Errors
             /// The same as for [`TcpStream::set_priority`](crate::net::TcpStream::set_priority);

@@ -103,13 +103,13 @@ macro_rules! message_methods {
             /// Kernel errors; the loop has ended.
             ///
             /// # Cancel safety
-            /// It takes nothing.
+            /// Cancel-safe: it takes nothing.
             pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::PEEK;
                 self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
             }
 
-            /// Like [`send`](Self::send), and does not wait.
+            /// Like [`send`](Self::send), but does not wait.
             ///
             /// # Errors
             /// `WouldBlock`: there is no room now. The same as for [`send`](Self::send).
@@ -117,26 +117,26 @@ macro_rules! message_methods {
                 self.io.attempt(Direction::Write, |fd| message_io::send(fd, buf))
             }
 
-            /// Like [`recv`](Self::recv), and does not wait.
+            /// Like [`recv`](Self::recv), but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. Kernel errors.
+            /// `WouldBlock`: nothing has arrived. Kernel errors.
             pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::empty();
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
             }
 
-            /// Like [`peek`](Self::peek), and does not wait.
+            /// Like [`peek`](Self::peek), but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. Kernel errors.
+            /// `WouldBlock`: nothing has arrived. Kernel errors.
             pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 let flags = RecvFlags::PEEK;
                 self.io.attempt(Direction::Read, |fd| message_io::receive(fd, buf, flags))
             }
 
-            /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a
-            /// time may poll: only the last caller is woken. Any number of tasks may await `send`
+            /// Polls like [`send`](Self::send), for hand-written futures. Only one task at a time
+            /// may poll: only the last caller is woken. Any number of tasks may await `send`
             /// meanwhile.
             ///
             /// # Errors
@@ -145,8 +145,8 @@ macro_rules! message_methods {
                 self.io.poll_alone(Direction::Write, cx, |fd| message_io::send(fd, buf))
             }
 
-            /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a
-            /// time may poll: only the last caller is woken. Any number of tasks may await `recv`
+            /// Polls like [`recv`](Self::recv), for hand-written futures. Only one task at a time
+            /// may poll: only the last caller is woken. Any number of tasks may await `recv`
             /// meanwhile.
             ///
             /// # Errors
@@ -161,7 +161,7 @@ macro_rules! message_methods {
                 self.io.poll_alone(Direction::Read, cx, receive)
             }
 
-            /// Ends receiving, sending, or both, as `shutdown` of the standard library's sockets.
+            /// Ends receiving, sending, or both, like the standard library's `shutdown`.
             ///
             /// # Errors
             /// Kernel errors.
@@ -179,7 +179,7 @@ macro_rules! message_methods {
                 self.io.socket().set_priority(priority)
             }
 
-            /// Returns this end's address; it is unnamed unless it was bound.
+            /// Returns the local address; it is unnamed unless it was bound.
             ///
             /// # Errors
             /// Kernel errors.

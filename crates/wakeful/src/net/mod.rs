@@ -1,8 +1,8 @@
 //! Sockets. Each belongs to the loop that made it: none is `Send` or `Sync`.
 //!
-//! A socket is made, used and closed within its loop: in `block_on`, in a task, in a closure that a
-//! handle sent. Making one elsewhere is an error. (A [`TcpSocket`], which is not connected yet,
-//! belongs to no loop.) Code that shares a socket between two threads does not compile:
+//! Make and use a socket within its loop: in `block_on`, in a task, or in a closure that a handle
+//! sent. Making one elsewhere is an error. (A [`TcpSocket`] is not connected yet, and belongs to no
+//! loop.) Code that shares a socket between two threads does not compile:
 //!
 //! ```compile_fail,E0277
 //! # async fn shared(stream: wakeful::net::TcpStream) {
@@ -10,9 +10,9 @@
 //! # }
 //! ```
 //!
-//! A table of sessions that threads share does not compile either. With such a table one thread may
-//! close a session that another one has just looked up (`wakeful lab shared-socket` shows the
-//! resulting crash):
+//! A table of sessions that several threads share does not compile either. With such a table one
+//! thread may close a session that another thread has just looked up (`wakeful lab shared-socket`
+//! shows the resulting crash):
 //!
 //! ```compile_fail,E0277
 //! # use std::sync::{Arc, Mutex};
@@ -22,14 +22,16 @@
 //! # }
 //! ```
 //!
+//! A socket may move to another task of its loop:
+//!
 //! ```
 //! # async fn alone(stream: wakeful::net::TcpStream) {
 //! let task = wakeful::spawn(async move { drop(stream) });
 //! # }
 //! ```
 //!
-//! A connection moves to another loop as a [`DetachedStream`]. Any thread may hold one, and it can
-//! do no I/O:
+//! To move a connection to another loop, make it a [`DetachedStream`]. Any thread may hold one, and
+//! it can do no I/O:
 //!
 //! ```
 //! use wakeful::net::TcpStream;
@@ -45,11 +47,12 @@
 //!
 //! Reads and writes are tried at once, and wait only if the kernel would block. If a read fills
 //! only a part of its buffer, or the kernel takes only a part of a write, the loop knows that
-//! nothing more is ready, and makes no second system call to find out.
+//! nothing more is ready, and makes no further system call.
 //!
-//! *Cancel-safety*: an operation that was dropped before it returned has moved no byte. The
-//! exceptions are `read_exact`, `write_all` and similar methods of the ecosystem's extension
-//! traits, which consist of several operations.
+//! # Cancel safety
+//! An operation that was dropped before it returned has moved no byte. The exceptions are
+//! `read_exact`, `write_all` and similar methods of extension traits, which consist of several
+//! operations.
 
 mod accept;
 pub(crate) mod accepted;

@@ -7,9 +7,9 @@ use super::unix::UnixStream;
 use super::unix_datagram::UnixDatagram;
 use super::unix_seqpacket::UnixSeqpacket;
 
-/// The user, the group and the process at the other end of a Unix socket, as the kernel knew them
-/// when the connection was made (`SO_PEERCRED`, unix(7)): those of the process that connected, that
-/// called `listen`, or that made the pair.
+/// The user, the group and the process at the other end of a Unix socket (`SO_PEERCRED`, unix(7)).
+/// They are those of the process that connected, that called `listen`, or that made the pair, at
+/// the time of that call.
 ///
 /// ```
 /// use wakeful::net::UnixStream;
@@ -32,20 +32,20 @@ pub struct UCred {
 }
 
 impl UCred {
-    /// Returns the effective user.
+    /// Returns the effective user id.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Returns the effective group.
+    /// Returns the effective group id.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// Returns the id of the process. `None`: the process is in a pid namespace that this process
-    /// cannot see. By now the pid may belong to another process.
+    /// Returns the id of the process, or `None` if it is in a pid namespace that this process
+    /// cannot see. By now the id may belong to another process.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.pid
@@ -69,10 +69,10 @@ fn peer_cred(socket: impl AsFd) -> io::Result<UCred> {
 macro_rules! peer_cred_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Returns the credentials of the other end. See [`UCred`].
+            /// Returns the credentials of the peer. See [`UCred`].
             ///
             /// # Errors
-            /// `NotConnected`: the socket is neither a connection nor one of a pair. Kernel errors.
+            /// `NotConnected`: the socket is neither connected nor one of a pair. Kernel errors.
             pub fn peer_cred(&self) -> io::Result<UCred> {
                 peer_cred(self)
             }

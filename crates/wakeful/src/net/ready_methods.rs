@@ -7,11 +7,12 @@ macro_rules! ready_methods {
         crate::net::ready_methods::writable_methods!($type);
 
         impl $type {
-            /// Waits until a kernel event reports that something of `interest` is ready. The
-            /// readiness may have passed by the time of the attempt: then the attempt returns
-            /// `WouldBlock`. Several tasks may wait at once.
+            /// Waits until a kernel event reports that a part of `interest` is ready. The readiness
+            /// may have passed when you try the operation: then it returns `WouldBlock`. Several
+            /// tasks may wait at once.
             ///
-            /// *Cancel-safe*.
+            /// # Cancel safety
+            /// Cancel-safe.
             ///
             /// # Errors
             /// The loop has ended.
@@ -19,11 +20,12 @@ macro_rules! ready_methods {
                 Ok(Wait::new(self.socket(), interest).await?.ready)
             }
 
-            /// Makes a system call of your own on this socket, once, if the socket may be ready for
-            /// it; otherwise it does not call `operation`. If `operation` returns `WouldBlock`, the
+            /// Makes a custom system call on this socket, once, if the socket may be ready for it.
+            /// Otherwise it does not call `operation`. If `operation` returns `WouldBlock`, the
             /// socket is marked as not ready for every interest that you named. `operation` must
-            /// use this socket, and return `WouldBlock` for no other reason: the next wait would
-            /// not end. (A `recv` of urgent data returns `EINVAL` if there is none.)
+            /// use this socket, and must return `WouldBlock` for no other reason: otherwise the
+            /// next wait would not end. (A `recv` of urgent data returns `EINVAL` if there is
+            /// none.)
             ///
             /// ```
             /// use rustix::net::RecvFlags;
@@ -46,13 +48,14 @@ macro_rules! ready_methods {
                 self.socket().try_io(interest, operation)
             }
 
-            /// Makes a system call of your own on this socket as soon as the socket is ready for
-            /// it. The rules of [`try_io`](Self::try_io) apply.
+            /// Makes a custom system call on this socket as soon as the socket is ready for it. The
+            /// rules of [`try_io`](Self::try_io) apply.
             ///
-            /// *Cancel-safe*, if `operation` is one system call.
+            /// # Cancel safety
+            /// Cancel-safe, if `operation` is one system call.
             ///
             /// # Errors
-            /// The operation's; the loop has ended.
+            /// Errors of `operation`; the loop has ended.
             pub async fn async_io<R>(
                 &self,
                 interest: Interest,
@@ -77,10 +80,11 @@ macro_rules! readable_methods {
     ($($type:ty),*) => { $(
         impl $type {
             /// Waits until a read would return at once: with data, with the end, or with an error.
-            /// The readiness may have passed by the time of the attempt: then the `try_` methods
-            /// return `WouldBlock`. Several tasks may wait at once.
+            /// The readiness may have passed when you try to read: then the `try_` methods return
+            /// `WouldBlock`. Several tasks may wait at once.
             ///
-            /// *Cancel-safe*.
+            /// # Cancel safety
+            /// Cancel-safe.
             ///
             /// # Errors
             /// The loop has ended.
@@ -88,8 +92,8 @@ macro_rules! readable_methods {
                 Wait::new(self.socket(), Interest::READABLE).await.map(drop)
             }
 
-            /// Polls like [`readable`](Self::readable), for futures written by hand. Only one task
-            /// at a time may poll: only the last caller is woken. On a stream, a task that reads
+            /// Polls like [`readable`](Self::readable), for hand-written futures. Only one task at
+            /// a time may poll: only the last caller is woken. On a stream, a task that reads
             /// counts as one that polls.
             ///
             /// # Errors
@@ -108,10 +112,11 @@ macro_rules! readable_methods {
 macro_rules! writable_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Waits until a write would return at once: the socket takes something, or fails.
+            /// Waits until a write would return at once: the socket has room, or the write fails.
             /// Several tasks may wait at once.
             ///
-            /// *Cancel-safe*.
+            /// # Cancel safety
+            /// Cancel-safe.
             ///
             /// # Errors
             /// The loop has ended.
@@ -119,8 +124,8 @@ macro_rules! writable_methods {
                 Wait::new(self.socket(), Interest::WRITABLE).await.map(drop)
             }
 
-            /// Polls like [`writable`](Self::writable), for futures written by hand. Only one task
-            /// at a time may poll: only the last caller is woken. On a stream, a task that writes
+            /// Polls like [`writable`](Self::writable), for hand-written futures. Only one task at
+            /// a time may poll: only the last caller is woken. On a stream, a task that writes
             /// counts as one that polls.
             ///
             /// # Errors
@@ -139,17 +144,17 @@ macro_rules! writable_methods {
 macro_rules! try_read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads available bytes into `buf`, and does not wait. 0: the peer has ended its side
-            /// (or `buf` is empty).
+            /// Reads available bytes into `buf`, but does not wait. Returns 0 if the peer has ended
+            /// its side (or if `buf` is empty).
             ///
             /// # Errors
-            /// `WouldBlock`: nothing is there. Kernel errors.
+            /// `WouldBlock`: no bytes are available. Kernel errors.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.io().try_read(buf)
             }
 
-            /// Like [`try_read`](Self::try_read), into several slices with one system call. The
-            /// first 1,024 of them count.
+            /// Like [`try_read`](Self::try_read), into several slices with one system call. Only
+            /// the first 1,024 slices are used.
             ///
             /// # Errors
             /// The same as for [`try_read`](Self::try_read).
@@ -164,16 +169,16 @@ macro_rules! try_read_methods {
 macro_rules! try_write_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Writes as much of `buf` as the socket's buffer takes, and does not wait.
+            /// Writes as much of `buf` as the socket's buffer takes, but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: it takes nothing now. Kernel errors (no SIGPIPE).
+            /// `WouldBlock`: the socket has no room now. Kernel errors (no SIGPIPE).
             pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io().try_write(buf)
             }
 
-            /// Like [`try_write`](Self::try_write), from several slices with one system call. The
-            /// first 1,024 of them count.
+            /// Like [`try_write`](Self::try_write), from several slices with one system call. Only
+            /// the first 1,024 slices are used.
             ///
             /// # Errors
             /// The same as for [`try_write`](Self::try_write).

@@ -19,7 +19,8 @@ use crate::task::spawn_blocking;
 /// # }
 /// ```
 ///
-/// *Cancel-safe*: if cancelled, a lookup that has started finishes in the background.
+/// # Cancel safety
+/// Cancel-safe. A lookup that has started finishes in the background.
 ///
 /// # Errors
 /// The lookup failed; the name has no port; no thread can be started for the lookup (the message
@@ -52,8 +53,8 @@ pub(super) fn no_addresses() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses")
 }
 
-/// What can be turned into socket addresses: an address, `"host:port"`, `(host, port)`, several
-/// addresses to be tried in turn; or a reference to one of these.
+/// Values that can be turned into socket addresses: an address, `"host:port"`, `(host, port)`,
+/// several addresses to be tried in turn, or a reference to one of these.
 pub trait Resolve: sealed::IntoName {}
 
 #[derive(Debug)]

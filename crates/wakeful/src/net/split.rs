@@ -13,24 +13,26 @@ use super::unix::UnixStream;
 read_methods!(ReadHalf<'_>, OwnedReadHalf);
 write_methods!(WriteHalf<'_>, OwnedWriteHalf);
 
-/// The reading half that a stream's `split` lends.
+/// The reading half of a stream, borrowed by `split`.
 #[derive(Debug)]
 pub struct ReadHalf<'a>(&'a StreamIo);
 
-/// The writing half that a stream's `split` lends.
+/// The writing half of a stream, borrowed by `split`.
 #[derive(Debug)]
 pub struct WriteHalf<'a>(&'a StreamIo);
 
-/// The reading half of a stream that was taken apart by `into_split`.
+/// The reading half of a stream, made by `into_split`.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct OwnedReadHalf(Rc<Stream>);
 
-/// The writing half of a stream that was taken apart by `into_split`. Dropping it shuts the write
-/// side down (in a forked child it does not, because the connection is the parent's).
+/// The writing half of a stream, made by `into_split`. Dropping it shuts the write side down,
+/// except in a forked child, because the connection belongs to the parent.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// Present until it is reunited.
@@ -40,13 +42,15 @@ pub struct OwnedWriteHalf {
 macro_rules! split_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// A half to read and one to write, at the same time, without a lock.
+            /// Borrows the stream as a half to read and a half to write. Both can be used at the
+            /// same time, without a lock.
             pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
                 (ReadHalf(self.io()), WriteHalf(self.io()))
             }
 
-            /// Halves that may go to different tasks of this loop. Dropping the write half shuts
-            /// the write side down; the socket closes with the second half.
+            /// Splits the stream into halves that different tasks of this loop may own. Dropping
+            /// the write half shuts the write side down. The socket closes when both halves are
+            /// dropped.
             #[must_use]
             pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
                 let stream = Rc::new(Stream::from(self));
@@ -62,10 +66,10 @@ impl OwnedReadHalf {
         &self.0
     }
 
-    /// Puts the two halves of one stream together again.
+    /// Joins the two halves of one stream again.
     ///
     /// # Errors
-    /// They are halves of different streams: the error returns them.
+    /// They are halves of different streams. The error returns them.
     pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<Stream, ReuniteError> {
         match write.stream.take() {
             Some(other) if Rc::ptr_eq(&self.0, &other) => {
@@ -85,7 +89,7 @@ impl OwnedWriteHalf {
         self.stream.as_ref().expect("present until it is reunited")
     }
 
-    /// Tells the peer that no more comes.
+    /// Tells the peer that no more bytes follow.
     ///
     /// # Errors
     /// Kernel errors. If the connection is already gone, that is not an error.
@@ -102,7 +106,7 @@ impl Drop for OwnedWriteHalf {
     }
 }
 
-/// The halves belong to two streams.
+/// The error of `reunite`: the halves belong to different streams.
 #[derive(Debug, thiserror::Error)]
 #[error("these are halves of two different streams")]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);

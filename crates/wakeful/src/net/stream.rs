@@ -17,7 +17,8 @@ stream_methods!(Stream);
 
 /// A TCP or a Unix stream, for servers that listen on both.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub enum Stream {
     /// Over TCP.

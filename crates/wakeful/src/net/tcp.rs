@@ -19,7 +19,7 @@ use crate::priority::Priority;
 use crate::sys::limits::{explain_bind, explain_call};
 use crate::sys::uninit::ReadCall;
 
-/// A listening TCP socket of this loop. One listener for several loops is a
+/// A listening TCP socket of this loop. To share a listener between several loops, use a
 /// [`SharedListener`](crate::accept::SharedListener).
 ///
 /// ```
@@ -39,7 +39,8 @@ use crate::sys::uninit::ReadCall;
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Registered<Arc<OwnedFd>>,
@@ -48,15 +49,16 @@ pub struct TcpListener {
 listener_methods!(TcpListener);
 
 impl TcpListener {
-    /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the
-    /// system's greatest backlog (`net.core.somaxconn`).
+    /// Listens on the first of the addresses that can be bound, with `SO_REUSEADDR` and the largest
+    /// backlog that the system allows (`net.core.somaxconn`).
     ///
-    /// *Cancel-safe*: if cancelled, no socket leaks; a lookup that has started finishes in the
+    /// # Cancel safety
+    /// Cancel-safe: if cancelled, no socket leaks; a lookup that has started finishes in the
     /// background.
     ///
     /// # Errors
-    /// The address is in use, not one of this host, or needs a privilege; the lookup failed; no
-    /// loop runs here; no descriptors left.
+    /// The address is in use, is not one of this host, or needs a privilege; the lookup failed; no
+    /// loop runs on this thread; no descriptors are left.
     pub async fn bind(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -68,51 +70,54 @@ impl TcpListener {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    /// Puts a listener from elsewhere on this loop. Connections that wait in its backlog are
-    /// accepted at once.
+    /// Puts an existing listener on this loop. Connections that wait in its backlog can be accepted
+    /// at once.
     ///
-    /// It becomes non-blocking, and so do its duplicates, even in other processes, because this is
-    /// a property of the open file. For a socket that others keep and may change, use
+    /// It becomes non-blocking. So do its duplicates, even in other processes, because this is a
+    /// property of the open file. For a socket that others keep and may change, use
     /// [`SharedListener::from_socket`](crate::accept::SharedListener::from_socket).
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Self::from_fd(listener.into())
     }
 
-    /// Removes the listener from its loop. It stays non-blocking, and no task waits for it here any
-    /// more. The connections in its backlog stay there.
+    /// Removes the listener from its loop. It stays non-blocking, and its loop wakes no more tasks
+    /// for it. The connections in its backlog stay there.
     ///
     /// A listener of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others
     /// continue to listen.
     ///
     /// # Errors
-    /// No descriptors left for the duplicate.
+    /// No descriptors are left for a duplicate.
     pub fn into_std(self) -> io::Result<std::net::TcpListener> {
         self.into_fd().map(Into::into)
     }
 
-    /// Takes the next connection. Several tasks may wait at once. A connection that its peer has
+    /// Accepts the next connection. Several tasks may wait at once. A connection that its peer has
     /// already aborted (`ECONNABORTED`) is skipped.
     ///
-    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
+    /// # Cancel safety
+    /// Cancel-safe: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
-    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors are left: the message names the limit, and the connection stays in the
+    /// backlog. Wait before you try again (see
+    /// [`accept::is_shortage`](crate::accept::is_shortage)).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (fd, peer) = accept::next(&self.socket).await?;
         self.accepted(fd, peer)
     }
 
-    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
-    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
+    /// Polls like [`accept`](Self::accept), for hand-written futures. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit, and the connection stays in the backlog.
-    /// Wait before you try again (see [`accept::is_shortage`](crate::accept::is_shortage)).
+    /// No descriptors are left: the message names the limit, and the connection stays in the
+    /// backlog. Wait before you try again (see
+    /// [`accept::is_shortage`](crate::accept::is_shortage)).
     ///
     /// # Cancel safety
     /// A poll that was pending has taken no connection.
@@ -214,10 +219,11 @@ fn socket_addr(addr: io::Result<socket2::SockAddr>) -> io::Result<SocketAddr> {
 /// Dropping it closes the connection, and never waits (but see [`set_linger`](Self::set_linger)).
 /// Written bytes are still delivered, unless received bytes are unread. In that case the kernel
 /// resets the connection: the peer's next read or write fails (`ConnectionReset`), and the peer may
-/// lose bytes that it has not read yet. So the side that closes last should [shut
-/// down](Self::shutdown) its side, and read to the end before it closes.
+/// lose bytes that it has not read yet. To avoid this, [shut down](Self::shutdown) this side, and
+/// read to the end before you drop the stream.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct TcpStream {
     io: StreamIo,
@@ -228,14 +234,15 @@ write_methods!(TcpStream);
 stream_methods!(TcpStream);
 
 impl TcpStream {
-    /// Connects to the first of the addresses that answers, trying one after the other.
+    /// Connects to the first of the addresses that answers. It tries one after the other.
     ///
-    /// *Cancel-safe*: dropping the future ends the attempt.
+    /// # Cancel safety
+    /// Cancel-safe: dropping the future ends the attempt.
     ///
     /// # Errors
-    /// The error of the last address; the lookup failed; no loop runs here; no descriptors, or no
-    /// local ports, left. The only time limit is the kernel's (about two minutes): use
-    /// [`timeout`](crate::time::timeout).
+    /// The error of the last address; the lookup failed; no loop runs on this thread; no
+    /// descriptors or local ports are left. The only time limit is the kernel's (about two
+    /// minutes), so use [`timeout`](crate::time::timeout).
     pub async fn connect(addr: impl Resolve) -> io::Result<Self> {
         let mut last = None;
         for addr in resolve(addr).await? {
@@ -275,8 +282,8 @@ impl TcpStream {
         self.io.options()
     }
 
-    /// Waits for a connection that was begun elsewhere, by a `connect` that returned `EINPROGRESS`,
-    /// and puts it on this loop.
+    /// Waits for a connection that is in progress (`connect` returned `EINPROGRESS`), and puts it
+    /// on this loop.
     ///
     /// ```
     /// use wakeful::net::{TcpListener, TcpStream};
@@ -296,43 +303,43 @@ impl TcpStream {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropped, it closes the attempt.
+    /// Dropping the future ends the attempt.
     ///
     /// # Errors
-    /// The connection failed: nobody listens there, or nobody answered; no loop runs here; no
-    /// descriptors left. `NotConnected`: the socket was never asked to connect, or other code has
-    /// taken the connection's error (`SO_ERROR`).
+    /// The connection was refused or timed out; no loop runs on this thread; no descriptors are
+    /// left. `NotConnected`: `connect` was never called on the socket, or other code has taken the
+    /// connection's error (`SO_ERROR`).
     pub async fn connect_in_progress(stream: std::net::TcpStream) -> io::Result<Self> {
         let stream = Self::from_std(stream)?;
         stream.io.connected().await?;
         Ok(stream)
     }
 
-    /// Puts a connected stream from elsewhere on this loop. Its first read or write is tried at
-    /// once, so bytes that have already arrived are read without an event.
+    /// Puts a connected stream on this loop. Its first read or write is tried at once, so bytes
+    /// that have already arrived are read without an event.
     ///
-    /// It becomes non-blocking, and so do its duplicates, even in other processes, because this is
-    /// a property of the open file.
+    /// It becomes non-blocking. So do its duplicates, even in other processes, because this is a
+    /// property of the open file.
     ///
-    /// The connection may still be in progress: then reads and writes wait for it, and return its
+    /// The connection may still be in progress. Then reads and writes wait for it, and return its
     /// error if it fails. [`connect_in_progress`](Self::connect_in_progress) only waits for the
     /// connection.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Plain)? })
     }
 
-    /// Removes the stream from its loop. It stays non-blocking, and no task is woken for it here
-    /// any more. Unread bytes stay in the socket.
+    /// Removes the stream from its loop. It stays non-blocking, and its loop wakes no more tasks
+    /// for it. Unread bytes stay in the socket.
     #[must_use]
     pub fn into_std(self) -> std::net::TcpStream {
         self.io.into_fd().into()
     }
 
-    /// This end's address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Kernel errors.
@@ -340,10 +347,10 @@ impl TcpStream {
         local_addr(self.io.fd())
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// Kernel errors; `NotConnected` once the connection is gone.
+    /// Kernel errors; `NotConnected` if the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         peer_addr(self.io.fd())
     }

@@ -7,32 +7,32 @@ use crate::sys::socket_options;
 /// What the kernel knows about a TCP connection (`TCP_INFO`, tcp(7)), at the moment of
 /// [`TcpStream::tcp_info`].
 ///
-/// A field that an older kernel does not know is 0. Segments are counted as the kernel counts them:
-/// a segment may be as large as [`send_mss`](Self::send_mss).
+/// A field that an older kernel does not know is 0. A segment is counted as the kernel counts it,
+/// and may be as large as [`send_mss`](Self::send_mss).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
-    /// Where the connection is between its handshake and its end.
+    /// The state of the connection.
     pub state: TcpState,
-    /// The smoothed round-trip time. Zero: nothing was measured yet.
+    /// The smoothed round-trip time, or zero if it has not been measured yet.
     pub rtt: Duration,
     /// How much the round-trip time varies (the mean deviation).
     pub rtt_variance: Duration,
-    /// The shortest round-trip time of the last minutes (`net.ipv4.tcp_min_rtt_wlen`). Zero:
-    /// nothing was measured yet.
+    /// The shortest round-trip time of the last minutes (`net.ipv4.tcp_min_rtt_wlen`), or zero if
+    /// it has not been measured yet.
     pub min_rtt: Duration,
     /// How long an acknowledgement may take before a segment is sent again.
     pub retransmission_timeout: Duration,
-    /// How often the oldest segment was sent again without an answer: above 0, the peer is silent
-    /// now.
+    /// How often the oldest segment was sent again without an answer. If it is above 0, the peer is
+    /// silent now.
     pub retransmits: u8,
     /// Segments that were sent again, since the connection began.
     pub total_retransmitted: u32,
-    /// Segments that are sent and not acknowledged.
+    /// Segments that were sent and are not acknowledged yet.
     pub unacknowledged: u32,
-    /// Segments of these that are taken for lost.
+    /// Unacknowledged segments that the kernel considers lost.
     pub lost: u32,
-    /// How many segments may be under way at once, as congestion control has it.
+    /// How many segments congestion control allows in flight at once.
     pub congestion_window: u32,
     /// The congestion window above which it grows slowly, in segments.
     pub slow_start_threshold: u32,
@@ -40,9 +40,9 @@ pub struct TcpInfo {
     pub send_mss: u32,
     /// The largest segment that was received, in bytes (an estimate).
     pub recv_mss: u32,
-    /// The largest packet that the path takes, in bytes.
+    /// The largest packet that the path accepts, in bytes.
     pub path_mtu: u32,
-    /// Bytes that were sent, those that were sent again included.
+    /// Bytes that were sent, including those that were sent again.
     pub bytes_sent: u64,
     /// Bytes that were sent again.
     pub bytes_retransmitted: u64,
@@ -50,13 +50,13 @@ pub struct TcpInfo {
     pub bytes_acknowledged: u64,
     /// Bytes that the peer has sent.
     pub bytes_received: u64,
-    /// Bytes that were written and not sent yet.
+    /// Bytes that were written but not sent yet.
     pub bytes_not_sent: u32,
-    /// The rate at which bytes were delivered lately, in bytes a second.
+    /// The rate at which bytes were recently delivered, in bytes per second.
     pub delivery_rate: u64,
-    /// For how long nothing was sent, to a millisecond or so.
+    /// For how long nothing was sent, accurate to about a millisecond.
     pub since_last_sent: Duration,
-    /// For how long nothing was received, to a millisecond or so.
+    /// For how long nothing was received, accurate to about a millisecond.
     pub since_last_received: Duration,
 }
 
@@ -68,25 +68,25 @@ pub enum TcpState {
     Established,
     /// This side has asked for a connection.
     SynSent,
-    /// The other side has asked for a connection, and has not heard yet that it may have it.
+    /// The other side has asked for a connection, and has not confirmed this side's answer yet.
     SynReceived,
-    /// This side has ended, and the other one does not know yet.
+    /// This side has ended, and the other side has not acknowledged it yet.
     FinWait1,
-    /// This side has ended, and the other one knows.
+    /// This side has ended, and the other side has acknowledged it.
     FinWait2,
-    /// Both sides have ended, and late segments may still come.
+    /// Both sides have ended, and late segments may still arrive.
     TimeWait,
     /// There is no connection: none was asked for, or it is gone.
     Closed,
-    /// The other side has ended, and this one has not.
+    /// The other side has ended, and this side has not.
     CloseWait,
-    /// The other side has ended, then this one, and the other one does not know yet.
+    /// The other side has ended, then this side, which the other side has not acknowledged yet.
     LastAck,
     /// It is a listener.
     Listen,
-    /// Both sides have ended at once, and neither knows yet that the other one knows.
+    /// Both sides have ended at the same time, and neither end is acknowledged yet.
     Closing,
-    /// One that this version does not know.
+    /// A state that this version of the crate does not know.
     Unknown,
 }
 
@@ -147,7 +147,7 @@ impl TcpInfo {
 }
 
 impl TcpStream {
-    /// Returns what the kernel knows of the connection. One system call.
+    /// Returns what the kernel knows about the connection, with one system call.
     ///
     /// ```
     /// # async fn slow(stream: &wakeful::net::TcpStream) -> std::io::Result<bool> {

@@ -39,7 +39,7 @@ macro_rules! tcp_options {
                 self.options().set_tcp_quickack(quickack)
             }
 
-            /// Returns whether the kernel acknowledges at once now.
+            /// Returns whether the kernel currently acknowledges at once.
             ///
             /// # Errors
             /// Kernel errors.
@@ -70,7 +70,7 @@ macro_rules! tcp_options {
             /// `TCP_KEEPCNT`). This detects half-open connections.
             ///
             /// # Errors
-            /// Kernel errors: a number out of its range.
+            /// The kernel refuses a number that is out of range.
             pub fn set_keepalive(
                 &self,
                 idle: Duration,
@@ -88,7 +88,7 @@ macro_rules! tcp_options {
                 self.options().set_keepalive(false)
             }
 
-            /// Returns whether a silent peer is probed.
+            /// Returns whether the kernel probes a silent peer.
             ///
             /// # Errors
             /// Kernel errors.
@@ -115,7 +115,7 @@ macro_rules! tcp_options {
             }
 
             /// Sets `SO_RCVBUF`, in bytes. The kernel doubles it and applies its limits
-            /// (`net.core.rmem_max`). A window of more than 64 KiB has to be set before the socket
+            /// (`net.core.rmem_max`). For a window of more than 64 KiB, set it before the socket
             /// connects or listens: see [`TcpSocket`](crate::net::TcpSocket).
             ///
             /// # Errors
@@ -133,8 +133,8 @@ macro_rules! tcp_options {
                 self.options().recv_buffer_size()
             }
 
-            /// Sets `IP_TOS`: the traffic class of what is sent over IPv4, which is six bits of
-            /// DSCP and two that TCP keeps for itself (ECN).
+            /// Sets `IP_TOS`: the traffic class of packets that are sent over IPv4. It consists of
+            /// six bits of DSCP, and two bits that TCP itself uses (ECN).
             ///
             /// # Errors
             /// Kernel errors.
@@ -150,10 +150,10 @@ macro_rules! tcp_options {
                 self.options().tos_v4()
             }
 
-            /// Sets `IPV6_TCLASS`, as [`set_tos_v4`](Self::set_tos_v4) for IPv6.
+            /// Sets `IPV6_TCLASS`: like [`set_tos_v4`](Self::set_tos_v4), for IPv6.
             ///
             /// # Errors
-            /// Kernel errors; it is a socket of IPv4.
+            /// Kernel errors; it is an IPv4 socket.
             pub fn set_tclass_v6(&self, class: u32) -> io::Result<()> {
                 self.options().set_tclass_v6(class)
             }
@@ -161,7 +161,7 @@ macro_rules! tcp_options {
             /// Returns what [`set_tclass_v6`](Self::set_tclass_v6) sets.
             ///
             /// # Errors
-            /// Kernel errors; it is a socket of IPv4.
+            /// Kernel errors; it is an IPv4 socket.
             pub fn tclass_v6(&self) -> io::Result<u32> {
                 self.options().tclass_v6()
             }
@@ -180,7 +180,7 @@ macro_rules! tcp_options {
             /// again.
             ///
             /// # Errors
-            /// Kernel errors: it cannot be asked.
+            /// Kernel errors.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.options().take_error()
             }

@@ -10,17 +10,18 @@ use super::tcp::{self, TcpListener, TcpStream};
 use crate::sys::limits::explain_call;
 use crate::sys::socket_options;
 
-/// A TCP socket that neither listens nor is connected yet: for options that have to be set before.
+/// A TCP socket that neither listens nor is connected yet. Use it to set options that must be set
+/// before.
 ///
-/// [`TcpStream::connect`] and [`TcpListener::bind`] need none of it. The socket is on no loop until
-/// [`connect`](Self::connect) or [`listen`](Self::listen) puts it on the loop of the calling
-/// thread. At first it is non-blocking, and child processes do not inherit it; no other option is
-/// set. Options that are set here stay with the connection. Connections that a listener accepts
-/// inherit most of its options.
+/// For the default options, [`TcpStream::connect`] and [`TcpListener::bind`] are enough. The socket
+/// belongs to no loop until [`connect`](Self::connect) or [`listen`](Self::listen) puts it on the
+/// loop of the calling thread. A new socket is non-blocking, and child programs do not inherit it.
+/// No other option is set. Options that are set here stay with the connection. Connections that a
+/// listener accepts inherit most of its options.
 ///
 /// # Examples
 ///
-/// A client that connects from an address of its own, and a listener with a short backlog:
+/// A client that connects from a chosen address, and a listener with a short backlog:
 ///
 /// ```
 /// use wakeful::net::TcpSocket;
@@ -47,7 +48,7 @@ use crate::sys::socket_options;
 /// ```
 ///
 /// # Threads
-/// `Send` and `Sync`: it has no I/O.
+/// `Send` and `Sync`: it does no I/O.
 #[derive(Debug)]
 pub struct TcpSocket {
     fd: OwnedFd,
@@ -57,16 +58,17 @@ impl TcpSocket {
     /// Makes a socket for IPv4.
     ///
     /// # Errors
-    /// No descriptors left: the message names the limit.
+    /// No descriptors are left: the message names the limit.
     pub fn new_v4() -> io::Result<Self> {
         Self::new(AddressFamily::INET)
     }
 
-    /// Makes a socket for IPv6. One that is bound to `[::]` takes IPv4 too, unless
-    /// [`set_only_v6`](Self::set_only_v6) or `net.ipv6.bindv6only` says otherwise.
+    /// Makes a socket for IPv6. If it is bound to `[::]`, it also accepts IPv4, unless
+    /// [`set_only_v6`](Self::set_only_v6) or `net.ipv6.bindv6only` forbids it.
     ///
     /// # Errors
-    /// The machine has no IPv6 (`EAFNOSUPPORT`); the same as for [`new_v4`](Self::new_v4).
+    /// The machine has no IPv6 (`EAFNOSUPPORT`). Otherwise, the same as for
+    /// [`new_v4`](Self::new_v4).
     pub fn new_v6() -> io::Result<Self> {
         Self::new(AddressFamily::INET6)
     }
@@ -75,9 +77,9 @@ impl TcpSocket {
         Ok(Self { fd: super::addr::socket(family, SocketType::STREAM)? })
     }
 
-    /// Takes a socket from elsewhere that is not connected yet, such as one that another crate has
-    /// made and set up. It becomes non-blocking, and so do its duplicates, because this is a
-    /// property of the open file.
+    /// Makes a `TcpSocket` from an existing socket that is not connected yet, such as one that
+    /// another crate has made and set up. It becomes non-blocking. So do its duplicates, because
+    /// this is a property of the open file.
     ///
     /// If its connection is already in progress, use [`TcpStream::connect_in_progress`] instead.
     ///
@@ -94,7 +96,7 @@ impl TcpSocket {
         self.fd.into()
     }
 
-    /// Sets `SO_REUSEADDR`: the address can be bound although connections of a former listener are
+    /// Sets `SO_REUSEADDR`: the address can be bound while connections of a former listener are
     /// still in `TIME_WAIT`. [`TcpListener::bind`] always sets it.
     ///
     /// # Errors
@@ -111,10 +113,9 @@ impl TcpSocket {
         self.options().reuse_address()
     }
 
-    /// Sets `SO_REUSEPORT`: several sockets of this user, all of which have set it, listen on one
-    /// port, and the kernel spreads connections over them. (See
-    /// [`AcceptStrategy::ReusePort`](crate::accept::AcceptStrategy::ReusePort) for a server that
-    /// does.)
+    /// Sets `SO_REUSEPORT`: several sockets of this user that all set it may listen on one port,
+    /// and the kernel spreads connections over them. (A server with
+    /// [`AcceptStrategy::ReusePort`](crate::accept::AcceptStrategy::ReusePort) does this.)
     ///
     /// # Errors
     /// Kernel errors.
@@ -130,10 +131,11 @@ impl TcpSocket {
         self.options().reuse_port()
     }
 
-    /// Sets `IPV6_V6ONLY` of a socket that is bound to `[::]`. With true it takes no IPv4, so
-    /// another socket may have the port for IPv4. With false it takes IPv4, too, and peers appear
-    /// as `[::ffff:192.0.2.1]` (see [`Ipv6Addr::to_canonical`](std::net::Ipv6Addr::to_canonical)).
-    /// Call it before [`bind`](Self::bind).
+    /// Sets `IPV6_V6ONLY`, for a socket that will be bound to `[::]`. With true it accepts no IPv4,
+    /// so another socket may use the port for IPv4. With false it also accepts IPv4, and peers
+    /// appear as `[::ffff:192.0.2.1]` (see
+    /// [`Ipv6Addr::to_canonical`](std::net::Ipv6Addr::to_canonical)). Call it before
+    /// [`bind`](Self::bind).
     ///
     /// # Errors
     /// Kernel errors: the socket is bound, or is an IPv4 socket.
@@ -144,13 +146,13 @@ impl TcpSocket {
     /// Returns what [`set_only_v6`](Self::set_only_v6) sets.
     ///
     /// # Errors
-    /// Kernel errors: the socket is one of IPv4.
+    /// Kernel errors: the socket is an IPv4 socket.
     pub fn only_v6(&self) -> io::Result<bool> {
         self.options().only_v6()
     }
 
-    /// Binds the socket to a network interface (`SO_BINDTODEVICE`); `None` undoes it. A bound
-    /// socket sends and receives by that interface alone.
+    /// Binds the socket to a network interface (`SO_BINDTODEVICE`). `None` undoes it. A bound
+    /// socket sends and receives only through that interface.
     ///
     /// # Errors
     /// There is no such interface; another one was set before and this process lacks `CAP_NET_RAW`.
@@ -159,10 +161,10 @@ impl TcpSocket {
     }
 
     /// Sets `TCP_FASTOPEN_CONNECT`. If the server gave this machine a cookie before,
-    /// [`connect`](Self::connect) returns at once, and the first write travels with the SYN, one
-    /// round trip earlier (RFC 7413). If nobody listens, that write, or a read after it, returns
-    /// the error. Nothing is sent before the first write, so do not use it for protocols in which
-    /// the server speaks first. The kernel may send the first write twice, so use it only for
+    /// [`connect`](Self::connect) returns at once, and the first write is sent with the SYN, one
+    /// round trip earlier (RFC 7413). If the connection is refused, that write, or a read after it,
+    /// returns the error. Nothing is sent before the first write, so do not use it for protocols in
+    /// which the server speaks first. The kernel may send the first write twice, so use it only for
     /// requests that may be repeated.
     ///
     /// # Errors
@@ -179,10 +181,10 @@ impl TcpSocket {
         Ok(socket_options::get(&self.fd, libc::TCP_FASTOPEN_CONNECT)? != 0)
     }
 
-    /// Sets `TCP_FASTOPEN`: the listener takes bytes that come with the SYN, for at most this many
-    /// connections at a time whose handshake is not complete. 0, the default, takes none. The
-    /// kernel ignores it unless `net.ipv4.tcp_fastopen` allows it to servers (2). The kernel may
-    /// deliver such bytes twice, as a second connection.
+    /// Sets `TCP_FASTOPEN`: the listener accepts bytes that arrive with the SYN, for at most this
+    /// many connections at a time whose handshake is not complete. With 0, the default, it accepts
+    /// none. The kernel ignores it unless `net.ipv4.tcp_fastopen` allows it for servers (2). The
+    /// kernel may deliver such bytes twice, as a second connection.
     ///
     /// # Errors
     /// Kernel errors.
@@ -202,8 +204,8 @@ impl TcpSocket {
     /// Binds the socket to an address. Port 0 lets the kernel choose a port.
     ///
     /// # Errors
-    /// The address is in use (`AddrInUse`), not one of this machine (`AddrNotAvailable`), of
-    /// another family than the socket, or needs a privilege; the socket is bound already.
+    /// The address is in use (`AddrInUse`), is not one of this machine (`AddrNotAvailable`), is of
+    /// another family than the socket, or needs a privilege; the socket is already bound.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         tcp::bind(&self.fd, addr)
     }
@@ -222,24 +224,24 @@ impl TcpSocket {
     /// [`timeout`](crate::time::timeout).
     ///
     /// # Cancel safety
-    /// Dropped, it closes the attempt.
+    /// Dropping the future ends the attempt.
     ///
     /// # Errors
-    /// Nobody listens there, or nobody answered; `addr` is of another family than the socket; no
-    /// loop runs here; no local ports left.
+    /// The connection was refused or timed out; `addr` is of another family than the socket; no
+    /// loop runs on this thread; no local ports are left.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         TcpStream::connect_by(self.fd, addr).await
     }
 
     /// Listens, on this thread's loop. At most `backlog` established connections wait to be
-    /// accepted (the kernel lowers the number to `net.core.somaxconn`, and takes one more); further
-    /// clients have to wait.
+    /// accepted. (The kernel lowers the number to `net.core.somaxconn`, and allows one more.)
+    /// Further clients have to wait.
     ///
-    /// A socket that was not bound gets a port that the kernel chooses, on all addresses.
+    /// If the socket was not bound, it listens on all addresses, on a port that the kernel chooses.
     ///
     /// # Errors
-    /// Another socket listens there, with `SO_REUSEADDR` as this one; no loop runs here; no
-    /// descriptors left.
+    /// Another socket listens on this address (possible if both set `SO_REUSEADDR`); no loop runs
+    /// on this thread; no descriptors are left.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         rustix::net::listen(&self.fd, to_int(backlog)).map_err(explain_call("listen"))?;
         TcpListener::from_fd(self.fd)

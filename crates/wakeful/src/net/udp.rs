@@ -26,18 +26,17 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::task::{consume_budget, coop};
 
-/// A UDP socket of this loop. Several tasks may wait on it at once, each way.
+/// A UDP socket of this loop. Several tasks may wait on it at once, in each direction.
 ///
-/// All operations are *cancel-safe*: a call that was dropped before it returned has sent or taken
-/// no datagram. Options that have no method here are set through [`AsFd`], for example with the
-/// `socket2` crate.
+/// Options that have no method here can be set through [`AsFd`], for example with the `socket2`
+/// crate.
 ///
-/// An unconnected socket takes datagrams from any sender, and each send names the receiver.
-/// [`connect`](Self::connect) fixes one peer. Then, if the network reports that nobody received a
-/// datagram, the next operation, of whatever kind, returns `ECONNREFUSED`.
+/// An unconnected socket receives datagrams from any sender, and each send names the receiver.
+/// [`connect`](Self::connect) fixes one peer. Then, if the network reports that the peer has no
+/// socket for a datagram, the next operation of any kind returns `ECONNREFUSED`.
 ///
-/// QUIC and other protocols that move many datagrams at once, with ECN marks and the address that
-/// each was sent to, use a `BatchUdpSocket` (feature `quinn-udp`).
+/// For QUIC and other protocols that send many datagrams at once, or that need ECN marks or the
+/// address to which a datagram was sent, use a `BatchUdpSocket` (feature `quinn-udp`).
 ///
 /// ```
 /// use wakeful::net::UdpSocket;
@@ -55,7 +54,12 @@ use crate::task::{consume_budget, coop};
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Cancel safety
+/// All operations are cancel-safe: a call that was dropped before it returned has sent or received
+/// no datagram.
+///
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Registered<OwnedFd>,
@@ -66,7 +70,8 @@ ready_methods!(UdpSocket);
 impl UdpSocket {
     /// Binds a socket to the first of the addresses that can be bound.
     ///
-    /// *Cancel-safe*: if cancelled, no socket leaks; a lookup that has started finishes in the
+    /// # Cancel safety
+    /// Cancel-safe: if cancelled, no socket leaks; a lookup that has started finishes in the
     /// background.
     ///
     /// # Errors
@@ -86,10 +91,10 @@ impl UdpSocket {
         Err(last.unwrap_or_else(no_addresses))
     }
 
-    /// Puts a socket from elsewhere on this loop.
+    /// Puts an existing socket on this loop.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket: super::register(socket.into())? })
@@ -101,8 +106,8 @@ impl UdpSocket {
         self.socket.into_inner().into()
     }
 
-    /// Fixes the peer, the first of the addresses that the kernel accepts: [`send`](Self::send)
-    /// goes there, and only its datagrams are received.
+    /// Fixes the peer: the first of the addresses that the kernel accepts. [`send`](Self::send)
+    /// sends to it, and only its datagrams are received.
     ///
     /// # Errors
     /// Kernel errors; the lookup failed.
@@ -120,8 +125,8 @@ impl UdpSocket {
     /// Sends a datagram to the connected peer.
     ///
     /// # Errors
-    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
-    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
+    /// Kernel errors: `EMSGSIZE` if the datagram is too long (over 65,507 bytes for IPv4),
+    /// `ECONNREFUSED` if the peer had no socket for an earlier datagram; the loop has ended.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
@@ -171,13 +176,13 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput`: `buf` has no room, and the datagram would be lost. Kernel errors; the loop
-    /// has ended.
+    /// `InvalidInput`: `buf` has no room (the datagram would be lost). Kernel errors; the loop has
+    /// ended.
     pub async fn recv_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         self.receive_into(buf).await.map(|(length, _)| length)
     }
 
-    /// Like [`recv_buf`](Self::recv_buf), and returns its sender.
+    /// Like [`recv_buf`](Self::recv_buf), but also returns the sender.
     ///
     /// # Errors
     /// The same as for [`recv_buf`](Self::recv_buf).
@@ -186,7 +191,7 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram without taking it.
+    /// Receives a datagram without removing it from the queue.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -195,7 +200,7 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram from the connected peer without taking it.
+    /// Receives a datagram from the connected peer without removing it from the queue.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -203,7 +208,7 @@ impl UdpSocket {
         self.receive(buf, RecvFlags::PEEK).await.map(|(length, _)| length)
     }
 
-    /// Waits for a datagram, and returns its sender. The datagram stays.
+    /// Waits for a datagram, and returns its sender. The datagram stays in the queue.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -235,7 +240,7 @@ impl UdpSocket {
         self.socket.set_priority(priority)
     }
 
-    /// Returns this end's address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Kernel errors.
@@ -247,7 +252,7 @@ impl UdpSocket {
     /// Returns the connected peer's address.
     ///
     /// # Errors
-    /// `ENOTCONN`: there is none. Kernel errors.
+    /// `ENOTCONN`: the socket is not connected. Kernel errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let addr = SockRef::from(self.socket.io()).peer_addr()?;
         addr.as_socket().ok_or_else(|| io::Error::other("not an internet address"))

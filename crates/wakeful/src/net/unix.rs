@@ -21,7 +21,7 @@ use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 use crate::sys::unix_message::unnamed;
 
-/// A listening Unix socket of this loop. The file stays when it closes: who made it removes it.
+/// A listening Unix socket of this loop. Its file stays when it closes: remove it yourself.
 ///
 /// ```
 /// use wakeful::net::{UnixListener, UnixStream};
@@ -41,7 +41,8 @@ use crate::sys::unix_message::unnamed;
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixListener {
     socket: Registered<Arc<OwnedFd>>,
@@ -50,20 +51,20 @@ pub struct UnixListener {
 listener_methods!(UnixListener);
 
 impl UnixListener {
-    /// Makes the socket file `path` and listens on it.
+    /// Creates the socket file `path` and listens on it.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
-    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
+    /// The file exists (`AddrInUse`), or cannot be created; the path is too long for an address
+    /// (`ENAMETOOLONG`); no loop runs on this thread; no descriptors are left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_fd(listen(&SocketAddrUnix::new(path.as_ref())?)?)
     }
 
-    /// Listens on an abstract name that the kernel chooses (unix(7), "Autobind feature"):
-    /// [`local_addr`](Self::local_addr) says which.
+    /// Listens on an abstract name that the kernel chooses (unix(7), "Autobind feature"): see
+    /// [`local_addr`](Self::local_addr).
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn autobind() -> io::Result<Self> {
         Self::from_fd(listen(&SocketAddrUnix::new_unnamed())?)
     }
@@ -72,36 +73,37 @@ impl UnixListener {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// The address is in use, or unnamed; the same as for `bind`.
+    /// The address is in use, or is unnamed. Otherwise, the same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::from_fd(listen(&kernel_addr(addr)?)?)
     }
 
-    /// Puts a listener from elsewhere on this loop, as
+    /// Puts an existing listener on this loop, as
     /// [`TcpListener::from_std`](super::TcpListener::from_std) does.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Self::from_fd(listener.into())
     }
 
-    /// Takes the listener off its loop, as
+    /// Removes the listener from its loop, as
     /// [`TcpListener::into_std`](super::TcpListener::into_std) does.
     ///
     /// # Errors
-    /// No descriptors left for a duplicate.
+    /// No descriptors are left for a duplicate.
     pub fn into_std(self) -> io::Result<std::os::unix::net::UnixListener> {
         self.into_fd().map(Into::into)
     }
 
-    /// Takes the next connection, with the address of its other end: unnamed, unless the client has
-    /// bound its socket. Several tasks may wait at once.
+    /// Accepts the next connection, and returns it with the client's address, which is unnamed
+    /// unless the client has bound its socket. Several tasks may wait at once.
     ///
     /// A path of 108 bytes, which [`SocketAddr`] cannot hold, counts as unnamed.
     ///
-    /// *Cancel-safe*: a call that was dropped before it returned has taken no connection.
+    /// # Cancel safety
+    /// Cancel-safe: a call that was dropped before it returned has taken no connection.
     ///
     /// # Errors
     /// The same as for [`TcpListener::accept`](super::TcpListener::accept).
@@ -110,8 +112,8 @@ impl UnixListener {
         self.accepted(fd, peer)
     }
 
-    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
-    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
+    /// Polls like [`accept`](Self::accept), for hand-written futures. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
     /// The same as for [`accept`](Self::accept).
@@ -134,7 +136,7 @@ impl UnixListener {
         Ok((stream, named.unwrap_or_else(unnamed)))
     }
 
-    /// Returns the address that it listens on: a path or an abstract name.
+    /// Returns the address on which it listens: a path or an abstract name.
     ///
     /// # Errors
     /// Kernel errors.
@@ -198,7 +200,8 @@ pub(super) fn kernel_addr(addr: &SocketAddr) -> io::Result<SocketAddrUnix> {
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct UnixStream {
     io: StreamIo,
@@ -209,14 +212,16 @@ write_methods!(UnixStream);
 stream_methods!(UnixStream);
 
 impl UnixStream {
-    /// Connects to the socket file `path`. While the listener's backlog is full it retries, after
-    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    /// Connects to the socket file `path`. While the listener's backlog is full, it retries, at
+    /// first after 50 µs and later after up to 10 ms (the kernel reports no event when a backlog
+    /// has room).
     ///
-    /// *Cancel-safe*: dropping the future ends the attempt.
+    /// # Cancel safety
+    /// Cancel-safe: dropping the future ends the attempt.
     ///
     /// # Errors
-    /// Kernel errors; the path is too long for an address (`ENAMETOOLONG`); no loop runs here; no
-    /// descriptors left.
+    /// Kernel errors; the path is too long for an address (`ENAMETOOLONG`); no loop runs on this
+    /// thread; no descriptors are left.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_to(SocketAddrUnix::new(path.as_ref())?).await
     }
@@ -224,7 +229,7 @@ impl UnixStream {
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// The address is unnamed; the same as for `connect`.
+    /// The address is unnamed. Otherwise, the same as for `connect`.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::connect_to(kernel_addr(addr)?).await
     }
@@ -237,7 +242,7 @@ impl UnixStream {
     /// Makes two streams that are connected to each other.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = unix_socket::pair(SocketType::STREAM)?;
         let on_loop = |fd| StreamIo::new(fd, ReadCall::Message).map(|io| Self { io });
@@ -252,23 +257,24 @@ impl UnixStream {
         self.io
     }
 
-    /// Puts a connected stream from elsewhere on this loop, as
-    /// [`TcpStream::from_std`](super::TcpStream::from_std) does.
+    /// Puts a connected stream on this loop, as [`TcpStream::from_std`](super::TcpStream::from_std)
+    /// does.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Message)? })
     }
 
-    /// Takes the stream off its loop, as [`TcpStream::into_std`](super::TcpStream::into_std) does.
+    /// Removes the stream from its loop, as [`TcpStream::into_std`](super::TcpStream::into_std)
+    /// does.
     #[must_use]
     pub fn into_std(self) -> std::os::unix::net::UnixStream {
         self.io.into_fd().into()
     }
 
-    /// Returns this end's address; clients usually have none.
+    /// Returns the local address. Clients usually have none.
     ///
     /// # Errors
     /// Kernel errors.
@@ -276,7 +282,7 @@ impl UnixStream {
         unix_addr(self.io.options().local_addr())
     }
 
-    /// Returns the peer's address; clients usually have none.
+    /// Returns the peer's address. Clients usually have none.
     ///
     /// # Errors
     /// Kernel errors.

@@ -30,12 +30,12 @@ use crate::time::{sleep, timeout};
 
 /// A Unix datagram socket of this loop. Datagrams arrive in order, and none is lost on the way: a
 /// sender waits until the receiver's queue has room. (Bytes that do not fit into `buf` are lost,
-/// and so are datagrams that a receiver has not taken when it closes.) Several tasks may wait on it
-/// at once, in each direction.
+/// and so are datagrams in the queue of a receiver that closes.) Several tasks may wait on it at
+/// once, in each direction.
 ///
 /// It is bound to a path or to an abstract name, or has no address ([`unbound`](Self::unbound),
-/// [`pair`](Self::pair)): then a receiver cannot answer to its address. The file of a path stays
-/// when the socket closes: remove it.
+/// [`pair`](Self::pair)). A receiver cannot answer a socket without an address. The file of a path
+/// stays when the socket closes: remove it yourself.
 ///
 /// Descriptors that a peer attaches to a datagram are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) or [`recv_from_with_fds`](Self::recv_from_with_fds)
@@ -74,46 +74,46 @@ message_methods!(UnixDatagram, "datagram");
 ready_methods!(UnixDatagram);
 
 impl UnixDatagram {
-    /// Makes the socket file `path` and receives there.
+    /// Makes a socket that receives at `path`, and creates the socket file.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
-    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
+    /// The file exists (`AddrInUse`), or cannot be created; the path is too long for an address
+    /// (`ENAMETOOLONG`); no loop runs on this thread; no descriptors are left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::bound(&SocketAddrUnix::new(path.as_ref())?)
     }
 
-    /// Receives at `addr`: a path, as for [`bind`](Self::bind), or an abstract name, which has no
-    /// file (unix(7)).
+    /// Makes a socket that receives at `addr`: a path, as for [`bind`](Self::bind), or an abstract
+    /// name, which has no file (unix(7)).
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for `bind`.
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::bound(&kernel_addr(addr)?)
     }
 
-    /// Receives at an abstract name that the kernel chooses (unix(7), "Autobind feature"):
-    /// [`local_addr`](Self::local_addr) says which. For clients that want answers.
+    /// Makes a socket that receives at an abstract name that the kernel chooses (unix(7), "Autobind
+    /// feature"): see [`local_addr`](Self::local_addr). This is for clients that expect answers.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn autobind() -> io::Result<Self> {
         Self::bound(&SocketAddrUnix::new_unnamed())
     }
 
-    /// Makes a socket without an address: to send from.
+    /// Makes a socket without an address, which can only send.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn unbound() -> io::Result<Self> {
         Self::on_loop(socket()?)
     }
 
-    /// Makes two sockets that are connected to each other. Each learns of the other's close only
-    /// when it sends.
+    /// Makes two sockets that are connected to each other. A socket notices that the other one is
+    /// closed only when it sends.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = unix_socket::pair(SocketType::DGRAM)?;
         Ok((Self::on_loop(one)?, Self::on_loop(other)?))
@@ -129,10 +129,10 @@ impl UnixDatagram {
         Ok(Self { io: MessageIo::new(fd)?, pausing: RefCell::default() })
     }
 
-    /// Puts a socket from elsewhere on this loop.
+    /// Puts an existing socket on this loop.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn from_std(socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Self::on_loop(socket.into())
@@ -144,11 +144,10 @@ impl UnixDatagram {
         self.io.into_fd().into()
     }
 
-    /// Fixes the peer to which [`send`](Self::send) sends. Only datagrams of this peer are
-    /// received.
+    /// Fixes the peer: [`send`](Self::send) sends to it, and only its datagrams are received.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there;
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there;
     /// the path is too long for an address (`ENAMETOOLONG`).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         Ok(rustix::net::connect(self, &SocketAddrUnix::new(path.as_ref())?)?)
@@ -157,17 +156,17 @@ impl UnixDatagram {
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for `connect`.
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for `connect`.
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
         Ok(rustix::net::connect(self, &kernel_addr(addr)?)?)
     }
 
-    /// Sends a datagram to the socket at `path`. While the receiver's queue is full it retries,
-    /// after 50 µs at first and 10 ms at most: the kernel has no event for room in the queue of a
-    /// socket to which this one is not connected.
+    /// Sends a datagram to the socket at `path`. While the receiver's queue is full, it retries, at
+    /// first after 50 µs and later after up to 10 ms: the kernel reports no event when the queue of
+    /// an unconnected peer has room.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there;
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there;
     /// the path is too long for an address (`ENAMETOOLONG`); the loop has ended; the same as for
     /// [`send`](Self::send).
     ///
@@ -181,7 +180,8 @@ impl UnixDatagram {
     /// Like [`send_to`](Self::send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for [`send_to`](Self::send_to).
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for
+    /// [`send_to`](Self::send_to).
     ///
     /// # Cancel safety
     /// The same as for [`send_to`](Self::send_to).
@@ -189,8 +189,8 @@ impl UnixDatagram {
         self.send_addressed(buf, &[], &kernel_addr(addr)?).await
     }
 
-    /// Like [`send_to_addr`](Self::send_to_addr), with descriptors, as
-    /// [`send_with_fds`](Self::send_with_fds).
+    /// Like [`send_to_addr`](Self::send_to_addr), but also sends descriptors, as
+    /// [`send_with_fds`](Self::send_with_fds) does.
     ///
     /// # Errors
     /// The same as for [`send_to_addr`](Self::send_to_addr) and
@@ -208,13 +208,13 @@ impl UnixDatagram {
         self.send_addressed(buf, fds, &kernel_addr(addr)?).await
     }
 
-    /// Like [`send_to`](Self::send_to), and does not wait. If this socket's buffer is full, try
+    /// Like [`send_to`](Self::send_to), but does not wait. If this socket's buffer is full, try
     /// again when the socket is [`writable`](Self::writable). If the other socket's queue is full,
     /// there is no event when it has room.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now, in this socket's buffer or in the other one's queue. The
-    /// same as for [`send_to`](Self::send_to).
+    /// `WouldBlock`: this socket's buffer or the other socket's queue has no room now. Otherwise,
+    /// the same as for [`send_to`](Self::send_to).
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let addr = SocketAddrUnix::new(path.as_ref())?;
         self.try_send_addressed(buf, &[], &addr).map_err(explain)
@@ -223,7 +223,8 @@ impl UnixDatagram {
     /// Like [`try_send_to`](Self::try_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for [`try_send_to`](Self::try_send_to).
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for
+    /// [`try_send_to`](Self::try_send_to).
     pub fn try_send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
         self.try_send_addressed(buf, &[], &kernel_addr(addr)?).map_err(explain)
     }
@@ -272,9 +273,9 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a datagram, and returns its sender: an address that is unnamed if that socket was
-    /// not bound (or to a path of 108 bytes, which [`SocketAddr`] cannot hold). What does not fit
-    /// `buf` is lost. Several tasks may wait at once.
+    /// Receives a datagram, and returns its sender. The address is unnamed if the sender's socket
+    /// was not bound (or was bound to a path of 108 bytes, which [`SocketAddr`] cannot hold). Bytes
+    /// that do not fit into `buf` are lost. Several tasks may wait at once.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -285,19 +286,19 @@ impl UnixDatagram {
         self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing)).await
     }
 
-    /// Like [`recv_from`](Self::recv_from), without taking the datagram.
+    /// Like [`recv_from`](Self::recv_from), but the datagram stays in the queue.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// It takes nothing.
+    /// Cancel-safe: it takes nothing.
     pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.shared(Direction::Read, |fd| receive_from(fd, buf, Leave::Message)).await
     }
 
-    /// Like [`recv_from`](Self::recv_from), with the descriptors that came with the datagram, as
-    /// [`recv_with_fds`](Self::recv_with_fds).
+    /// Like [`recv_from`](Self::recv_from), but also receives the datagram's descriptors, as
+    /// [`recv_with_fds`](Self::recv_with_fds) does.
     ///
     /// # Errors
     /// The same as for [`recv_from`](Self::recv_from) and [`recv_with_fds`](Self::recv_with_fds).
@@ -317,24 +318,24 @@ impl UnixDatagram {
             .await
     }
 
-    /// Like [`recv_from`](Self::recv_from), and does not wait.
+    /// Like [`recv_from`](Self::recv_from), but does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. Kernel errors.
+    /// `WouldBlock`: nothing has arrived. Kernel errors.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Nothing))
     }
 
-    /// Like [`peek_from`](Self::peek_from), and does not wait.
+    /// Like [`peek_from`](Self::peek_from), but does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing now. Kernel errors.
+    /// `WouldBlock`: nothing has arrived. Kernel errors.
     pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.attempt(Direction::Read, |fd| receive_from(fd, buf, Leave::Message))
     }
 
-    /// Polls like [`recv_from`](Self::recv_from), for futures written by hand. Only one task at a
-    /// time may poll: only the last caller is woken. Any number of tasks may await `recv_from`
+    /// Polls like [`recv_from`](Self::recv_from), for hand-written futures. Only one task at a time
+    /// may poll: only the last caller is woken. Any number of tasks may await `recv_from`
     /// meanwhile.
     ///
     /// # Errors

@@ -23,12 +23,12 @@ use crate::sys::limits::explain_call_error;
 use crate::sys::unix_message::unnamed;
 use crate::task::{consume_budget, coop};
 
-/// A connection of packets over a Unix socket (`SOCK_SEQPACKET`): each `send` is one `recv` of the
-/// other end, in order, and the receiver sees the end of the connection, as on a stream. It belongs
+/// A connection that carries packets over a Unix socket (`SOCK_SEQPACKET`). The peer receives each
+/// `send` with one `recv`, in order, and sees the end of the connection, as on a stream. It belongs
 /// to its loop. Several tasks may wait on it at once, in each direction.
 ///
-/// A `recv` of 0 means the end, or an empty packet: the kernel does not distinguish them. Bytes
-/// that do not fit into the buffer of a `recv` are lost.
+/// If `recv` returns 0, that is the end, or an empty packet: the kernel does not distinguish them.
+/// Bytes that do not fit into the buffer of a `recv` are lost.
 ///
 /// Descriptors that a peer attaches to a packet are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) receives it.
@@ -63,15 +63,16 @@ message_methods!(UnixSeqpacket, "packet");
 ready_methods!(UnixSeqpacket);
 
 impl UnixSeqpacket {
-    /// Connects to the socket file `path`. While the listener's backlog is full it retries, after
-    /// 50 µs at first and 10 ms at most (the kernel gives no event for room in a backlog).
+    /// Connects to the socket file `path`. While the listener's backlog is full, it retries, at
+    /// first after 50 µs and later after up to 10 ms (the kernel reports no event when a backlog
+    /// has room).
     ///
     /// # Errors
-    /// Kernel errors: `EPROTOTYPE` for a socket of another kind; the path is too long for an
-    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
+    /// Kernel errors (`EPROTOTYPE` if the socket is of another kind); the path is too long for an
+    /// address (`ENAMETOOLONG`); no loop runs on this thread; no descriptors are left.
     ///
     /// # Cancel safety
-    /// Dropped, it closes the attempt.
+    /// Dropping the future ends the attempt.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_to(&SocketAddrUnix::new(path.as_ref())?).await
     }
@@ -79,7 +80,7 @@ impl UnixSeqpacket {
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for `connect`.
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for `connect`.
     ///
     /// # Cancel safety
     /// The same as for [`connect`](Self::connect).
@@ -94,7 +95,7 @@ impl UnixSeqpacket {
     /// Makes two sockets that are connected to each other.
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = unix_socket::pair(SocketType::SEQPACKET)?;
         Ok((Self::on_loop(one)?, Self::on_loop(other)?))
@@ -104,11 +105,12 @@ impl UnixSeqpacket {
         Ok(Self { io: MessageIo::new(fd)? })
     }
 
-    /// Puts a connection from elsewhere on this loop: the standard library has no type for it. It
-    /// becomes non-blocking.
+    /// Puts an existing connection on this loop. It becomes non-blocking. (It is a descriptor
+    /// because the standard library has no type for it.)
     ///
     /// # Errors
-    /// `InvalidInput`: it is no Unix socket of packets. No loop runs here; no descriptors left.
+    /// `InvalidInput`: it is not a `SOCK_SEQPACKET` Unix socket. No loop runs on this thread; no
+    /// descriptors are left.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         Self::on_loop(of_packets(fd)?)
     }
@@ -120,8 +122,8 @@ impl UnixSeqpacket {
     }
 }
 
-/// Listens for connections of packets over a Unix socket. It belongs to its loop. The file of a
-/// path stays when it closes: remove it.
+/// Listens for connections that carry packets over a Unix socket. It belongs to its loop. The file
+/// of a path stays when it closes: remove it yourself.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
@@ -148,11 +150,11 @@ pub struct UnixSeqpacketListener {
 }
 
 impl UnixSeqpacketListener {
-    /// Makes the socket file `path` and listens on it.
+    /// Creates the socket file `path` and listens on it.
     ///
     /// # Errors
-    /// The file exists (`AddrInUse`), or the directory refuses it; the path is too long for an
-    /// address (`ENAMETOOLONG`); no loop runs here; no descriptors left.
+    /// The file exists (`AddrInUse`), or cannot be created; the path is too long for an address
+    /// (`ENAMETOOLONG`); no loop runs on this thread; no descriptors are left.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::listen(&SocketAddrUnix::new(path.as_ref())?)
     }
@@ -161,16 +163,15 @@ impl UnixSeqpacketListener {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for `bind`.
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::listen(&kernel_addr(addr)?)
     }
 
-    /// Listens on an abstract name that the kernel chooses: [`local_addr`](Self::local_addr) says
-    /// which.
+    /// Listens on an abstract name that the kernel chooses: see [`local_addr`](Self::local_addr).
     ///
     /// # Errors
-    /// No loop runs here; no descriptors left.
+    /// No loop runs on this thread; no descriptors are left.
     pub fn autobind() -> io::Result<Self> {
         Self::listen(&SocketAddrUnix::new_unnamed())
     }
@@ -180,22 +181,23 @@ impl UnixSeqpacketListener {
         Ok(Self { io: MessageIo::new(fd)? })
     }
 
-    /// Puts a listener from elsewhere on this loop. It becomes non-blocking.
+    /// Puts an existing listener on this loop. It becomes non-blocking.
     ///
     /// # Errors
-    /// `InvalidInput`: it is no Unix socket of packets. No loop runs here; no descriptors left.
+    /// `InvalidInput`: it is not a `SOCK_SEQPACKET` Unix socket. No loop runs on this thread; no
+    /// descriptors are left.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self { io: MessageIo::new(of_packets(fd)?)? })
     }
 
-    /// Takes the listener off its loop. It stays non-blocking.
+    /// Removes the listener from its loop. It stays non-blocking.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.io.into_fd()
     }
 
-    /// Takes the next connection, with the address of its other end: unnamed, unless the client has
-    /// bound its socket. Several tasks may wait at once.
+    /// Accepts the next connection, and returns it with the client's address, which is unnamed
+    /// unless the client has bound its socket. Several tasks may wait at once.
     ///
     /// # Errors
     /// The same as for [`TcpListener::accept`](super::TcpListener::accept).
@@ -206,8 +208,8 @@ impl UnixSeqpacketListener {
         self.accepted(self.io.shared(Direction::Read, accept).await)
     }
 
-    /// Polls like [`accept`](Self::accept), for futures written by hand. Only one task at a time
-    /// may poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
+    /// Polls like [`accept`](Self::accept), for hand-written futures. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
     /// # Errors
     /// The same as for [`accept`](Self::accept).
@@ -228,7 +230,7 @@ impl UnixSeqpacketListener {
     }
 
     /// Sets the priority: connections to a high-priority listener are handled in the next turn,
-    /// before all other events. Connections that it accepts from now on have high priority, too.
+    /// before all other events. Connections that it accepts from now on also have high priority.
     /// See [`UnixStream::set_priority`](super::UnixStream::set_priority).
     ///
     /// # Errors
@@ -237,7 +239,7 @@ impl UnixSeqpacketListener {
         self.io.socket().set_priority(priority)
     }
 
-    /// Returns the address that it listens on: a path or an abstract name.
+    /// Returns the address on which it listens: a path or an abstract name.
     ///
     /// # Errors
     /// Kernel errors.

@@ -75,23 +75,23 @@ impl Passes for UnixSeqpacket {
 macro_rules! sending_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Sends `buf` and, with its first byte, descriptors. The receiver gets duplicates of
-            /// them (`SCM_RIGHTS`, unix(7)). One call takes at most 253 of them. A stream may take
-            /// only a part of `buf`, but then it has taken all descriptors: write the rest without
-            /// them.
+            /// Sends `buf` together with descriptors. The receiver gets duplicates of them
+            /// (`SCM_RIGHTS`, unix(7)), with the first byte of `buf`. One call sends at most 253 of
+            /// them. A stream may accept only a part of `buf`, but then it has accepted all
+            /// descriptors: write the rest without them.
             ///
             /// Several tasks may wait at once.
             ///
             /// # Errors
-            /// `InvalidInput`: more descriptors than that, or, on a stream, no byte; or this is a
-            /// half of a TCP stream. Kernel errors: `EMSGSIZE` for a message that is too long,
-            /// `ETOOMANYREFS` if more descriptors of this user are on their way than
-            /// `RLIMIT_NOFILE`. Then nothing was sent.
+            /// `InvalidInput`: there are more than 253 descriptors; `buf` is empty, on a stream; or
+            /// this is a half of a TCP stream. Kernel errors: `EMSGSIZE` for a message that is too
+            /// long, `ETOOMANYREFS` if more descriptors of this user are in flight than
+            /// `RLIMIT_NOFILE`. After an error nothing was sent.
             ///
             /// # Cancel safety
             /// A call that was dropped before it returned has sent nothing. The caller keeps its
-            /// descriptors. If nobody receives the message, the kernel closes the duplicates
-            /// together with the receiver's socket.
+            /// descriptors. If the message is never received, the kernel closes the duplicates when
+            /// the receiver's socket closes.
             ///
             /// # Examples
             /// ```
@@ -128,10 +128,10 @@ macro_rules! sending_methods {
                 super::shared(socket, Direction::Write, |fd| send(fd, buf, fds, None)).await
             }
 
-            /// Like [`send_with_fds`](Self::send_with_fds), and does not wait.
+            /// Like [`send_with_fds`](Self::send_with_fds), but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. The same as for
+            /// `WouldBlock`: there is no room now. Otherwise, the same as for
             /// [`send_with_fds`](Self::send_with_fds).
             pub fn try_send_with_fds(
                 &self,
@@ -148,21 +148,22 @@ macro_rules! sending_methods {
 macro_rules! receiving_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Receives into `buf`, and adds to `fds` the descriptors that came with the bytes, 253
-            /// at most. They are closed by an exec. From a stream, one call receives the bytes of
-            /// at most one message with descriptors, and 0 at the end. From a message socket, bytes
-            /// that do not fit into `buf` are lost, but no descriptors.
+            /// Receives into `buf`, and appends to `fds` the descriptors that arrived with the
+            /// bytes, at most 253. They are close-on-exec. From a stream, one call receives the
+            /// bytes of at most one message with descriptors, and returns 0 at the end. From a
+            /// message socket, bytes that do not fit into `buf` are lost, but no descriptors are
+            /// lost.
             ///
-            /// Other ways to receive close the descriptors that come with the bytes. This one makes
-            /// two system calls, one to look and one to take. So this must be the only reader of
-            /// the socket: there must be no reader in another process. Several tasks of the loop
-            /// may wait at once.
+            /// Other receiving methods close the descriptors that arrive with the bytes. This one
+            /// makes two system calls: the first looks at the message, the second takes it. So no
+            /// other process may read from the socket. Several tasks of the loop may wait at once.
             ///
             /// # Errors
             /// `InvalidInput`: this is a half of a TCP stream. Kernel errors: `EMFILE` or `ENFILE`
-            /// if this process cannot open all of the descriptors (`EACCES`: a security module
-            /// refuses it). Then none is open here, and the message is still in the socket: close
-            /// some and call again, or receive it without descriptors.
+            /// if this process cannot open all of the descriptors; `EACCES` if a security module
+            /// refuses them. After such an error none of them is open here, and the message is
+            /// still in the socket: close other descriptors and call again, or receive it without
+            /// descriptors.
             ///
             /// # Cancel safety
             /// A call that was dropped before it returned has taken nothing, and `fds` is as it
@@ -181,10 +182,10 @@ macro_rules! receiving_methods {
                 .await
             }
 
-            /// Like [`recv_with_fds`](Self::recv_with_fds), and does not wait.
+            /// Like [`recv_with_fds`](Self::recv_with_fds), but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is nothing now. The same as for
+            /// `WouldBlock`: nothing has arrived. Otherwise, the same as for
             /// [`recv_with_fds`](Self::recv_with_fds).
             pub fn try_recv_with_fds(
                 &self,

@@ -31,17 +31,18 @@ use super::{ChildStderr, ChildStdin, ChildStdout};
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// A forked child of this process neither kills nor reaps it.
 ///
-/// *Forks*: a forked child of this process neither kills nor reaps it.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Child {
-    /// Its standard input, if that is a pipe. When it is dropped, the child sees the end of its
-    /// input.
+    /// The child's standard input, if it is a pipe. When this is dropped, the child sees the end of
+    /// its input.
     pub stdin: Option<ChildStdin>,
-    /// Its standard output, if that is a pipe.
+    /// The child's standard output, if it is a pipe.
     pub stdout: Option<ChildStdout>,
-    /// Its standard error, if that is a pipe.
+    /// The child's standard error, if it is a pipe.
     pub stderr: Option<ChildStderr>,
     running: Running,
 }
@@ -56,8 +57,8 @@ impl Child {
         self.running.kill_on_drop = kill;
     }
 
-    /// Returns its process id, or `None` once its status is known: the id may then belong to
-    /// another process.
+    /// Returns the process id, or `None` once the status is known, because the id may then belong
+    /// to another process.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.running.id()
@@ -66,27 +67,29 @@ impl Child {
     /// Waits until the child has ended, and returns its status. A further call returns the same
     /// status.
     ///
-    /// It closes `stdin` first. Otherwise a child that reads to the end of its input would wait for
-    /// this call, and this call for the child. It does not close or read `stdout` and `stderr`: a
-    /// child that writes more than a pipe holds (64 KiB) waits until somebody reads. Read them, or
-    /// call [`wait_with_output`](Self::wait_with_output).
+    /// It closes `stdin` first. Otherwise a child that reads to the end of its input would never
+    /// end. It does not close or read `stdout` and `stderr`. A child that writes more than a pipe
+    /// holds (64 KiB) waits until you read, so read them, or call
+    /// [`wait_with_output`](Self::wait_with_output).
     ///
-    /// *Cancel-safe*: the child continues, and may be waited for again. The first poll closes its
+    /// # Cancel safety
+    /// Cancel-safe: the child continues, and may be waited for again. The first poll closes its
     /// `stdin`.
     ///
     /// # Errors
     /// The status is lost, because SIGCHLD is ignored or other code has waited for the child; the
-    /// loop has ended before the child; no thread can wait where one is needed.
+    /// loop ended before the child; a thread is needed to wait for the child, and cannot be
+    /// started.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         poll_fn(|cx| self.running.poll_wait(cx)).await
     }
 
-    /// Returns the status if the child has ended, and does not wait. It works even after the loop
-    /// has ended.
+    /// Returns the status if the child has ended, without waiting. It works even after the loop has
+    /// ended.
     ///
     /// # Errors
-    /// The status is lost.
+    /// The status is lost, as for [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.running.try_wait()
     }
@@ -107,7 +110,8 @@ impl Child {
     /// # }
     /// ```
     ///
-    /// *Cancel-safe*: the first poll sends the signal, and closes `stdin`.
+    /// # Cancel safety
+    /// Cancel-safe: the first poll sends the signal, and closes `stdin`.
     ///
     /// # Errors
     /// The same as for [`start_kill`](Self::start_kill) and [`wait`](Self::wait).
@@ -116,8 +120,8 @@ impl Child {
         self.wait().await.map(drop)
     }
 
-    /// Kills the child (SIGKILL), and does not wait for its end. If the child has ended, that is
-    /// not an error.
+    /// Kills the child (SIGKILL), without waiting for its end. If the child has ended, that is not
+    /// an error.
     ///
     /// # Errors
     /// Kernel errors: the child runs as another user.
@@ -144,8 +148,9 @@ impl Child {
     ///
     /// If a grandchild has inherited the pipes, this call waits until it has closed them.
     ///
-    /// *Not cancel-safe*: bytes that were read by then are lost. The child continues, unless
-    /// [`kill_on_drop`](super::Command::kill_on_drop) is set.
+    /// # Cancel safety
+    /// Not cancel-safe: if cancelled, the bytes that it has read are lost. The child continues,
+    /// unless [`kill_on_drop`](super::Command::kill_on_drop) is set.
     ///
     /// # Errors
     /// The same as for [`wait`](Self::wait); a pipe cannot be read.

@@ -9,13 +9,14 @@ use super::running::Running;
 use super::{ChildStdin, ChildStdout};
 use crate::sys::fork_check::Process;
 
-/// A child process to be started: like [`std::process::Command`], with futures for everything that
-/// waits.
+/// Starts a child process. It is like [`std::process::Command`], but everything that waits is a
+/// future.
 ///
-/// For settings without a method here, use [`as_std_mut`](Self::as_std_mut), or make it from a
-/// command of the standard library (`From`). See the [module](super) for an example.
+/// For settings without a method here, use [`as_std_mut`](Self::as_std_mut), or convert a command
+/// of the standard library (`From`). The [module](super) has an example.
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(Debug)]
 pub struct Command {
     command: StdCommand,
@@ -25,7 +26,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Creates a command that starts `program`, which is searched in `PATH`.
+    /// Makes a command that starts `program`, which is searched for in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         StdCommand::new(program).into()
     }
@@ -42,7 +43,7 @@ impl Command {
         self
     }
 
-    /// Sets the name under which the child sees itself (`argv[0]`).
+    /// Sets the name that the child gets as `argv[0]`.
     pub fn arg0(&mut self, arg: impl AsRef<OsStr>) -> &mut Self {
         self.command.arg0(arg);
         self
@@ -81,51 +82,51 @@ impl Command {
         self
     }
 
-    /// Sets the child's standard input. By default it is inherited, and empty for
-    /// [`output`](Self::output).
+    /// Sets the child's standard input. By default it is inherited; for [`output`](Self::output) it
+    /// is empty.
     pub fn stdin(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
         self.command.stdin(stdio);
         self.chosen[0] = true;
         self
     }
 
-    /// Sets the child's standard output. By default it is inherited, and a pipe for
-    /// [`output`](Self::output).
+    /// Sets the child's standard output. By default it is inherited; for [`output`](Self::output)
+    /// it is a pipe.
     pub fn stdout(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
         self.command.stdout(stdio);
         self.chosen[1] = true;
         self
     }
 
-    /// Sets the child's standard error. By default it is inherited, and a pipe for
-    /// [`output`](Self::output).
+    /// Sets the child's standard error. By default it is inherited; for [`output`](Self::output) it
+    /// is a pipe.
     pub fn stderr(&mut self, stdio: impl Into<Stdio>) -> &mut Self {
         self.command.stderr(stdio);
         self.chosen[2] = true;
         self
     }
 
-    /// Sets the child's user.
+    /// Sets the child's user id.
     pub fn uid(&mut self, id: u32) -> &mut Self {
         self.command.uid(id);
         self
     }
 
-    /// Sets the child's group of users.
+    /// Sets the child's group id.
     pub fn gid(&mut self, id: u32) -> &mut Self {
         self.command.gid(id);
         self
     }
 
-    /// Puts the child into a process group. 0: a new group of its own.
+    /// Puts the child into a process group. With 0 it gets its own new group.
     pub fn process_group(&mut self, group: i32) -> &mut Self {
         self.command.process_group(group);
         self
     }
 
     /// Sets whether the child is killed (SIGKILL) when its [`Child`] is dropped before its status
-    /// is known: by a timeout around it, an aborted task, or the end of its loop. It is reaped in
-    /// any case. The default is not to kill it.
+    /// is known, for example by a timeout, an aborted task, or the end of its loop. By default it
+    /// is not killed. It is reaped in both cases.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,24 +154,25 @@ impl Command {
         &self.command
     }
 
-    /// Returns the command of the standard library, for all that this type has no method for, such
-    /// as `pre_exec`. Standard streams that are set there count as not chosen:
-    /// [`output`](Self::output) replaces them, and leaves them inherited.
+    /// Returns the command of the standard library, for settings without a method here, such as
+    /// `pre_exec`. Set standard streams with the methods of this type: [`output`](Self::output)
+    /// overrides streams that are set on the returned command, and resets them to inherited.
     pub fn as_std_mut(&mut self) -> &mut StdCommand {
         &mut self.command
     }
 
-    /// Starts the child. Its pipes and its end belong to this thread's loop.
+    /// Starts the child. This thread's loop watches its pipes and its end.
     ///
-    /// The call returns when the child has begun to run its program, and blocks until then (`vfork`
-    /// and `execve`, about a millisecond). With `uid`, `gid` or `pre_exec` it uses a plain fork(2),
-    /// which takes longer the more memory this process has mapped. It does the same if `PATH` was
-    /// changed here and the program's name has no slash. The call is made on this thread, because a
-    /// child may ask to die with the thread that has started it (`PR_SET_PDEATHSIG`).
+    /// The call blocks until the child has begun to run its program (`vfork` and `execve`, about a
+    /// millisecond). With `uid`, `gid` or `pre_exec`, or if `PATH` is set for the child and the
+    /// program's name has no slash, it uses a plain fork(2). That takes longer the more memory this
+    /// process has mapped. The call starts the child on this thread, because a child may ask to die
+    /// with the thread that started it (`PR_SET_PDEATHSIG`).
     ///
     /// # Errors
     /// Errors of the standard library (no such program, no permission, a limit of processes); no
-    /// loop runs here; the loop cannot watch the pipes. After an error no child is left running.
+    /// loop runs on this thread; the loop cannot watch the pipes. After an error no child is left
+    /// running.
     pub fn spawn(&mut self) -> io::Result<Child> {
         // Before there is a child.
         crate::readiness::driver()?;
@@ -190,8 +192,9 @@ impl Command {
 
     /// Starts the child, closes its pipes if it has any, and waits for its end.
     ///
-    /// *If cancelled*, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
-    /// set; it is reaped in any case.
+    /// # Cancel safety
+    /// If cancelled, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
+    /// set. It is reaped in both cases.
     ///
     /// # Errors
     /// The same as for [`spawn`](Self::spawn) and [`Child::wait`].
@@ -201,12 +204,12 @@ impl Command {
         child.wait().await
     }
 
-    /// Starts the child, and returns its status and what it has written. Its standard input is
-    /// empty, unless another one was chosen. An output stream that was chosen is read only if it is
-    /// a pipe.
+    /// Starts the child, and returns its status and its output. Its standard input is empty by
+    /// default. If you set an output stream, it is read only if it is a pipe.
     ///
-    /// *If cancelled*, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
-    /// set; it is reaped in any case.
+    /// # Cancel safety
+    /// If cancelled, the child continues to run, unless [`kill_on_drop`](Self::kill_on_drop) is
+    /// set. It is reaped in both cases.
     ///
     /// # Errors
     /// The same as for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
@@ -237,7 +240,8 @@ impl Command {
 }
 
 impl From<StdCommand> for Command {
-    /// Its standard streams count as not chosen: see [`as_std_mut`](Command::as_std_mut).
+    /// Converts a command of the standard library. [`output`](Command::output) overrides its
+    /// standard streams: see [`as_std_mut`](Command::as_std_mut).
     fn from(command: StdCommand) -> Self {
         Self { command, kill_on_drop: false, chosen: [false; 3] }
     }

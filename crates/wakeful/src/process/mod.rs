@@ -1,6 +1,6 @@
 //! Child processes: start one, talk to it, wait for its end.
 //!
-//! [`Command`] is [`std::process::Command`], whose children belong to this thread's loop.
+//! [`Command`] is like [`std::process::Command`], but this thread's loop watches its children.
 //!
 //! ```
 //! use std::process::Stdio;
@@ -24,16 +24,16 @@
 //! ```
 //!
 //! # How the end of a child is seen
-//! The loop watches a descriptor of the process (`pidfd_open(2)`, Linux 5.3) like a socket. There
-//! is no handler for SIGCHLD, and a handler of your program does no harm. If the call is refused (a
-//! seccomp filter, an older kernel), or no descriptor is left, a thread of the [blocking
-//! pool](crate::task::spawn_blocking) waits, one for each child that is awaited.
+//! The loop watches a descriptor of the process (`pidfd_open(2)`, Linux 5.3) like a socket. wakeful
+//! installs no handler for SIGCHLD, and a handler of your program does no harm. If the call is
+//! refused (a seccomp filter, an older kernel), or no descriptor is left, a thread of the [blocking
+//! pool](crate::task::spawn_blocking) waits instead, one for each child that is awaited.
 //!
 //! # Zombies
-//! A child that has ended stays a zombie until its status is read: [`Child::wait`],
-//! [`Child::try_wait`]. If a [`Child`] is dropped before that, a separate thread waits for the
-//! child as long as it lives, so it does not stay a zombie. The same is true of the children of a
-//! loop that ends: they continue, unless [`kill_on_drop`](Command::kill_on_drop) is set.
+//! A child that has ended stays a zombie until [`Child::wait`] or [`Child::try_wait`] reads its
+//! status. If a [`Child`] is dropped before that, a separate thread waits for the end of the child,
+//! so it does not stay a zombie. The same is true of the children of a loop that ends: they
+//! continue, unless [`kill_on_drop`](Command::kill_on_drop) is set.
 //!
 //! If SIGCHLD is ignored (`SIG_IGN` or `SA_NOCLDWAIT`), or other code of the process waits for any
 //! child (`waitpid(-1)`), the status is lost. A wait then returns an error that says so, as soon as
@@ -49,11 +49,11 @@ pub use self::command::Command;
 #[doc(hidden)]
 pub use crate::sys::fork_check::ProcessMark;
 
-/// The standard input of a child, to be written.
+/// The standard input of a child, to write to.
 pub type ChildStdin = crate::net::pipe::Sender;
 
-/// The standard output of a child, to be read.
+/// The standard output of a child, to read from.
 pub type ChildStdout = crate::net::pipe::Receiver;
 
-/// The standard error of a child, to be read.
+/// The standard error of a child, to read from.
 pub type ChildStderr = crate::net::pipe::Receiver;

@@ -15,9 +15,9 @@ use crate::task::coop;
 
 /// A descriptor of any kind whose readiness wakes tasks of this loop.
 ///
-/// It holds the owner of the descriptor, or a borrow: a `File`, an `OwnedFd`, a C library's socket
-/// in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, in each direction. If a
-/// C library owns the descriptor, drop this before the library closes it.
+/// It holds a value that owns or borrows the descriptor: a `File`, an `OwnedFd`, a C library's
+/// socket in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, in each
+/// direction. If a C library owns the descriptor, drop this before the library closes it.
 ///
 /// ```
 /// use rustix::fs::inotify;
@@ -43,9 +43,11 @@ use crate::task::coop;
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// A forked child keeps the descriptor open, because the loop cannot know whether other code owns
+/// it.
 ///
-/// *Forks*: a forked child keeps the descriptor open, because the loop cannot know who owns it.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 pub struct AsyncFd<T: AsFd> {
     socket: Registered<T>,
 }
@@ -53,25 +55,26 @@ pub struct AsyncFd<T: AsFd> {
 impl<T: AsFd> AsyncFd<T> {
     /// Watches the descriptor of `io` on this thread's loop.
     ///
-    /// This does not change the descriptor's mode. `O_NONBLOCK` belongs to the open file, which
-    /// other processes may share (the terminal of standard input, an inherited socket), so you have
-    /// to decide about it; [`nonblocking`](Self::nonblocking) sets it. Without it, a read or write
-    /// that is not ready blocks the loop.
+    /// This does not set `O_NONBLOCK`, because that flag belongs to the open file, which other
+    /// processes may share (the terminal of standard input, an inherited socket). Without the flag,
+    /// a read or write that is not ready blocks the loop. [`nonblocking`](Self::nonblocking) sets
+    /// it.
     ///
     /// # Errors
-    /// No loop runs here; a regular file or a directory, which the kernel cannot watch; this loop
-    /// already watches the descriptor, with the same priority (watch a duplicate of it, or share
-    /// the `AsyncFd`); the descriptor is not open; no memory or no watches left. `io` is dropped.
+    /// No loop runs on this thread; the descriptor is a regular file or a directory, which the
+    /// kernel cannot watch; this loop already watches the descriptor, with the same priority (watch
+    /// a duplicate of it, or share the `AsyncFd`); the descriptor is not open; no memory or watches
+    /// are left. `io` is dropped.
     pub fn new(io: T) -> io::Result<Self> {
         let watched = Registered::watched(&super::driver()?, io);
         watched.map(|socket| Self { socket }).map_err(explain)
     }
 
-    /// Like [`new`](Self::new), and sets `O_NONBLOCK`. This affects all holders of the open file,
+    /// Like [`new`](Self::new), but sets `O_NONBLOCK`. This affects all holders of the open file,
     /// as long as it is open.
     ///
     /// # Errors
-    /// The same as for `new`; kernel errors. On an error the mode is unchanged.
+    /// The same as for `new`; kernel errors. After an error the flag is unchanged.
     pub fn nonblocking(io: T) -> io::Result<Self> {
         let watched = Self::new(io)?;
         let flags = rustix::fs::fcntl_getfl(&watched)?;
@@ -81,7 +84,7 @@ impl<T: AsFd> AsyncFd<T> {
         Ok(watched)
     }
 
-    /// Returns the descriptor's owner.
+    /// Returns a reference to the inner value.
     ///
     /// There is no `&mut` access, because the watched descriptor must not change. Use
     /// [`into_inner`](Self::into_inner) to take the value out.
@@ -90,15 +93,16 @@ impl<T: AsFd> AsyncFd<T> {
         self.socket.io()
     }
 
-    /// Ends the watch and returns the owner.
+    /// Stops watching the descriptor, and returns the inner value.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.socket.into_inner()
     }
 
-    /// Waits until the descriptor is readable: data, the end, or an error.
+    /// Waits until the descriptor is readable: it has data, its end, or an error.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The loop has ended.
@@ -108,7 +112,8 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Waits until the descriptor is writable.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The loop has ended.
@@ -116,9 +121,10 @@ impl<T: AsFd> AsyncFd<T> {
         self.ready(Interest::WRITABLE).await
     }
 
-    /// Waits until something of `interest` is ready.
+    /// Waits until a part of `interest` is ready.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The loop has ended.
@@ -127,14 +133,14 @@ impl<T: AsFd> AsyncFd<T> {
         Ok(ReadyGuard::new(&self.socket, seen))
     }
 
-    /// Calls `operation` as soon as the descriptor is ready for it: waits, tries, and waits again
-    /// as long as `operation` returns `WouldBlock`. With several interests `WouldBlock` means that
-    /// none of them is ready.
+    /// Waits until the descriptor is ready, and calls `operation`. Repeats this while `operation`
+    /// returns `WouldBlock`. With several interests `WouldBlock` means that none of them is ready.
     ///
-    /// *Cancel-safe*, if `operation` is one system call.
+    /// # Cancel safety
+    /// Cancel-safe, if `operation` is one system call.
     ///
     /// # Errors
-    /// The operation's; the loop has ended.
+    /// Errors of `operation`; the loop has ended.
     pub async fn async_io<R>(
         &self,
         interest: Interest,
@@ -147,8 +153,8 @@ impl<T: AsFd> AsyncFd<T> {
         }
     }
 
-    /// Polls like [`readable`](Self::readable), for futures written by hand. Only one task at a
-    /// time may poll: only the last caller is woken.
+    /// Polls like [`readable`](Self::readable), for hand-written futures. Only one task at a time
+    /// may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.
@@ -156,8 +162,8 @@ impl<T: AsFd> AsyncFd<T> {
         self.poll_interest(Interest::READABLE, cx)
     }
 
-    /// Polls like [`writable`](Self::writable), for futures written by hand. Only one task at a
-    /// time may poll: only the last caller is woken.
+    /// Polls like [`writable`](Self::writable), for hand-written futures. Only one task at a time
+    /// may poll: only the last caller is woken.
     ///
     /// # Errors
     /// The loop has ended.

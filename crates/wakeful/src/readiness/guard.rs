@@ -12,7 +12,7 @@ use crate::driver::seen::Seen;
 /// once.
 ///
 /// You may hold it for any time, even across an `await`: [`clear_ready`](Self::clear_ready) does
-/// not lose an event that comes meanwhile.
+/// not lose an event that arrives meanwhile.
 ///
 /// ```
 /// # use std::io::Write;
@@ -45,7 +45,8 @@ pub struct ReadyGuard<'a, T: AsFd> {
     seen: Seen,
 }
 
-/// The operation returned `WouldBlock`: the descriptor is not ready any more.
+/// The error of [`ReadyGuard::try_io`]: the operation returned `WouldBlock`, because the descriptor
+/// is no longer ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotReady;
 
@@ -60,18 +61,18 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         self.seen.ready
     }
 
-    /// Returns the descriptor's owner.
+    /// Returns a reference to the inner value of the [`AsyncFd`](super::AsyncFd).
     #[must_use]
     pub fn get_ref(&self) -> &'a T {
         self.socket.io()
     }
 
-    /// Makes one attempt. If it returns `WouldBlock`, all readiness that this guard saw is cleared:
-    /// if the descriptor was readable *and* writable, both are. To clear only one of them, use
-    /// [`clear_ready_matching`](Self::clear_ready_matching).
+    /// Calls `operation` once. If it returns `WouldBlock`, all readiness that this guard saw is
+    /// cleared: if the descriptor was readable *and* writable, both are cleared. To clear only one
+    /// of them, use [`clear_ready_matching`](Self::clear_ready_matching).
     ///
-    /// `operation` must use this descriptor, and return `WouldBlock` for no other reason: the next
-    /// wait would never end.
+    /// `operation` must use this descriptor, and must return `WouldBlock` for no other reason:
+    /// otherwise the next wait would never end.
     ///
     /// ```
     /// # use std::io::{Read, Write};
@@ -95,8 +96,8 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`NotReady`]: the operation returned `WouldBlock`. Any other result of it is inside the
-    /// `Ok`.
+    /// [`NotReady`]: `operation` returned `WouldBlock`. Any other result of `operation` is inside
+    /// the `Ok`.
     pub fn try_io<R>(
         &mut self,
         operation: impl FnOnce(&T) -> io::Result<R>,
@@ -113,10 +114,10 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         }
     }
 
-    /// Clears the readiness that this guard saw. The next wait ends with an event that has come
-    /// since, or will come.
+    /// Clears the readiness that this guard saw. The next wait ends with an event that arrived
+    /// after the guard was made, or that will arrive.
     ///
-    /// Call it only if the descriptor has shown that it is not ready, by `EAGAIN` or otherwise. If
+    /// Call it only if you know that the descriptor is not ready, for example after `EAGAIN`. If
     /// the descriptor *is* ready, there is no new event, and the next wait would not end. A closed
     /// descriptor stays ready.
     pub fn clear_ready(&mut self) {

@@ -1,4 +1,4 @@
-//! Signals as futures, and the graceful end of a program that gets one.
+//! Signals as futures, and graceful shutdown on a signal.
 
 mod signals;
 mod until_terminated;

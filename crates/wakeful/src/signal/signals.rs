@@ -23,23 +23,23 @@ use crate::sys::limits::explain_call;
 use crate::sys::signals;
 use crate::task::coop;
 
-/// Unblocks `signals` on the calling thread, and on the threads that it starts from then on.
+/// Unblocks `signals` on the calling thread, and on the threads that it starts later.
 ///
 /// A process inherits the set of blocked signals from its parent, and a blocked signal never
-/// arrives. If a program must end by TERM even though its supervisor has blocked that signal, call
-/// this first in `main`, before you start a thread.
+/// arrives. If SIGTERM must work even if the supervisor has blocked it, call this first in `main`,
+/// before you start a thread.
 ///
 /// # Errors
-/// A number is not a signal; the others are unblocked.
+/// A number is not a signal. The other signals are unblocked.
 pub fn unblock(signals: &[i32]) -> io::Result<()> {
     signals::unblock(signals)
 }
 
-/// A stream of some signals' arrivals.
+/// Receives signals.
 ///
-/// Once it is created, these signals lose their default effect; dropping it does not restore that.
-/// A forked child inherits this. Its signals arrive only in streams of its own, not in those of its
-/// parent.
+/// Once it is created, these signals lose their default effect, even after it is dropped. A forked
+/// child inherits this. The child's signals arrive only in `Signals` that the child created, not in
+/// those of its parent.
 ///
 /// ```no_run
 /// use wakeful::signal::{SIGTERM, Signals};
@@ -52,8 +52,8 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread. Signals themselves may
-/// arrive on any thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread. The signals may arrive on any thread.
 #[derive(Debug)]
 pub struct Signals {
     /// Readable when one has arrived. One for all: descriptors may be few.
@@ -68,8 +68,8 @@ impl Signals {
     /// Catches `signals` from now on.
     ///
     /// # Errors
-    /// A signal that cannot be caught (`SIGKILL`, `SIGSTOP`, those of the program's own faults); no
-    /// loop runs here; no descriptors left.
+    /// A signal cannot be caught (`SIGKILL`, `SIGSTOP`, or a fault signal such as `SIGSEGV`); no
+    /// loop runs on this thread; or no descriptors are left.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let told = Arc::new(eventfd(0, flags).map_err(explain_call("eventfd2"))?);
@@ -87,10 +87,11 @@ impl Signals {
         Ok(this)
     }
 
-    /// Waits for the next of the signals and returns its number. Several arrivals of one signal may
-    /// count as one, if they were not received in time.
+    /// Waits for the next signal, and returns its number. Several arrivals of one signal before a
+    /// call of `recv` may count as one.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The loop has ended.
@@ -131,7 +132,10 @@ impl Drop for Signals {
 
 /// Waits for the next Ctrl-C (SIGINT).
 ///
-/// *Cancel-safe*. From its first poll on, Ctrl-C no longer ends the program.
+/// From its first poll on, Ctrl-C no longer ends the program.
+///
+/// # Cancel safety
+/// Cancel-safe.
 ///
 /// # Errors
 /// The same as for [`Signals::new`].

@@ -16,24 +16,25 @@ use crate::task::{JoinError, on_own_thread};
 /// What comes within so much time of a signal is no second one.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
-/// Runs a server until it is told to end: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and
-/// calls `drain` with what `start` returned.
+/// Runs a server until a signal ends it: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and
+/// calls `drain` with the value that `start` returned.
 ///
-/// A second signal does not wait for `drain`: the result is `None`, and the program should exit. (A
-/// second signal within a tenth of a second counts as the same one, because `timeout(1)` and
-/// terminals signal a process and its group.) Blocks the calling thread, on a small loop of its
-/// own. `start` is called on that thread, before the loop's first turn: it may block, and tasks
-/// that it spawns run as soon as it returns.
+/// After a second signal the call does not wait for `drain`: it returns `None`, and the program
+/// should exit. (A second signal within a tenth of a second counts as the same one, because
+/// `timeout(1)` and terminals signal both a process and its group.) The call blocks its thread, and
+/// runs a small loop there. It calls `start` on that thread before the loop's first turn. So
+/// `start` may block, and tasks that it spawns run as soon as it returns.
 ///
 /// `drain` runs on a separate thread. If no thread can be started because the process is at its
 /// limit of threads, `drain` runs on the calling thread, after the small loop has stopped. Then a
 /// second signal has its default effect, and ends the process.
 ///
 /// # Errors
-/// The error of `start`; the signals cannot be caught; a loop already runs on this thread.
+/// `start` fails; the signals cannot be caught; a loop already runs on this thread; or no loop can
+/// be built.
 ///
 /// # Panics
-/// When `start` or `drain` does.
+/// If `start` or `drain` panics.
 pub fn run_until_terminated<S, R>(
     start: impl FnOnce() -> io::Result<S>,
     drain: impl FnOnce(S) -> R + Send + 'static,
@@ -45,8 +46,8 @@ where
     run_until_terminated_or_failed(start, |_| pending(), drain)
 }
 
-/// Like [`run_until_terminated`], and also ends when the server has failed: when the future that
-/// `failure` returns completes, for example that of
+/// Like [`run_until_terminated`], but also ends when the server fails: when the future that
+/// `failure` returns completes. `failure` is usually
 /// [`Serving::failure`](crate::accept::Serving::failure). The server then drains as after a signal,
 /// and the result is the failure's error.
 ///
@@ -71,10 +72,10 @@ where
 /// ```
 ///
 /// # Errors
-/// The same as for [`run_until_terminated`]; the server has failed.
+/// The same as for [`run_until_terminated`]; or the server has failed.
 ///
 /// # Panics
-/// When one of the closures does.
+/// If one of the closures panics.
 pub fn run_until_terminated_or_failed<S, R, F>(
     start: impl FnOnce() -> io::Result<S>,
     failure: impl FnOnce(&S) -> F,

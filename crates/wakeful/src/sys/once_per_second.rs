@@ -7,9 +7,9 @@ use std::time::Instant;
 /// In milliseconds.
 const SECOND: u64 = 1_000;
 
-/// Limits a log line to one a second, and counts the others.
+/// Limits a log line to one per second, and counts the others.
 ///
-/// Use one for each line that a peer can cause by what it sends; otherwise a peer can fill a disk.
+/// Use one for each log line that a peer can cause. Otherwise a peer can fill a disk.
 ///
 /// ```
 /// use wakeful::log::OncePerSecond;
@@ -24,8 +24,8 @@ const SECOND: u64 = 1_000;
 /// # refuse("x");
 /// ```
 ///
-/// The last events of a burst are reported with the next event, however late it comes. Keep a
-/// counter of your own for exact figures.
+/// The last events of a burst are reported with the next event, however late that is. For exact
+/// figures, keep a separate counter.
 ///
 /// # Threads
 /// `Send` and `Sync`. Takes no lock. Each call reads the clock.
@@ -43,8 +43,8 @@ impl OncePerSecond {
         Self { last: AtomicU64::new(0), unreported: AtomicU64::new(0) }
     }
 
-    /// Counts an event. Returns `Some` if it may be logged: the number of events since the last one
-    /// that was, this one included.
+    /// Counts an event. If it may be logged, returns the number of events since the last logged
+    /// one, including this event.
     #[must_use = "`None` means: do not log"]
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(now())

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-/// Stands in compiler errors that say that a value of a loop cannot be sent to another thread.
+/// Appears in compiler errors about a value of a loop that cannot be sent to another thread.
 ///
 /// ```text
 /// error: future cannot be sent between threads safely
@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 /// ```
 ///
 /// A socket of [`net`](crate::net), or a client of `wakeful-http`, belongs to the loop that made
-/// it. It is neither `Send` nor `Sync`, and nor is a future that holds it across an `await`. A
-/// framework that asks for futures that are `Send` (the handlers of axum and tonic) gets one by
+/// it. It is neither `Send` nor `Sync`, nor is a future that holds it across an `await`. If a
+/// framework requires `Send` futures (as axum and tonic do for handlers), wrap the future in
 /// [`on_this_loop`](crate::on_this_loop):
 ///
 /// ```

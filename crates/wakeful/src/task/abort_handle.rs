@@ -7,12 +7,12 @@ use super::header::{Header, drop_reference};
 use super::id::Id;
 use super::waker::abort;
 
-/// Ends a task, without the right to its output.
+/// Aborts a task, but cannot await its output.
 ///
 /// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle) and
-/// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. It
-/// does not delay the drop of the task's future and output; but the task's memory is freed only
-/// with the last of its handles and wakers.
+/// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. The
+/// task's future and output may be dropped before it, but the task's memory is freed only with the
+/// last of its handles and wakers.
 ///
 /// ```
 /// wakeful::block_on(async {

@@ -29,12 +29,13 @@ use crate::sys::thread::{start_thread, without_signals};
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
 pub(crate) use self::pool::keep_a_thread;
 
-/// Runs `f` on a thread that may block: file and DNS work, a database client, long computations.
+/// Runs `f` on a thread that may block: for file and DNS work, a database client, or long
+/// computations. May be called on any thread.
 ///
-/// Threads are started as needed, up to 500 in the process (the environment variable
-/// `BLOCKING_MAX_THREADS` sets another limit, from 1 to 10,000). They end after half a second
-/// without work, except for one, which is started with the first loop that runs. Further work waits
-/// in a queue without a limit: limit the work that you hand over. May be called on any thread.
+/// Threads are started as needed, up to 500 in the process. (The environment variable
+/// `BLOCKING_MAX_THREADS` sets another limit, from 1 to 10,000.) They end after half a second
+/// without work, except for one, which starts with the first loop that runs. If all threads are
+/// busy, work waits in a queue. The queue has no limit, so limit the work that you give it.
 ///
 /// If the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work waits
 /// for the existing threads. If there is no thread at all, the work is dropped, and the handle
@@ -42,10 +43,10 @@ pub(crate) use self::pool::keep_a_thread;
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
-/// If a test has paused the clock (`wakeful::time::pause`), the clock does not jump until the work
-/// that was begun on its loop is over.
+/// If a test has paused the clock (`wakeful::time::pause`), the clock does not jump while blocking
+/// work of its loop is in flight.
 ///
-/// The threads block the signals of the process, so that a program may read them with sigwait(3).
+/// Signals are blocked on these threads, so that a program may read them with sigwait(3).
 ///
 /// No loop runs on these threads. To await there, use [`block_on`](crate::block_on): it runs a
 /// separate loop, with its own tasks and sockets, until the future is done. To reach the loop that
@@ -135,11 +136,14 @@ where
 
 /// The handle of [`spawn_blocking`]. If it is dropped, the work continues.
 ///
-/// *Threads*: `Send` if the result is; it may be awaited on any thread. In a forked child, the
-/// handle of work that its parent began returns an error that [is
+/// In a forked child, the handle of work that the parent began returns an error that [is
 /// cancelled](JoinError::is_cancelled).
 ///
-/// *Cancel-safety*: you may stop awaiting `&mut handle`, and await it again later.
+/// # Threads
+/// `Send` if the result is. It may be awaited on any thread.
+///
+/// # Cancel safety
+/// You may stop awaiting `&mut handle`, and await it again later.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
     state: State<T>,
@@ -161,13 +165,11 @@ impl<T> UnwindSafe for BlockingHandle<T> {}
 impl<T> RefUnwindSafe for BlockingHandle<T> {}
 
 impl<T> BlockingHandle<T> {
-    /// If no thread has begun the work, removes it from its queue and drops its closure here. Work
-    /// that has begun cannot be stopped, but its result is dropped. In both cases, the handle
-    /// returns at once an error that [is cancelled](JoinError::is_cancelled). Finished work keeps
-    /// its output or panic for the handle, like a task
-    /// ([`JoinHandle::abort`](super::JoinHandle::abort)).
-    ///
-    /// *Threads*: may be called on any thread, even while another thread calls it.
+    /// Cancels the work, from any thread. If no thread has begun it, removes it from the queue and
+    /// drops its closure on this thread. Work that has begun cannot be stopped, but its result is
+    /// dropped. In both cases the handle returns at once an error that [is
+    /// cancelled](JoinError::is_cancelled). If the work has finished, the handle still returns its
+    /// output or panic.
     ///
     /// ```
     /// use wakeful::task::spawn_blocking;
@@ -201,7 +203,7 @@ impl<T> BlockingHandle<T> {
         }
     }
 
-    /// Lets the work go on without a handle.
+    /// Lets the work continue without a handle.
     pub fn detach(self) {}
 
     fn leave(&mut self) {

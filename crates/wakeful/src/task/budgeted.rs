@@ -8,12 +8,13 @@ use futures_core::Stream;
 
 use super::coop;
 
-/// Makes `future` one operation of the task's budget. When the budget is spent, the future is
+/// Makes `future` count as one operation of the task's
+/// [budget](crate::EventLoopBuilder::cooperative_budget). When the budget is spent, the future is
 /// pending once, so that the loop's other tasks, sockets and timers can run.
 ///
-/// wakeful's sockets, timers and handles do this themselves. The futures of other libraries do not
-/// know the budget. If a task awaits a channel that is never empty, or a lock that is always free,
-/// it never returns to its loop, and all other work of the loop waits. Wrap each such await:
+/// wakeful's sockets, timers and handles do this themselves. The futures of other libraries ignore
+/// the budget. If a task awaits a channel that is never empty, or a lock that is always free, it
+/// never returns to its loop, and all other work of the loop waits. Wrap each such await:
 ///
 /// ```
 /// use wakeful::task::budgeted;
@@ -37,11 +38,11 @@ use super::coop;
 /// });
 /// ```
 ///
-/// The budget is checked before each poll, so wrap the operations *inside* the loop. Wrapping a
-/// whole `async` block that contains such a loop has no effect. For a [`Stream`] there is
-/// [`budgeted_stream`]; for work without an await, [`consume_budget`](super::consume_budget).
+/// The budget is checked before each poll, so wrap each operation *inside* a loop. Wrapping a whole
+/// `async` block that contains the loop has no effect. For a [`Stream`] use [`budgeted_stream`].
+/// For work without an await use [`consume_budget`](super::consume_budget).
 ///
-/// With Tokio as a guest, Tokio's channels spend Tokio's own budget: there they need no wrapper.
+/// With Tokio as a guest, Tokio's channels spend Tokio's own budget, and need no wrapper.
 ///
 /// # Cancel safety
 /// The same as for `future`. While the budget is spent, `future` is not polled.
@@ -70,7 +71,7 @@ impl<F: Future> Future for Budgeted<F> {
     }
 }
 
-/// Makes each item of `stream` one operation of the task's budget. See [`budgeted`].
+/// Makes each item of `stream` count as one operation of the task's budget. See [`budgeted`].
 ///
 /// ```
 /// use futures_util::StreamExt;
@@ -101,17 +102,18 @@ pin_project_lite::pin_project! {
 }
 
 impl<S> BudgetedStream<S> {
-    /// Returns the stream itself.
+    /// Returns a reference to the inner stream.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
-    /// Returns the stream itself. Polls through this reference spend no budget.
+    /// Returns a mutable reference to the inner stream. Polls through this reference spend no
+    /// budget.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// Returns the stream itself.
+    /// Returns the inner stream.
     pub fn into_inner(self) -> S {
         self.stream
     }

@@ -4,23 +4,22 @@ use crate::priority::Priority;
 
 /// Spawns a task that has a name, a [`Priority`], or both.
 ///
-/// The name says what the task is for. It appears, together with the line that spawned the task,
-/// where a loop reports which task held it up: in the report of a [slow
-/// turn](crate::EventLoopBuilder::slow_turn), and in
-/// [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll). So you can distinguish tasks
-/// that one line spawns, for example in a library. To name work that changes from task to task or
-/// from poll to poll, such as a request, use [`name_slow_work`](crate::metrics::name_slow_work).
+/// The name says what the task is for. A loop reports it, together with the line that spawned the
+/// task, in the report of a [slow turn](crate::EventLoopBuilder::slow_turn) and in
+/// [`LoopMetrics::longest_poll`](crate::LoopMetrics::longest_poll). Names distinguish tasks that
+/// one line spawns, for example in a library. To name work that changes from task to task or from
+/// poll to poll, such as a request, use [`name_slow_work`](crate::metrics::name_slow_work).
 ///
-/// A task without a name has no cost, and a task with a name has no cost in its polls. The spawn
-/// searches the names of the process, and allocates at the first spawn of this name in this line.
-/// That allocation is never freed, so use few names, all known at compile time.
+/// The polls of a named task cost nothing extra. The spawn searches the names of the process, and
+/// allocates at the first spawn of this name in this line. That allocation is never freed, so use
+/// few names, all known at compile time.
 ///
-/// It has a method for each way to spawn: [`spawn`](Self::spawn) on this thread's loop,
+/// There is a method for each way to spawn: [`spawn`](Self::spawn) on this thread's loop,
 /// [`spawn_on`](Self::spawn_on) on any loop, [`spawn_in`](Self::spawn_in) in a
 /// [`Scope`](super::Scope). A [`JoinSet`](super::JoinSet::insert) takes the handle.
 ///
 /// # Threads
-/// A copy: `Send` and `Sync`.
+/// `Copy`, `Send` and `Sync`.
 ///
 /// # Examples
 /// ```
@@ -44,7 +43,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Makes a builder of tasks without a name, of normal priority.
+    /// Makes a builder of tasks without a name and with normal priority.
     pub const fn new() -> Self {
         Self { name: None, priority: Priority::Normal }
     }

@@ -78,11 +78,11 @@ pub(crate) fn is_spent() -> bool {
     LEFT.get() as u32 == 0
 }
 
-/// Returns whether the running task may complete another operation before it has to let others run.
+/// Returns whether the running task may complete another operation in this poll.
 ///
-/// Call it before each piece of work in a hand-written future that can stop in the middle of its
-/// work. If it returns `false`, the future should wake itself and return pending. It returns `true`
-/// if no budget applies.
+/// Call it in a hand-written future, before each piece of its work. If it returns `false`, the
+/// future should wake itself and return pending, so that others can run. It returns `true` if no
+/// budget applies.
 ///
 /// ```
 /// use wakeful::task::{consume_budget, has_budget_remaining};
@@ -134,14 +134,15 @@ pub(crate) fn made_progress() {
     }
 }
 
-/// Counts as one operation of this task's budget, and yields if it is spent.
+/// Spends one operation of this task's budget, and yields if the budget is spent.
 ///
 /// Call it in a loop that does much work between its awaits, or whose awaits are never pending. It
-/// costs a few instructions, and lets the event loop's other tasks run. For an await of another
-/// library's future or stream, such as a channel, there are [`budgeted`](super::budgeted) and
+/// costs a few instructions, and lets the event loop's other tasks run. To await another library's
+/// future or stream, such as a channel, use [`budgeted`](super::budgeted) and
 /// [`budgeted_stream`](super::budgeted_stream).
 ///
-/// *Cancel-safe*: it only counts.
+/// # Cancel safety
+/// Cancel-safe: it only counts.
 pub async fn consume_budget() {
     poll_fn(|cx| {
         let proceed = poll_proceed(cx);

@@ -16,14 +16,10 @@ use super::registration::register;
 use super::waker::abort;
 use crate::sys::panics;
 
-/// A task's handle: await it for the task's output.
+/// The handle of a task. Await it to get the task's output.
 ///
-/// Dropping the handle detaches the task, which continues; [`abort`](Self::abort) ends it. If the
-/// task is complete, dropping the handle also drops its output. A panic in that drop is contained.
-///
-/// *Threads*: a handle whose output is `Send` may be moved to, and awaited on, any thread, in any
-/// runtime. The future itself never leaves its loop. *Cancel-safety*: you may stop awaiting `&mut
-/// handle`, and await it again later.
+/// Dropping the handle detaches the task, which continues. [`abort`](Self::abort) ends it. If the
+/// task is complete, dropping the handle also drops its output. A panic in that drop is caught.
 ///
 /// ```
 /// wakeful::block_on(async {
@@ -32,7 +28,7 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// In a `select!`, await it by reference, so that the task can still be asked to end:
+/// In a `select!`, await it by reference, so that you can still abort the task:
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,6 +42,13 @@ use crate::sys::panics;
 ///     assert!(handle.await.unwrap_err().is_cancelled());
 /// });
 /// ```
+///
+/// # Cancel safety
+/// You may stop awaiting `&mut handle`, and await it again later.
+///
+/// # Threads
+/// A handle whose output is `Send` may be moved to any thread and awaited there, in any runtime.
+/// The task's future never leaves its loop.
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     header: NonNull<Header>,
@@ -78,7 +81,7 @@ impl<T> JoinHandle<T> {
 
     /// Asks the task's loop to drop the future without polling it again. Awaiting the handle then
     /// returns an error that [is cancelled](JoinError::is_cancelled), unless the task finished
-    /// first. If the future panics while it is dropped, the error [is that
+    /// first. If the future panics while it is dropped, the error is [that
     /// panic](JoinError::is_panic). May be called on any thread.
     pub fn abort(&self) {
         // SAFETY: the handle holds a reference, to a task that `raw::allocate` made.
@@ -94,8 +97,8 @@ impl<T> JoinHandle<T> {
     /// Lets the task continue without a handle. Its output is dropped on its loop.
     pub fn detach(self) {}
 
-    /// Returns a handle that can only abort the task. It may be cloned, and kept while this handle
-    /// is awaited.
+    /// Returns a handle that can only abort the task. You may clone it, and keep it while you await
+    /// this handle.
     #[must_use]
     pub fn abort_handle(&self) -> AbortHandle {
         // SAFETY: this handle holds a reference, to a task that `raw::allocate` made.
@@ -135,7 +138,7 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     /// # Panics
-    /// When polled again after it was ready.
+    /// If it is polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(coop::poll_proceed(cx));
         if !self.is_finished() {

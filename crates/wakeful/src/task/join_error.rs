@@ -6,10 +6,11 @@ use std::sync::Mutex;
 
 use crate::sys::panics;
 
-/// Says why a task has no output: it panicked, or it was cancelled (aborted, its loop ended, or no
-/// thread could be started for its [blocking work](crate::task::spawn_blocking)).
+/// The error of a task that has no output. It panicked, or it was cancelled: it was aborted, its
+/// loop ended, or no thread could be started for its [blocking work](crate::task::spawn_blocking).
 ///
-/// *Threads*: `Send` and `Sync`.
+/// # Threads
+/// `Send` and `Sync`.
 #[derive(thiserror::Error)]
 #[error("{}", self.description())]
 pub struct JoinError(Reason);
@@ -35,8 +36,8 @@ impl JoinError {
         Self(Reason::Panicked(Mutex::new(payload)))
     }
 
-    /// Returns whether the task was aborted, its loop ended before it, or no thread could be
-    /// started for it. `false` if the future panicked while it was dropped.
+    /// Returns whether the task was aborted, its loop ended before it finished, or no thread could
+    /// be started for it. Returns `false` if the future panicked while it was dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, Reason::Cancelled | Reason::Refused(_))
@@ -51,7 +52,7 @@ impl JoinError {
     /// Returns the panic's payload, for [`std::panic::resume_unwind`].
     ///
     /// # Errors
-    /// The error itself, if the task did not panic.
+    /// The task did not panic. The error returns `self`.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
         match self.0 {
             Reason::Panicked(payload) => {

@@ -20,11 +20,11 @@ use super::join::JoinHandle;
 use super::join_error::JoinError;
 use crate::sys::panics;
 
-/// A set of tasks: you await them as they finish, and dropping the set aborts them.
+/// A set of tasks, which you can await as they finish. Dropping the set aborts them.
 ///
-/// All outputs have one type. Examples: the connections of a server, or the calls of one request to
-/// several backends. If you need only the end of the tasks and not their outputs, or if the tasks
-/// spawn further ones, use a [`Scope`](super::Scope).
+/// All outputs have one type. Examples are the connections of a server, or the calls of one request
+/// to several backends. If you do not need the outputs, or if the tasks spawn further tasks, use a
+/// [`Scope`](super::Scope).
 ///
 /// ```
 /// use wakeful::task::JoinSet;
@@ -42,11 +42,12 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// A finished task stays in the set with its output until it is joined, so a set that only grows is
-/// a leak. Call [`join_next`](Self::join_next) in a `select!` together with the code that spawns,
-/// or call [`try_join_next`](Self::try_join_next) before each spawn (`examples/join_set.rs`).
+/// A finished task stays in the set with its output until it is joined, so a set whose tasks are
+/// never joined leaks memory. Call [`join_next`](Self::join_next) in a `select!` together with the
+/// code that spawns, or call [`try_join_next`](Self::try_join_next) before each spawn
+/// (`examples/join_set.rs`).
 ///
-/// A task of a set needs 48 additional bytes in a separate allocation, and 24 in the set's list.
+/// Each task needs 48 more bytes in a separate allocation, and 24 in the set's list.
 ///
 /// # Threads
 /// `Send` and `Sync` if the outputs are `Send`. The set may be awaited and dropped on any thread;
@@ -84,7 +85,7 @@ impl<T> Entry<T> {
 }
 
 impl<T> JoinSet<T> {
-    /// Makes a set without tasks. It allocates once, and again as it grows.
+    /// Makes an empty set. It allocates once, and again as it grows.
     #[must_use]
     pub fn new() -> Self {
         Self { tasks: Slab::new(), finished: Arc::default(), taken: Chain::default() }
@@ -97,7 +98,7 @@ impl<T> JoinSet<T> {
         self.tasks.len()
     }
 
-    /// Returns whether no task is in the set.
+    /// Returns whether the set has no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
@@ -143,13 +144,13 @@ impl<T> JoinSet<T> {
         abort
     }
 
-    /// Waits until a task has finished, removes it from the set, and returns its output. `None`:
-    /// the set is empty.
+    /// Waits until a task has finished, removes it from the set, and returns its output, or `None`
+    /// if the set is empty.
     ///
     /// Tasks of one loop are returned in the order in which they finished.
     ///
-    /// An empty set is ready at once, each time. In a loop around a `select!`, guard its branch by
-    /// [`is_empty`](Self::is_empty), or the loop spins:
+    /// If the set is empty, the call returns at once. So in a loop around a `select!`, guard its
+    /// branch with [`is_empty`](Self::is_empty), or the loop spins:
     ///
     /// ```
     /// use wakeful::task::JoinSet;
@@ -175,15 +176,15 @@ impl<T> JoinSet<T> {
     /// ```
     ///
     /// # Errors
-    /// The task panicked, or was aborted, or its loop has ended.
+    /// The task panicked, was aborted, or its loop has ended.
     ///
     /// # Cancel safety
-    /// Cancel-safe: a task is removed only when this returns it.
+    /// Cancel-safe: a task is removed only when the call returns its output.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// Like [`join_next`](Self::join_next), with the task's [`Id`], also of one that has no output.
+    /// Like [`join_next`](Self::join_next), but also returns the task's [`Id`], even with an error.
     ///
     /// # Errors
     /// The same as for [`join_next`](Self::join_next).
@@ -194,8 +195,8 @@ impl<T> JoinSet<T> {
         poll_fn(|cx| self.poll_join_next_with_id(cx)).await
     }
 
-    /// Polls like [`join_next`](Self::join_next), for futures written by hand. When a task of the
-    /// set has finished, the task that polled last is woken.
+    /// Polls like [`join_next`](Self::join_next), for hand-written futures. When a task of the set
+    /// has finished, the task that polled last is woken.
     ///
     /// # Errors
     /// The same as for [`join_next`](Self::join_next).
@@ -226,8 +227,8 @@ impl<T> JoinSet<T> {
         Poll::Ready(next)
     }
 
-    /// Removes a finished task, and returns its output. `None`: no task has finished, or the set is
-    /// empty.
+    /// Removes a finished task and returns its output, or `None` if no task has finished or the set
+    /// is empty.
     ///
     /// # Errors
     /// The same as for [`join_next`](Self::join_next).
@@ -254,8 +255,8 @@ impl<T> JoinSet<T> {
     /// Waits for all tasks, and returns their outputs in the order in which they finished.
     ///
     /// # Panics
-    /// If a task panicked (with its panic), if it was aborted, or if its loop has ended. The other
-    /// tasks are then aborted.
+    /// If a task panicked (with the task's panic), if it was aborted, or if its loop has ended. The
+    /// other tasks are then aborted.
     ///
     /// # Cancel safety
     /// Dropping the future aborts the tasks, and loses the outputs.
@@ -271,8 +272,8 @@ impl<T> JoinSet<T> {
         mem::take(&mut outputs.0)
     }
 
-    /// Aborts all tasks. They stay in the set until they are joined: most with an error that [is
-    /// cancelled](JoinError::is_cancelled), those that had finished with their output.
+    /// Aborts all tasks. They stay in the set until they are joined. A task that had finished still
+    /// returns its output; the others return an error that [is cancelled](JoinError::is_cancelled).
     pub fn abort_all(&mut self) {
         for (_, entry) in &self.tasks {
             match entry {
@@ -282,12 +283,12 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Aborts all tasks, and waits until their futures are dropped. The set is empty then. Outputs
+    /// Aborts all tasks, and waits until their futures are dropped. Then the set is empty. Outputs
     /// and panics are dropped.
     ///
     /// # Cancel safety
-    /// If the future is dropped after its first poll, the tasks are aborted all the same, and those
-    /// that have not ended are still in the set. If it is dropped before that, it does nothing.
+    /// If the future is dropped after its first poll, the tasks are still aborted, and those that
+    /// have not ended stay in the set. If it is dropped before its first poll, nothing happens.
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while let Some(outcome) = self.join_next().await {
@@ -314,7 +315,7 @@ impl<T> Default for JoinSet<T> {
 }
 
 impl<T> Drop for JoinSet<T> {
-    /// Aborts all tasks, and waits for none.
+    /// Aborts all tasks, without waiting for them.
     fn drop(&mut self) {
         self.abort_all();
         self.finished.forget_waiter();

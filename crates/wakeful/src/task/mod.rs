@@ -1,13 +1,14 @@
 //! Tasks: futures that run on a loop, and their handles, sets, scopes and budgets.
 //!
-//! The rule that this room keeps: **a future is polled and dropped only on its loop's thread**,
-//! even after the loop's end, and even if other threads hold wakers. The loop knows its tasks
-//! (`local`) and drops their futures in place at its end; wakers and handles then hold only an
-//! empty shell (`raw`). `async-task` does not guarantee that: its last waker may drop the future on
-//! any thread. So wakeful has its own task type. Its header starts with the ready queue's node, so
-//! waking allocates nothing.
-//!
-//! Neighbours: `ready_queue` carries nodes between threads, `event_loop` decides when tasks run.
+//! **A future is polled and dropped only on its loop's thread**, even after the loop's end, and
+//! even if other threads hold wakers. The loop knows its tasks, and drops their futures when it
+//! ends. Wakers and handles then hold only an empty shell. `async-task` does not guarantee this:
+//! its last waker may drop the future on any thread. So wakeful has its own task type. A wake
+//! allocates nothing.
+
+// `local` knows the tasks of a loop, `raw` is the shell that wakers and handles hold; its header
+// starts with the node of `ready_queue`, which carries nodes between threads. `event_loop` decides
+// when tasks run.
 
 // * A task: `header` is what is the same in each, `state` its life in one word, `raw` its memory
 //   and lifetime, `waker` how it is woken. `local` is what a loop knows of its tasks, `ready` which

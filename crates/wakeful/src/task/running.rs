@@ -20,8 +20,8 @@ pub fn id() -> Id {
     id
 }
 
-/// Returns the id of the task that runs on this thread, if one does. A task runs in its polls, and
-/// while its future is dropped.
+/// Returns the id of the task that runs on this thread, if there is one. A task runs during its
+/// polls, and while its future is dropped.
 ///
 /// The future of [`block_on`](crate::block_on), callbacks, closures that were sent to a loop, and
 /// blocking work are not tasks.

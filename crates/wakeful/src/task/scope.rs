@@ -22,31 +22,30 @@ use super::abort_handle::AbortHandle;
 use super::coop;
 use crate::sys::panics;
 
-/// A group of tasks, as a future that is ready when all of them have ended. Dropping it cancels
+/// A group of tasks. It is a future that is ready when all of them have ended. Dropping it cancels
 /// them.
 ///
-/// A [`JoinSet`](super::JoinSet) is for outputs: its owner spawns the tasks, and takes each output
-/// out. A scope is for waiting until all tasks have ended. Its tasks may have any types, and may
-/// spawn further ones by a [`Spawner`]. The scope collects no outputs: each task has its own
-/// [`JoinHandle`](super::JoinHandle), which may be [detached](super::JoinHandle::detach).
+/// A [`JoinSet`](super::JoinSet) collects the outputs of its tasks. A scope only waits until all
+/// tasks have ended. Its tasks may have outputs of any type, and may spawn further tasks with a
+/// [`Spawner`]. Each task has its own [`JoinHandle`](super::JoinHandle), which may be
+/// [detached](super::JoinHandle::detach).
 ///
-/// * The tasks are tasks of the loop, each with its own budget, id and place in the queue. They run
-///   whether the scope is awaited or not.
+/// * Each task has its own budget, id and place in the loop's queue. The tasks run whether the
+///   scope is awaited or not.
 /// * A panic in a task ends only that task, and goes to its handle.
-/// * If the await of a scope is cancelled (by a timeout, or another branch of a `select!`), a scope
-///   that was moved there is dropped, and its tasks are cancelled: their futures are dropped in the
-///   loop's next turn without being polled again. Await `&mut scope` to keep it.
-///   [`shutdown`](Self::shutdown) waits until they are dropped.
-/// * A future that is spawned in a scope is `'static`, like that of every task. It may not borrow
-///   from the future that owns the scope: share values by [`Rc`].
+/// * If you await the scope by value, and the await is cancelled (by a timeout, or another branch
+///   of a `select!`), the scope is dropped and its tasks are cancelled: their futures are dropped
+///   in the loop's next turn without being polled again. Await `&mut scope` to keep it.
+///   [`shutdown`](Self::shutdown) waits until the futures are dropped.
+/// * A future that is spawned in a scope is `'static`, as in every task. It cannot borrow from the
+///   future that owns the scope: share values with [`Rc`].
 ///
-/// A task of a scope needs 16 additional bytes, and 16 in the scope's list. That list does not
-/// shrink.
+/// Each task needs 16 more bytes, and 16 in the scope's list. That list does not shrink.
 ///
 /// # Cancel safety
-/// You may stop awaiting `&mut scope`, and await it again later. An empty scope is ready at once,
-/// each time: in a loop around a `select!`, guard its branch by [`is_empty`](Self::is_empty), or
-/// the loop spins.
+/// You may stop awaiting `&mut scope`, and await it again later. An empty scope is ready at once.
+/// So in a loop around a `select!`, guard its branch with [`is_empty`](Self::is_empty), or the loop
+/// spins.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: a scope, its spawners and its tasks belong to the loop of its thread.
@@ -72,7 +71,7 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// In a `select!`, until one of them asks for the end:
+/// In a `select!`, until a task stops the scope:
 ///
 /// ```
 /// use wakeful::task::Scope;
@@ -94,12 +93,12 @@ pub struct Scope {
     spawner: Spawner,
 }
 
-/// Spawns tasks in a [`Scope`], from anywhere on the scope's thread, including its own tasks.
+/// Spawns tasks in a [`Scope`], from anywhere on the scope's thread, including the scope's tasks.
 ///
-/// It keeps no task alive: when the scope is gone, new tasks are cancelled.
+/// It does not keep the scope alive: when the scope is dropped, new tasks are cancelled.
 ///
 /// # Threads
-/// Neither `Send` nor `Sync`, as the scope.
+/// Neither `Send` nor `Sync`, like the scope.
 ///
 /// # Examples
 /// ```
@@ -154,42 +153,41 @@ impl Members {
 }
 
 impl Scope {
-    /// Makes a scope without tasks.
+    /// Makes an empty scope.
     pub fn new() -> Self {
         Self { spawner: Spawner { members: Rc::default() } }
     }
 
-    /// Returns a spawner for this scope. Its clones may be used where the scope itself is not
-    /// available.
+    /// Returns a spawner for this scope. Clone it for code that has no access to the scope.
     #[must_use]
     pub fn spawner(&self) -> &Spawner {
         &self.spawner
     }
 
-    /// Returns how many of its tasks have not ended.
+    /// Returns how many tasks have not ended.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members().tasks.borrow().len()
     }
 
-    /// Returns whether all of its tasks have ended.
+    /// Returns whether all tasks have ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members().is_empty()
     }
 
-    /// Cancels the present tasks. Tasks that these spawn in the scope while they are dropped still
-    /// run.
+    /// Cancels the current tasks. If their destructors spawn tasks in the scope, those still run.
     pub fn abort_all(&self) {
         self.members().abort_all();
     }
 
-    /// Cancels all tasks, and waits until their futures are dropped. After the first poll of this
-    /// future the scope takes no more tasks: a new task is cancelled before its first poll.
+    /// Cancels all tasks, and waits until their futures are dropped. After the first poll of the
+    /// returned future, the scope takes no more tasks: a new task is cancelled before its first
+    /// poll.
     ///
     /// # Cancel safety
-    /// If the future is dropped after its first poll, the tasks are cancelled all the same, and the
-    /// scope stays closed. If it is dropped before that, it does nothing.
+    /// If the returned future is dropped after its first poll, the tasks are still cancelled, and
+    /// the scope takes no more tasks. If it is dropped before its first poll, nothing happens.
     ///
     /// # Examples
     /// ```
@@ -242,7 +240,7 @@ impl Future for Scope {
 }
 
 impl Drop for Scope {
-    /// Cancels all tasks, and waits for none.
+    /// Cancels all tasks, without waiting for them.
     fn drop(&mut self) {
         let members = self.members();
         members.closed.set(true);

@@ -18,7 +18,8 @@ use std::ptr;
 use std::task::{Context, Poll, ready};
 use std::thread;
 
-/// Declares task-local values. Each is visible to the futures and calls that run in its scope.
+/// Declares task-local values. Each value is visible to the futures and calls that run in its
+/// scope.
 ///
 /// ```
 /// wakeful::task_local! {
@@ -40,7 +41,7 @@ use std::thread;
 /// ```
 ///
 /// Each name is a static of the type [`LocalKey`](crate::task::LocalKey). A task that is spawned in
-/// a scope is not in it: give the spawned future a scope of its own.
+/// a scope is not part of it: give the spawned future its own scope.
 #[macro_export]
 macro_rules! task_local {
     () => {};
@@ -79,7 +80,7 @@ impl<T> fmt::Debug for TaskLocalSlot<T> {
     }
 }
 
-/// A task-local value, as [`task_local!`](crate::task_local) declares it.
+/// A task-local value that [`task_local!`](crate::task_local) declares.
 ///
 /// Scopes of one key may be nested. Inside the inner scope the inner value is visible; after it the
 /// outer value is visible again, even if the inner scope panics.
@@ -99,8 +100,8 @@ impl<T: 'static> LocalKey<T> {
         Self { slot }
     }
 
-    /// Makes a future that runs `future` with `value` as the task-local value: in its polls, and
-    /// while it is dropped.
+    /// Returns a future that runs `future` with `value` as the task-local value, both in its polls
+    /// and while it is dropped.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -137,7 +138,7 @@ impl<T: 'static> LocalKey<T> {
     /// ```
     ///
     /// # Panics
-    /// When `f` does.
+    /// If `f` panics.
     #[allow(
         clippy::needless_pass_by_value,
         reason = "it lives as long as the scope, as in `scope`"
@@ -152,7 +153,7 @@ impl<T: 'static> LocalKey<T> {
     /// `f` may enter further scopes, of this key too.
     ///
     /// # Panics
-    /// If no scope of this key runs here. See [`try_with`](Self::try_with).
+    /// If the call is not in a scope of this key. See [`try_with`](Self::try_with).
     #[track_caller]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         // No closure here: it would be the caller.
@@ -162,10 +163,10 @@ impl<T: 'static> LocalKey<T> {
         }
     }
 
-    /// Calls `f` with the value, if a scope of this key runs here.
+    /// Calls `f` with the value, if the call is in a scope of this key.
     ///
     /// # Errors
-    /// None does. `f` is not called.
+    /// The call is not in a scope of this key. `f` is not called.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         self.value().map(f).ok_or(AccessError)
     }
@@ -240,7 +241,7 @@ impl<T: 'static, F: Future> Future for TaskLocalFuture<T, F> {
     type Output = F::Output;
 
     /// # Panics
-    /// When it is polled after it was ready.
+    /// If it is polled after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         let _entered = this.key.enter(this.value);
@@ -258,7 +259,7 @@ impl<T: fmt::Debug, F> fmt::Debug for TaskLocalFuture<T, F> {
     }
 }
 
-/// No scope of a task-local value runs here.
+/// The error of [`LocalKey::try_with`] outside a scope of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no scope of this task-local value runs here: call this in a future that `LocalKey::scope` runs"

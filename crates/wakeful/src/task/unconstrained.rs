@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use super::coop;
 
-/// Lets `future` complete all ready operations in one poll. They spend none of the task's
-/// [budget](crate::EventLoopBuilder::cooperative_budget), and none of them is postponed.
+/// Lets `future` complete all ready operations in one poll. They do not spend the task's
+/// [budget](crate::EventLoopBuilder::cooperative_budget), and are never postponed.
 ///
 /// Use it for short work that must not be interrupted once it has begun, such as a batch of known
 /// length that is written at once.
@@ -20,12 +20,12 @@ use super::coop;
 /// [`longest_poll`](crate::LoopMetrics::longest_poll), and its turn is reported as slow. Never wrap
 /// a future that a client can keep ready.
 ///
-/// Operations of the same task outside of `future` have the budget that was left before. With Tokio
-/// as a guest, Tokio's own types spend Tokio's own budget: for these, use
+/// Operations of the same task outside `future` have the budget that was left before. With Tokio as
+/// a guest, Tokio's own types spend Tokio's own budget. For these, use
 /// `tokio::task::unconstrained`.
 ///
 /// # Cancel safety
-/// That of `future`.
+/// The same as for `future`.
 ///
 /// # Examples
 /// ```

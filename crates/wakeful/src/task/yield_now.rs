@@ -15,7 +15,8 @@ pub fn yield_now() -> YieldNow {
 
 /// The future of [`yield_now`].
 ///
-/// *Cancel-safe*: dropping it has no effect.
+/// # Cancel safety
+/// Cancel-safe: dropping it has no effect.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow {

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use super::{Sleep, deadline_after, now, sleep_until};
 
-/// A time limit on something that arrives. It expires only after the loop has read what arrived
+/// A time limit for events. It expires only after the loop has handled the events that arrived
 /// before it.
 ///
-/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When the
-/// process continues, the clock has passed the limit, but bytes that arrived in time are still in
-/// the kernel. A [`Sleep`] that is polled then has expired. A `Deadline` waits until the loop has
-/// asked the kernel after the limit, and then for one more turn. So all tasks that wait for those
-/// bytes have run once, and a task that gets the bytes through another task has been woken. Poll
-/// the future that may complete before you poll the deadline; [`timeout`](super::timeout) does
-/// that.
+/// A process may be stopped for longer than a limit (SIGSTOP, a suspended machine). When it
+/// continues, the clock has passed the limit, but bytes that arrived in time are still in the
+/// kernel. A [`Sleep`] would expire at once. A `Deadline` waits until the loop has fetched the
+/// events from the kernel, and then for one more turn. By then all tasks that wait for those bytes
+/// have run once, and a task that gets the bytes through another task has been woken. Poll the
+/// future that may complete before you poll the deadline, as [`timeout`](super::timeout) does.
 ///
-/// It expires a turn or two after a [`Sleep`] of the same instant. If more events are ready than
-/// the loop fetches at once, it waits until all events that were ready at the limit are fetched.
+/// It expires a turn or two later than a [`Sleep`] with the same instant. If more events are ready
+/// than the loop fetches at once, it waits until all events that were ready at the limit are
+/// fetched.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ use super::{Sleep, deadline_after, now, sleep_until};
 /// Polling it again, or dropping it, is always allowed.
 ///
 /// # Panics
-/// When it is polled where no loop runs.
+/// If it is polled where no loop runs.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct Deadline {
@@ -45,17 +45,18 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Strikes at `instant`.
+    /// Makes a deadline that expires at `instant`.
     pub fn at(instant: Instant) -> Self {
         Self { instant, sleep: sleep_until(instant), is_last_call: false }
     }
 
-    /// Expires `duration` after this call. If no [`Instant`] can hold the result, it never expires.
+    /// Makes a deadline that expires `duration` after this call. If no [`Instant`] can hold the
+    /// result, it never expires.
     pub fn after(duration: Duration) -> Self {
         Self::at(deadline_after(now(), duration))
     }
 
-    /// Returns when it strikes.
+    /// Returns when it expires.
     #[must_use]
     pub fn instant(&self) -> Instant {
         self.instant

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Sleep, deadline_after, now, sleep_until};
 
-/// Ticks every `period`, the first time at once.
+/// Returns an interval that ticks every `period`, the first time at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,38 +19,39 @@ use super::{Sleep, deadline_after, now, sleep_until};
 /// ```
 ///
 /// # Panics
-/// When `period` is zero.
+/// If `period` is zero.
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
 
-/// Ticks every `period`, the first time at `start`.
+/// Returns an interval that ticks every `period`, the first time at `start`.
 ///
 /// # Panics
-/// When `period` is zero.
+/// If `period` is zero.
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval's period must not be zero");
     Interval { sleep: sleep_until(start), period, missed: MissedTickBehavior::default() }
 }
 
-/// What an [`Interval`] does about missed ticks.
+/// What an [`Interval`] does after it has missed ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedTickBehavior {
-    /// Deliver all of them without waiting, one after the other, until the schedule is caught up.
+    /// Deliver all of them, one after the other without waiting, until it has caught up with the
+    /// schedule.
     #[default]
     Burst,
-    /// Deliver one tick; the next one is a period after it.
+    /// Deliver one tick at once, and the next one a period after it.
     Delay,
-    /// Deliver one tick, and continue with the next moment of the old schedule.
+    /// Deliver one tick at once, and the next one at the next moment of the old schedule.
     Skip,
 }
 
-/// Ticks at a fixed rate: made by [`interval`] and [`interval_at`].
+/// Ticks at a fixed rate. [`interval`] and [`interval_at`] return it.
 ///
-/// *Threads*: `Send` and `Sync`; like [`Sleep`](super::Sleep), it belongs to the loop that polls
-/// it.
+/// # Threads
+/// `Send` and `Sync`. Like [`Sleep`](super::Sleep), it belongs to the loop that polls it.
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
@@ -59,14 +60,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick and returns the moment that it was scheduled for.
+    /// Waits for the next tick, and returns the moment for which it was scheduled.
     ///
-    /// *Cancel-safe*: a tick is taken only by a call that returns.
+    /// # Cancel safety
+    /// Cancel-safe: only a call that returns takes a tick.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// [`tick`](Self::tick) for hand-written futures.
+    /// Polls for the next tick, for hand-written futures. See [`tick`](Self::tick).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
@@ -76,7 +78,7 @@ impl Interval {
     }
 
     /// Restarts the interval: the next tick is one period from now. A task that waits in
-    /// [`poll_tick`](Self::poll_tick) is woken then, as described at [`Sleep::reset`].
+    /// [`poll_tick`](Self::poll_tick) is woken at the new time. See [`Sleep::reset`].
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
@@ -97,18 +99,18 @@ impl Interval {
         self.sleep.reset(deadline);
     }
 
-    /// The time between two ticks.
+    /// Returns the time between two ticks.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Chooses what happens to missed ticks.
+    /// Sets what happens to missed ticks.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
 
-    /// What happens to missed ticks.
+    /// Returns what happens to missed ticks.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed

@@ -1,12 +1,12 @@
 //! Timers for futures: [`sleep`], [`interval`], [`timeout`].
 //!
-//! Deadlines are monotonic ([`std::time::Instant`]: the wall clock's jumps do not matter) and have
-//! nanosecond resolution. A timer is never early. It is late by the delay of the kernel's timer and
-//! of the thread's wake (on the project's machine about 17 µs for the timer), or by the rest of the
-//! running turn. Before Linux 5.11 the kernel has no `epoll_pwait2`, and a parked loop's timers
-//! round up to the next millisecond.
+//! Deadlines are monotonic ([`std::time::Instant`], so changes of the wall clock do not matter) and
+//! have nanosecond resolution. A timer is never early. It is late by the delay of the kernel's
+//! timer and of the thread's wake (on the project's machine about 17 µs for the timer), or by the
+//! rest of the running turn. Kernels before Linux 5.11 have no `epoll_pwait2`: there, a parked
+//! loop's timers round up to the next millisecond.
 //!
-//! A test may pause the clock of its loop; then waiting takes no time: see `pause` and the feature
+//! A test may pause the clock of its loop. Then waiting takes no time: see `pause` and the feature
 //! `test-util`.
 //!
 //! The futures are `Send` and `Sync`, for frameworks that require this, although the timer itself
@@ -35,7 +35,7 @@ use crate::event_loop::current;
 /// same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
 /// `test-util`).
 ///
-/// Use it in code that computes deadlines, or measures elapsed time, and that is tested with a
+/// Use it in code that computes deadlines or measures elapsed time, if tests run that code with a
 /// paused clock. Where no loop runs, it is [`Instant::now`].
 ///
 /// ```
@@ -57,14 +57,14 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns the time that this loop's turn has read, at almost no cost. It is at most a millisecond
-/// old, never later than [`now`], and never earlier than the deadline of a [`Sleep`] that has woken
-/// a task in this turn. Where no loop runs, it is [`Instant::now`].
+/// Returns the time that this turn of the loop last read, at almost no cost. It is at most a
+/// millisecond old, never later than [`now`], and never earlier than the deadline of a [`Sleep`]
+/// that has woken a task in this turn. Where no loop runs, it is [`Instant::now`].
 ///
-/// Use it for work that needs a time for each event, such as idle timeouts of connections: a turn
-/// that handles a hundred events reads the clock once for them. If the turn takes longer, it reads
-/// the clock once a millisecond, so that a task that blocks its loop does not make other
-/// connections look idle.
+/// Use it for work that needs the time for each event, such as idle timeouts of connections: a turn
+/// that handles a hundred events reads the clock once for all of them. A longer turn reads the
+/// clock once per millisecond. So a task that blocks the loop does not make other connections look
+/// idle.
 ///
 /// ```
 /// use std::time::Instant;
@@ -80,11 +80,11 @@ pub fn turn_time() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.turn_time())
 }
 
-/// Returns the moment up to which this loop has seen arrivals: everything that was readable at that
-/// moment has been given to its tasks. The result may be too early, but never too late. Where no
-/// loop runs, it is [`Instant::now`].
+/// Returns a moment up to which this loop has seen all events: every socket that was readable at
+/// that moment has woken its task. The result may be too early, but never too late. Where no loop
+/// runs, it is [`Instant::now`].
 ///
-/// Use it in code that compares deadlines itself instead of awaiting a [`Deadline`]: a deadline
+/// Use it in code that compares deadlines itself instead of awaiting a [`Deadline`]. A deadline
 /// that is later than this moment must not expire yet.
 #[must_use]
 pub fn seen_until() -> Instant {

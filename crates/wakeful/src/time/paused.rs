@@ -9,20 +9,20 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// moves the clock.
 ///
 /// # What moves it
-/// When the loop would sleep, because nothing is ready, the clock jumps to the next timer instead.
-/// So code that waits for an hour is done at once, and everything runs in the same order as without
+/// When nothing is ready and the loop would sleep, the clock jumps to the next timer instead. So
+/// code that waits for an hour is done at once, and everything runs in the same order as without
 /// the pause. [`advance`] moves the clock explicitly.
 ///
 /// Ready work runs before a jump: woken tasks, callbacks, messages of other threads, and sockets
-/// that the kernel reports ready. While blocking work that was begun on this loop is in flight
+/// that the kernel reports ready. While blocking work of this loop is in flight
 /// ([`spawn_blocking`](crate::task::spawn_blocking), name lookups), the clock does not jump, and
-/// the loop sleeps until that work is over. Anything else that is merely awaited does not stop the
-/// clock: a socket that nobody has written to, or a message that another thread has not sent yet.
-/// So a time limit on an answer from outside of this loop expires at once.
+/// the loop sleeps until that work is over. Other waits do not stop the clock: the clock jumps even
+/// if a task waits for a socket, or for a message that another thread has not sent yet. So a time
+/// limit on an answer from outside this loop expires at once.
 ///
 /// # What it stops
-/// The clock of one loop, and so all code that uses [`wakeful::time`](crate::time) there, including
-/// servers and clients that run on it. [`std::time::Instant::now`] continues, and so does
+/// It stops the clock of one loop, and so all code that uses [`wakeful::time`](crate::time) there,
+/// including servers and clients that run on it. [`std::time::Instant::now`] continues. So does
 /// everything that measures the machine: metrics, idle policies, the budget of turns, the wait of
 /// [`EventLoop::turn`](crate::EventLoop::turn), the time limits of threads that wait for a loop.
 ///
@@ -30,10 +30,10 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// and the timers of Tokio and of the loop fire in one order. Tokio's clock jumps by whole
 /// milliseconds.
 ///
-/// A loop that is driven by hand would sleep in a [`turn`](crate::EventLoop::turn) that may wait,
-/// and where [`prepare_to_park`](crate::EventLoop::prepare_to_park) finds nothing ready. There the
-/// clock jumps, for any limit of the turn's wait, and `prepare_to_park` returns `false`: take a
-/// turn. A turn that may not wait never moves the clock.
+/// If you call [`turn`](crate::EventLoop::turn) yourself, the clock jumps when a turn would wait,
+/// whatever the limit of its wait. A turn with a limit of zero never moves the clock. The clock
+/// also jumps when [`prepare_to_park`](crate::EventLoop::prepare_to_park) finds nothing ready: it
+/// then returns `false`, so take a turn.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +54,7 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// ```
 ///
 /// # Panics
-/// If the clock is already paused; if no loop runs on this thread.
+/// If the clock is already paused, or if no loop runs on this thread.
 #[track_caller]
 pub fn pause() {
     // No closure here, nor below: it would be the caller.
@@ -63,8 +63,8 @@ pub fn pause() {
     }
 }
 
-/// Lets the clock of this loop's timers continue from its present time. It stays ahead of the
-/// machine's clock, or behind it, by the time of the moves and of the pause.
+/// Lets the clock of this loop's timers continue from its current time. It keeps its difference
+/// from the machine's clock.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub fn pause() {
 /// ```
 ///
 /// # Panics
-/// If the clock is not paused; if no loop runs on this thread.
+/// If the clock is not paused, or if no loop runs on this thread.
 #[track_caller]
 pub fn resume() {
     if let Err(refusal) = this_loop().resume_clock() {
@@ -94,7 +94,7 @@ pub fn resume() {
 ///
 /// All timers that are then due expire, the earliest first. The tasks that wait for them run before
 /// this call completes, within the budget of a turn. All of them see the clock at its new time, so
-/// an [`interval`](super::interval) has missed ticks. If each timer should see its own time, use
+/// an [`interval`](super::interval) may miss ticks. If each timer should see its own time, use
 /// [`sleep`](super::sleep) instead.
 ///
 /// ```
@@ -115,8 +115,8 @@ pub fn resume() {
 /// The clock moves in the first poll. Dropping the future after that does not move it back.
 ///
 /// # Panics
-/// When it is polled: if the clock is not paused, no loop runs on this thread, or the moment is
-/// more than 584 years after the loop was built.
+/// When it is polled, if the clock is not paused, if no loop runs on this thread, or if the new
+/// time is more than 584 years after the loop was built.
 pub async fn advance(duration: Duration) {
     match this_loop().advance_clock(duration) {
         Ok(true) => {}

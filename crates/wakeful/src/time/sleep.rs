@@ -13,8 +13,8 @@ use crate::timers::TimerKey;
 /// How soon a deadline that has passed looks again whether the loop has fetched all that was ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Waits until `duration` has passed since this call. Any duration is allowed: one that does not
-/// fit into a deadline never ends.
+/// Waits until `duration` has passed since this call. Any duration is allowed. If no [`Instant`]
+/// can hold the deadline, the sleep never ends.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -38,12 +38,13 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// It may be created anywhere. Once polled, it belongs to the loop of that thread, until it is
 /// polled on another thread. Dropping it removes its timer. If its loop ends, the waiting task is
-/// woken; its next poll sets the timer in the loop of that thread.
+/// woken. The next poll sets the timer in the loop of the polling thread.
 ///
-/// *Cancel-safe*: polling it again, or dropping it, is always allowed.
+/// # Cancel safety
+/// Polling it again, or dropping it, is always allowed.
 ///
 /// # Panics
-/// When it is polled where no loop runs.
+/// If it is polled where no loop runs.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
@@ -99,22 +100,21 @@ impl Timer {
 }
 
 impl Sleep {
-    /// When it ends.
+    /// Returns when it ends.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Has the deadline passed?
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         now() >= self.deadline
     }
 
-    /// Returns whether a pending poll has set a timer in a loop. It is `true` until the sleep is
-    /// ready, even after the timer has fired. [`reset`](Self::reset) documents its effect on this.
-    ///
-    /// The timer wakes the waker of the last poll that was pending before the deadline.
+    /// Returns whether the sleep has set a timer in a loop, which will wake the waker of its last
+    /// pending poll. It is `true` until the sleep is ready, even after the timer has fired.
+    /// [`reset`](Self::reset) may change it.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.timer.is_some()
@@ -122,16 +122,16 @@ impl Sleep {
 
     /// Moves the deadline, even of a sleep that has ended.
     ///
-    /// A task that waits for this sleep keeps waiting, without another poll: the task that polled
-    /// it last is woken at the new deadline, and not at the old one. A deadline that has passed
-    /// wakes it in the loop's next turn. If the old deadline has woken the task already, or nobody
-    /// has polled the sleep, nothing is set, and the next poll sets the new deadline.
+    /// The task that polled the sleep last is woken at the new deadline, and not at the old one. It
+    /// need not poll the sleep again. If the new deadline has passed, the task is woken in the
+    /// loop's next turn. If the old deadline has already woken the task, or if the sleep was never
+    /// polled, the next poll sets the new deadline.
     ///
     /// # Threads
-    /// On another thread than that of the loop that has the timer, or outside that loop's turns,
-    /// the loop is told by a message. It then wakes the waiting task once, at once, and the task's
-    /// next poll sets the new deadline ([`is_set`](Self::is_set) is `false` until then). Before the
-    /// message arrives, the old deadline may wake the task.
+    /// If `reset` is called on another thread than that of the timer's loop, or outside that loop's
+    /// turns, it sends the loop a message. The loop then wakes the waiting task at once, and the
+    /// task's next poll sets the new deadline ([`is_set`](Self::is_set) is `false` until then).
+    /// Before the message arrives, the old deadline may wake the task.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         self.was_put_off = false;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Deadline;
 use crate::task::coop;
 
-/// Cancels `future` if it takes longer than `duration`.
+/// Waits for `future`, and cancels it if it takes longer than `duration`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,12 +22,12 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     Timeout { future: future.into_future(), deadline: Deadline::after(duration) }
 }
 
-/// Gives `future` up at `deadline`.
+/// Waits for `future`, and cancels it at `deadline`.
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { future: future.into_future(), deadline: Deadline::at(deadline) }
 }
 
-/// The time was up before the future was done.
+/// The error of a [`Timeout`]: the time was up before the future was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the deadline has passed")]
 #[non_exhaustive]
@@ -42,9 +42,9 @@ impl From<Elapsed> for std::io::Error {
 pin_project_lite::pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
     ///
-    /// A ready future wins against a deadline that has passed. The deadline is a [`Deadline`], so
-    /// after a pause of the process, the future is polled with everything that arrived meanwhile
-    /// before it is cancelled. The inner future is dropped together with this one.
+    /// If the future is ready, its output is returned even if the deadline has passed. The deadline
+    /// is a [`Deadline`]: if the process was stopped, the future can still complete with data that
+    /// arrived meanwhile. The inner future is dropped together with this one.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Timeout<F> {

@@ -24,23 +24,23 @@
 //! * [`LoopGroupBuilder::tokio`](crate::LoopGroupBuilder::tokio) for each loop of a group;
 //! * `wakeful_http::Server::tokio`.
 //!
-//! `docs/from-tokio.md` in the repository says how to move a service here.
+//! `docs/from-tokio.md` in the repository explains how to move a service from Tokio to wakeful.
 //!
 //! # How it works
-//! Each loop's thread has a [`LocalRuntime`](::tokio::runtime::LocalRuntime). Tokio owns the sleep:
-//! the loop's epoll is in Tokio's, and a turn of the loop is a poll of the runtime's root future.
-//! Turns and Tokio's tasks alternate. After each turn that leaves work over, up to 61 of Tokio's
+//! Each loop's thread has a [`LocalRuntime`](::tokio::runtime::LocalRuntime). The thread sleeps in
+//! Tokio, whose epoll watches the loop's epoll. A turn of the loop is a poll of the runtime's root
+//! future. Turns and Tokio's tasks alternate: after each turn that leaves work, up to 61 of Tokio's
 //! tasks run, and Tokio checks its sockets and timers. After 61 of Tokio's tasks comes a turn.
 //!
 //! # What is different
-//! * The loop sleeps in Tokio's wait. Before that it follows its [idle policy](crate::IdlePolicy),
-//!   for its own events and Tokio's. [`Adaptive`](crate::IdlePolicy::Adaptive) needs `/proc` to
-//!   find Tokio's epoll, and parks without it. A hold counts Tokio's timers as events.
-//!   [`KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) parks.
-//! * Tokio lets 128 of its operations succeed before it postpones one. The tasks of a turn share
-//!   these; the task that uses the last one ends the turn.
-//! * Tokio's timers fire only at whole milliseconds, as everywhere in Tokio. The loop's own timers
-//!   stay exact.
+//! * Before the loop sleeps, it follows its [idle policy](crate::IdlePolicy), both for its own
+//!   events and for Tokio's. [`Adaptive`](crate::IdlePolicy::Adaptive) needs `/proc` to find
+//!   Tokio's epoll, and parks without it. [`Hold`](crate::IdlePolicy::Hold) counts Tokio's timers
+//!   as events. [`KernelBusyPoll`](crate::IdlePolicy::KernelBusyPoll) parks.
+//! * Tokio lets 128 of its operations succeed before it postpones one. All tasks of a turn share
+//!   these 128. The task that uses the last one ends the turn.
+//! * Tokio's timers fire only at whole milliseconds, as always in Tokio. The loop's own timers stay
+//!   exact.
 //! * The loop cannot be driven by another loop: [`turn`](crate::EventLoop::turn) and
 //!   [`prepare_to_park`](crate::EventLoop::prepare_to_park) return an error.
 //!
@@ -52,18 +52,18 @@
 //! loop's tasks, and Tokio's for Tokio's tasks. A panic in the future of `block_on` unwinds out of
 //! `block_on`, and the loop can be used again.
 //!
-//! Tokio itself calls wakers when its timers fire and its sockets become ready. A waker that panics
-//! there breaks Tokio's timers and sockets, and so the loop: [`run`](crate::EventLoop::run) then
-//! returns an error, and `block_on` panics. (A task's waker never panics; that of an executor of
-//! your own, which polls Tokio's types, may.)
+//! Tokio calls wakers when its timers fire and its sockets become ready. A waker that panics there
+//! breaks Tokio's timers and sockets, and therefore the loop: [`run`](crate::EventLoop::run) then
+//! returns an error, and `block_on` panics. (The waker of a task never panics. The waker of another
+//! executor that polls Tokio's types may panic.)
 //!
 //! # Cancellation
 //! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's tasks.
 //! Work in `spawn_blocking` continues, and the loop does not wait for it.
 //!
-//! In a group of several loops Tokio's tasks continue after that, until all loops have ended. But
-//! the loop's own services are then gone: its timers never fire, its sockets return errors, its
-//! tasks are cancelled, and `wakeful::spawn` panics.
+//! In a group of several loops Tokio's tasks continue until all loops have ended. They can no
+//! longer use their own loop after it has ended: its timers never fire, its sockets return errors,
+//! its tasks are cancelled, and `wakeful::spawn` panics.
 //!
 //! # Fork
 //! In a forked child, `run` and `block_on` return errors, as for every loop. The child's copy of
@@ -79,9 +79,9 @@ use crate::event_loop::EventLoop;
 /// Like [`wakeful::block_on`](crate::block_on), with Tokio as the loop's guest.
 ///
 /// # Panics
-/// If the future panics; if a loop, or a Tokio runtime, already runs on this thread; if a loop or a
-/// runtime cannot be built (no descriptors left). [`EventLoop::block_on`] returns errors instead,
-/// except if a Tokio runtime already runs.
+/// If the future panics, if a loop or a Tokio runtime already runs on this thread, or if no loop or
+/// runtime can be built (for example, no descriptors are left). [`EventLoop::block_on`] returns
+/// errors instead, except if a Tokio runtime already runs.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.

@@ -11,15 +11,15 @@ use wakeful_http::{Caller, Security};
 
 use super::names::{is_about_client, remove_where};
 
-/// What happens to a client's headers about the clients before it.
+/// What happens to a request's headers that name earlier clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedHeaders {
-    /// They are removed (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and backends learn only
-    /// of the client itself. This is the default, and right for untrusted clients.
+    /// They are removed (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and backends see only
+    /// the client itself. This is the default, and right for untrusted clients.
     #[default]
     Replace,
-    /// The client is appended. Choose this behind another, trusted proxy. The `X-Forwarded-Proto`
-    /// and `-Host` of that proxy stay, if it sends them.
+    /// The client is appended. Choose this behind another, trusted proxy. If that proxy sends
+    /// `X-Forwarded-Proto` and `-Host`, they stay.
     Append,
     /// They are forwarded unchanged, and nothing is added about the client.
     Keep,
@@ -29,7 +29,7 @@ const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// The client of a connection, in the form in which backends are told.
+/// The client of a connection, in the form that backends get.
 #[derive(Debug, Clone)]
 pub struct Client {
     caller: Caller,
@@ -40,7 +40,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Worked out once for each connection.
+    /// Makes it. Call it once for each connection.
     #[must_use]
     pub fn new(caller: Caller) -> Self {
         let ip = match caller.peer {
@@ -57,7 +57,7 @@ impl Client {
         Self { caller, address, node: node.into() }
     }
 
-    /// The other end of the connection.
+    /// Returns the address of the client.
     #[must_use]
     pub fn peer(&self) -> PeerAddr {
         self.caller.peer

@@ -6,14 +6,14 @@ use http::{HeaderMap, HeaderValue, Version};
 
 use super::{Refusal, names};
 
-/// How a request's body came.
+/// How a request's body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// HTTP/1: there is none. HTTP/2: it is as long as its stream.
+    /// HTTP/1: there is no body. HTTP/2: the body ends with its stream.
     None,
-    /// It has so many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// HTTP/1.1: in chunks.
+    /// HTTP/1.1: the body is chunked.
     Chunked,
 }
 

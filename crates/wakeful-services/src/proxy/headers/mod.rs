@@ -1,15 +1,15 @@
-//! What a proxy does to the heads of messages, without any I/O: what is refused, what goes on, and
-//! what is said about how it came.
+//! What a proxy does to the heads of messages, without any I/O: which messages it refuses, which
+//! headers it removes, and which it adds.
 //!
-//! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters: first the
-//! framing and the host are decided by what came, then everything that is meant for this hop only
-//! goes, whatever the message calls so, and what is the proxy's own to say is put in last. So no
-//! `Connection: host` takes away what the proxy says. No body's length is ever copied: the
-//! connection to the backend frames what it sends by itself.
-//!
-//! `names` has what goes, `framing` where a body ends, `host` whom a request is for, `forwarded`
-//! what is said about the client, `via` which proxies it has passed, `upgrade` who may leave HTTP,
-//! `response` the way back.
+//! The rules are those of RFC 9110 (7.6) and RFC 9112 (3.2, 6). The order matters. First the
+//! received head determines the framing and the host. Then all hop-by-hop headers are removed,
+//! including those that the message itself names in `Connection`. The proxy's own headers are added
+//! last, so a `Connection: host` cannot remove them. No body length is ever copied: the connection
+//! to the backend frames its own messages.
+
+// `names` has the headers that are removed, `framing` where a body ends, `host` whom a request is
+// for, `forwarded` what is said about the client, `via` which proxies it has passed, `upgrade` who
+// may leave HTTP, `response` the way back.
 
 mod forwarded;
 mod framing;
@@ -37,21 +37,21 @@ pub use self::settings::{Settings, Upgrades};
 pub use self::upgrade::{Asked, Question};
 pub use self::via::Pseudonym;
 
-/// What becomes of a request that is in order.
+/// The next step for a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It goes on, with a body that was framed so.
+    /// It is forwarded, with a body of this framing.
     Forward(Framing),
     /// It has no body, and asks for another protocol: see [`Question::of`].
     Upgrade(Asked),
-    /// It may go no further (`Max-Forwards: 0`), and this is the answer.
+    /// It must not be forwarded (`Max-Forwards: 0`), and this is the answer.
     Answer(StatusCode),
 }
 
-/// Makes a request's head one for a backend.
+/// Turns the head of a client's request into a head for a backend.
 ///
 /// # Errors
-/// The request must not be forwarded. The changes that were already made to it are useless.
+/// The request must not be forwarded. Its head may have been changed in part.
 pub fn to_backend(
     parts: &mut Parts,
     client: &Client,

@@ -104,7 +104,7 @@ const NOT_IN_TRAILERS: [HeaderName; 14] = [
     VIA,
 ];
 
-/// Trailers without what they may not say, in either direction.
+/// Removes the fields that trailers must not have, in either direction.
 #[must_use]
 pub fn trailers(mut trailers: HeaderMap) -> HeaderMap {
     remove_hop_by_hop(&mut trailers);

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Says why a request is not forwarded. [`status`](Self::status) is the client's answer.
+/// The reason why a request is not forwarded. The client gets [`status`](Self::status).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.
@@ -44,7 +44,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the client gets.
+    /// Returns the status that the client gets.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {

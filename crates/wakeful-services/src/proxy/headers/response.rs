@@ -6,7 +6,7 @@ use http::{Method, StatusCode, Version};
 
 use super::{framing, names, via};
 
-/// Says why a backend's response is not forwarded: the client gets 502.
+/// The reason why a backend's response is not forwarded. The client gets 502.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.
@@ -27,10 +27,10 @@ pub enum BadResponse {
     NoUpgrade,
 }
 
-/// Makes the head of a response to `method` one for the client.
+/// Turns the head of a backend's response to `method` into a head for the client.
 ///
 /// # Errors
-/// The response is not to go on.
+/// The response must not be forwarded.
 pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> {
     if parts.status.is_informational() {
         return Err(BadResponse::SwitchingProtocols);

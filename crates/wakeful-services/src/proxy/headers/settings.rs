@@ -5,20 +5,20 @@ use wakeful_http::client::HttpVersion;
 use super::forwarded::ForwardedHeaders;
 use super::via::Pseudonym;
 
-/// What there is to choose.
+/// The settings of how heads are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What backends are told about the client.
+    /// Which headers about the client backends get.
     pub forwarded: ForwardedHeaders,
-    /// How backends are spoken to.
+    /// The HTTP version for backends.
     pub version: HttpVersion,
-    /// Which protocols clients may change to.
+    /// To which protocols clients may upgrade.
     pub upgrades: Upgrades,
-    /// By what this proxy knows its own requests again.
+    /// The name by which this proxy recognises its own requests.
     pub pseudonym: Pseudonym,
 }
 
-/// Which protocols clients may change to.
+/// To which protocols clients may upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upgrades {
     /// None: `Upgrade` is removed, and the request is forwarded like any other.

@@ -29,7 +29,7 @@ pub enum Asked {
     ExtendedConnect,
 }
 
-/// What was asked for, in a form that a backend's answer can be held against.
+/// The requested upgrade, against which a backend's answer is checked.
 #[derive(Debug, Clone)]
 pub struct Question {
     asked: Asked,
@@ -109,7 +109,7 @@ pub(super) fn put(parts: &mut Parts, asked: Asked, protocol: HeaderValue) {
 }
 
 impl Question {
-    /// That of a head for a backend; `None`: it asks for nothing.
+    /// Returns the upgrade that a head for a backend asks for, or `None` if it asks for none.
     #[must_use]
     pub fn of(parts: &Parts, asked: Asked) -> Option<Self> {
         let (method, protocol) = (parts.method.clone(), parts.headers.get(UPGRADE)?.clone());
@@ -123,21 +123,21 @@ impl Question {
         Some(Self { asked, method, protocol, accept })
     }
 
-    /// How the client asked.
+    /// Returns how the client asked.
     #[must_use]
     pub fn asked(&self) -> Asked {
         self.asked
     }
 
-    /// Are they WebSockets?
+    /// Returns whether the protocol is WebSocket.
     #[must_use]
     pub fn is_websocket(&self) -> bool {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
 
-    /// Could a client bring `bad` about, with a backend that is well? Any resource can be asked for
-    /// a WebSocket, and any protocol where all are allowed. Else whoever likes could have backends
-    /// ejected.
+    /// Returns whether a client could cause `bad` with a healthy backend. A client can ask any
+    /// resource for a WebSocket (or for any protocol, if all are allowed). Such failures must not
+    /// count, or any client could have backends excluded.
     #[must_use]
     pub fn may_be_clients_doing(&self, bad: BadResponse) -> bool {
         match bad {
@@ -147,10 +147,10 @@ impl Question {
         }
     }
 
-    /// Makes the head of a backend's 101 the answer for the client, which opens the tunnel.
+    /// Turns the head of a backend's 101 into the answer for the client, which opens the tunnel.
     ///
     /// # Errors
-    /// It is not the answer to what was asked.
+    /// The response does not match the request.
     pub fn switched(&self, parts: &mut response::Parts) -> Result<(), BadResponse> {
         let headers = &mut parts.headers;
         let is_meant = list(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
@@ -180,10 +180,11 @@ impl Question {
         Ok(())
     }
 
-    /// Makes the head of any other response one for the client, which opens no tunnel.
+    /// Turns the head of any other response into a head for the client, which opens no tunnel.
     ///
     /// # Errors
-    /// The response is not to go on: also where the client would take it for an agreement.
+    /// The response must not be forwarded, for example because the client would treat it as a
+    /// successful upgrade.
     pub fn refused(&self, parts: &mut response::Parts) -> Result<(), BadResponse> {
         if self.asked == Asked::ExtendedConnect && parts.status.is_success() {
             return Err(BadResponse::NoUpgrade);

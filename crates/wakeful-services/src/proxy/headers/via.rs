@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
-/// A proxy's name in the `Via` of requests, of which no other proxy has the same. A request that
-/// has it already goes in circles.
+/// A proxy's unique name in the `Via` header of requests. A request that already has it is in a
+/// loop.
 ///
-/// Responses name the program alone: clients need not tell instances apart.
+/// The `Via` of responses has only the program's name, because clients need not distinguish
+/// instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pseudonym {
     /// With the protocol before it, for each.
@@ -16,7 +17,7 @@ pub struct Pseudonym {
 }
 
 impl Pseudonym {
-    /// Returns a new one. It is never freed: a proxy needs one for as long as it runs.
+    /// Returns a new name. It is never freed, because a proxy needs it as long as it runs.
     #[must_use]
     pub fn unique() -> Self {
         let random = RandomState::new().build_hasher().finish();

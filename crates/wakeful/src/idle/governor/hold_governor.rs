@@ -33,7 +33,8 @@ const UNKNOWN: u64 = 1_000_000;
 /// Pure: the caller passes the length of the gaps, so a simulator can use it. Times are
 /// nanoseconds. It never allocates.
 ///
-/// *Threads*: a value like any other; each loop has its own.
+/// # Threads
+/// A value like any other; each loop has its own.
 #[derive(Debug, Clone)]
 pub struct HoldGovernor {
     silence: u64,

@@ -35,13 +35,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::sys::limits::explain_call;
 
-/// Makes an anonymous pipe, both of whose ends are on this thread's loop.
+/// Makes an anonymous pipe, with both ends on this thread's loop.
 ///
-/// For a pipe whose other end goes to another process or thread, see
-/// [`Sender::into_blocking_fd`] and [`Receiver::into_blocking_fd`].
+/// To give one end to another process or thread, see [`Sender::into_blocking_fd`] and
+/// [`Receiver::into_blocking_fd`].
 ///
 /// # Errors
-/// No loop runs here; no descriptors left; the user's memory for pipes is used up
+/// No loop runs on this thread; no descriptors are left; the user has no more memory for pipes
 /// (`fs.pipe-user-pages-hard`).
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
     let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;

@@ -10,9 +10,10 @@ use super::pipe_io::PipeIo;
 use crate::driver::interest::Interest;
 use crate::readiness::Wait;
 
-/// The end of a pipe that is read.
+/// The reading end of a pipe.
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Receiver {
     io: PipeIo,
@@ -30,7 +31,7 @@ impl Receiver {
     /// Opens a FIFO for reading. It does not wait for a writer; the first read does.
     ///
     /// A read returns 0 when the last writer has left. If another writer comes later, reads return
-    /// its bytes. To never read such an end, use [`open_endless`](Self::open_endless).
+    /// its bytes. With [`open_endless`](Self::open_endless) no read returns 0.
     ///
     /// The call itself opens a file, as [`std::fs::File::open`] does, on the calling thread.
     ///
@@ -54,7 +55,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// Kernel errors; `path` is no FIFO; no loop runs here.
+    /// Kernel errors; `path` is not a FIFO; no loop runs on this thread.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let this = Self::of(fifo::open(path.as_ref(), OFlags::RDONLY)?)?;
         // Without a writer the kernel would say that this is the end.
@@ -71,20 +72,20 @@ impl Receiver {
         Self::of(fifo::open(path.as_ref(), OFlags::RDWR)?)
     }
 
-    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, which affects all holders of this
-    /// open file. If no writer has opened a FIFO yet, a read may return 0: the kernel reports this
-    /// as the end, too.
+    /// Puts an existing end of a pipe on this loop. Sets `O_NONBLOCK`, which affects all holders of
+    /// this open file. If no writer has opened a FIFO yet, a read may return 0, because the kernel
+    /// reports this as the end.
     ///
     /// # Errors
-    /// It is no pipe; no loop runs here; the kernel's.
+    /// It is not a pipe; no loop runs on this thread; kernel errors.
     pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
         fifo::expect_pipe(&fd)?;
         fifo::set_nonblocking(&fd, true)?;
         Self::of(fd)
     }
 
-    /// Removes it from the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
-    /// standard input (`Stdio::from`).
+    /// Removes it from the loop, and clears `O_NONBLOCK`. Use the result on another thread, or as
+    /// the standard input of a child process (`Stdio::from`).
     ///
     /// # Errors
     /// Kernel errors.
@@ -94,10 +95,11 @@ impl Receiver {
         Ok(fd)
     }
 
-    /// Reads available bytes, at least one, into `buf`. 0: all writers have left (or `buf` is
-    /// empty).
+    /// Reads available bytes, at least one, into `buf`. Returns 0 if all writers have left (or if
+    /// `buf` is empty).
     ///
-    /// *Cancel-safe*: a call that was dropped before it returned has read nothing.
+    /// # Cancel safety
+    /// Cancel-safe: a call that was dropped before it returned has read nothing.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -108,7 +110,8 @@ impl Receiver {
     /// Reads all bytes until the last writer has left, and appends them to `bytes`. Returns their
     /// number.
     ///
-    /// *Not cancel-safe*: `bytes` has what was read before the call was dropped.
+    /// # Cancel safety
+    /// Not cancel-safe: `bytes` contains what was read before the call was dropped.
     ///
     /// # Errors
     /// The same as for [`read`](Self::read).
@@ -127,7 +130,8 @@ impl Receiver {
     /// Waits until a read would return at once: with data, with the end, or with an error. Several
     /// tasks may wait at once.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The loop has ended.
@@ -135,8 +139,8 @@ impl Receiver {
         Wait::new(self.io.pipe()?, Interest::READABLE).await.map(drop)
     }
 
-    /// Reads available bytes into `buf`, and does not wait. 0: all writers have left (or `buf` is
-    /// empty). For a FIFO that was taken by [`from_owned_fd`](Self::from_owned_fd), 0 may also mean
+    /// Reads available bytes into `buf`, but does not wait. Returns 0 if all writers have left (or
+    /// if `buf` is empty). For a FIFO of [`from_owned_fd`](Self::from_owned_fd), 0 may also mean
     /// that no writer has come yet.
     ///
     /// # Errors
@@ -145,8 +149,8 @@ impl Receiver {
         self.io.try_read(buf)
     }
 
-    /// Like [`try_read`](Self::try_read), into several slices with one system call. The first 1,024
-    /// of them count.
+    /// Like [`try_read`](Self::try_read), into several slices with one system call. Only the first
+    /// 1,024 slices are used.
     ///
     /// # Errors
     /// The same as for [`try_read`](Self::try_read).

@@ -10,9 +10,9 @@ use super::pipe_io::PipeIo;
 use crate::driver::interest::Interest;
 use crate::readiness::Wait;
 
-/// The end of a pipe that is written.
+/// The writing end of a pipe.
 ///
-/// A write to a pipe that nobody reads is an error (`BrokenPipe`). The kernel also raises SIGPIPE,
+/// A write to a pipe without a reader is an error (`BrokenPipe`). The kernel also raises SIGPIPE,
 /// which Rust programs ignore by default.
 ///
 /// ```
@@ -31,7 +31,8 @@ use crate::readiness::Wait;
 /// # }
 /// ```
 ///
-/// *Threads*: Neither `Send` nor `Sync`: it stays on its loop's thread.
+/// # Threads
+/// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct Sender {
     io: PipeIo,
@@ -52,28 +53,28 @@ impl Sender {
     /// [`Receiver::open`](super::Receiver::open) for an example.
     ///
     /// # Errors
-    /// `ENXIO`: nobody has opened the FIFO for reading; try again later. Kernel errors; `path` is
-    /// no FIFO; no loop runs here.
+    /// `ENXIO`: no process has opened the FIFO for reading; try again later. Kernel errors; `path`
+    /// is not a FIFO; no loop runs on this thread.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::of(fifo::open(path.as_ref(), OFlags::WRONLY)?)
     }
 
-    /// Takes an end of a pipe from elsewhere. Sets `O_NONBLOCK`, for everybody who shares this open
-    /// file.
+    /// Puts an existing end of a pipe on this loop. Sets `O_NONBLOCK`, which affects all holders of
+    /// this open file.
     ///
     /// # Errors
-    /// It is no pipe; no loop runs here; the kernel's.
+    /// It is not a pipe; no loop runs on this thread; kernel errors.
     pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
         fifo::expect_pipe(&fd)?;
         fifo::set_nonblocking(&fd, true)?;
         Self::of(fd)
     }
 
-    /// Removes it from the loop, and clears `O_NONBLOCK`: for a thread, or for another child's
-    /// standard output (`Stdio::from`).
+    /// Removes it from the loop, and clears `O_NONBLOCK`. Use the result on another thread, or as
+    /// the standard output of a child process (`Stdio::from`).
     ///
     /// # Errors
-    /// It is closed; the kernel's.
+    /// It is closed; kernel errors.
     pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
         let fd = self.io.into_fd()?;
         fifo::set_nonblocking(&fd, false)?;
@@ -83,17 +84,20 @@ impl Sender {
     /// Writes as much of `buf` as the pipe takes, at least a byte (unless `buf` is empty). Up to
     /// 4,096 bytes (`PIPE_BUF`) are written as a whole.
     ///
-    /// *Cancel-safe*: a call that was dropped before it returned has written nothing.
+    /// # Cancel safety
+    /// Cancel-safe: a call that was dropped before it returned has written nothing.
     ///
     /// # Errors
-    /// `BrokenPipe`: nobody reads, or this end is closed. Kernel errors; the loop has ended.
+    /// `BrokenPipe`: the pipe has no reader, or this end is closed. Kernel errors; the loop has
+    /// ended.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         poll_fn(|cx| self.io.poll_write(cx, buf)).await
     }
 
-    /// Writes from several slices with one system call. The first 1,024 of them count.
+    /// Writes from several slices with one system call. Only the first 1,024 slices are used.
     ///
-    /// *Cancel-safe*, as [`write`](Self::write).
+    /// # Cancel safety
+    /// Cancel-safe, like [`write`](Self::write).
     ///
     /// # Errors
     /// The same as for [`write`](Self::write).
@@ -103,7 +107,8 @@ impl Sender {
 
     /// Writes all of `buf`.
     ///
-    /// *Not cancel-safe*: a call that was dropped before it returned may have written a part.
+    /// # Cancel safety
+    /// Not cancel-safe: a call that was dropped before it returned may have written a part.
     ///
     /// # Errors
     /// The same as for [`write`](Self::write).
@@ -117,8 +122,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Closes this end: the reader sees the end once it has read the rest. The `close` of futures
-    /// and the `shutdown` of tokio's trait do the same. It never waits.
+    /// Closes this end: the reader sees the end after it has read the rest. The `close` of futures'
+    /// trait and the `shutdown` of tokio's do the same. It never waits.
     ///
     /// # Errors
     /// None.
@@ -126,10 +131,11 @@ impl Sender {
         poll_fn(|cx| self.io.poll_shutdown(cx)).await
     }
 
-    /// Waits until a write would return at once: the pipe takes something, or nobody reads it.
-    /// Several tasks may wait at once.
+    /// Waits until a write would return at once: the pipe has room, or has no reader. Several tasks
+    /// may wait at once.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// It is closed; the loop has ended.
@@ -137,16 +143,16 @@ impl Sender {
         Wait::new(self.io.pipe()?, Interest::WRITABLE).await.map(drop)
     }
 
-    /// Writes as much of `buf` as the pipe takes, and does not wait.
+    /// Writes as much of `buf` as the pipe takes, but does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: it takes nothing now. The same as for [`write`](Self::write).
+    /// `WouldBlock`: the pipe has no room now. Otherwise, the same as for [`write`](Self::write).
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_write(buf)
     }
 
-    /// Like [`try_write`](Self::try_write), from several slices with one system call. The first
-    /// 1,024 of them count.
+    /// Like [`try_write`](Self::try_write), from several slices with one system call. Only the
+    /// first 1,024 slices are used.
     ///
     /// # Errors
     /// The same as for [`try_write`](Self::try_write).

@@ -10,16 +10,17 @@ use super::{Datagram, UdpSocket, from, has_room, receive};
 use crate::driver::source::Direction;
 
 impl UdpSocket {
-    /// Sends a datagram to the connected peer, and does not wait.
+    /// Sends a datagram to the connected peer, but does not wait.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket's buffer has no room now. The same as for [`send`](Self::send).
+    /// `WouldBlock`: the socket's buffer has no room now. Otherwise, the same as for
+    /// [`send`](Self::send).
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL;
         self.socket.attempt(Direction::Write, |fd| rustix::net::send(fd, buf, flags))
     }
 
-    /// Sends a datagram to `addr`, and does not wait.
+    /// Sends a datagram to `addr`, but does not wait.
     ///
     /// # Errors
     /// The same as for [`try_send`](Self::try_send).
@@ -54,7 +55,7 @@ impl UdpSocket {
         self.try_receive_into(buf).map(|(length, _)| length)
     }
 
-    /// Like [`try_recv_buf`](Self::try_recv_buf), and returns its sender.
+    /// Like [`try_recv_buf`](Self::try_recv_buf), but also returns the sender.
     ///
     /// # Errors
     /// `WouldBlock`: there is none. `InvalidInput`: `buf` has no room. Kernel errors.
@@ -63,7 +64,8 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram from the connected peer without taking it, if there is one.
+    /// Receives a datagram from the connected peer, if there is one, without removing it from the
+    /// queue.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).
@@ -71,7 +73,7 @@ impl UdpSocket {
         self.try_receive(buf, RecvFlags::PEEK).map(|(length, _)| length)
     }
 
-    /// Receives a datagram without taking it, if there is one.
+    /// Receives a datagram, if there is one, without removing it from the queue.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).
@@ -80,7 +82,7 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Says who sent the next datagram, if there is one. It stays.
+    /// Returns the sender of the next datagram, if there is one. The datagram stays in the queue.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).

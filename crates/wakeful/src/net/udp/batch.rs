@@ -18,20 +18,20 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::task::{consume_budget, coop};
 
-/// A UDP socket for QUIC, and for other protocols that move many datagrams at once. It gives ECN
-/// marks and the address that each datagram was sent to, and never sends fragments.
+/// A UDP socket for QUIC, and for other protocols that send many datagrams at once. It returns ECN
+/// marks and the address to which each datagram was sent, and never sends fragments.
 ///
 /// * [`send`](Self::send) takes a [`Transmit`]: one buffer that the kernel, or the network card,
 ///   cuts into datagrams of one size (GSO, `UDP_SEGMENT`).
 /// * [`recv`](Self::recv) takes several buffers (`recvmmsg`), and fills each with one datagram or
-///   with several of one sender and of one size (GRO, `UDP_GRO`); [`RecvMeta::stride`] says how
-///   long each is. A peer may send an empty datagram, whose length and stride are 0.
+///   with several of one sender and of one size (GRO, `UDP_GRO`). [`RecvMeta::stride`] is the
+///   length of each. A peer may send an empty datagram, whose length and stride are 0.
 ///
 /// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
 /// `ports/adapters/examples/quinn` in wakeful's repository runs `quinn` on this socket.
 ///
-/// All operations are *cancel-safe*: a call that was dropped before it returned has sent or taken
-/// nothing.
+/// All operations are *cancel-safe*: a call that was dropped before it returned has sent or
+/// received nothing.
 ///
 /// ```
 /// use std::io::IoSliceMut;
@@ -67,9 +67,8 @@ use crate::task::{consume_budget, coop};
 /// ```
 ///
 /// # Threads
-/// Neither `Send` nor `Sync`: it stays on its loop's thread. For a library that requires a socket
-/// that is both, such as `quinn`, put it in a [`LoopBound`](crate::LoopBound). On another thread
-/// that type returns `None`, and if it is dropped there, the socket is dropped on its own loop.
+/// Neither `Send` nor `Sync`: it stays on its loop's thread. If a library requires a `Send` and
+/// `Sync` socket, as `quinn` does, put it in a [`LoopBound`](crate::LoopBound).
 #[derive(Debug)]
 pub struct BatchUdpSocket {
     socket: UdpSocket,
@@ -79,10 +78,10 @@ pub struct BatchUdpSocket {
 ready_methods!(BatchUdpSocket);
 
 impl BatchUdpSocket {
-    /// Sets the options that batches need (`IP_PKTINFO`, `IP_RECVTOS`, `UDP_GRO`,
-    /// `IP_MTU_DISCOVER`, and those of IPv6). From then on the socket has no plain `recv`, which
-    /// would return several datagrams as if they were one. Bind it, connect it and set its other
-    /// options before.
+    /// Makes a `BatchUdpSocket`, and sets the options that batches need (`IP_PKTINFO`,
+    /// `IP_RECVTOS`, `UDP_GRO`, `IP_MTU_DISCOVER`, and those of IPv6). Bind and connect the socket,
+    /// and set its other options, before. (The result has no plain `recv`, which would return
+    /// several datagrams as if they were one.)
     ///
     /// # Errors
     /// Kernel errors. The socket is closed.
@@ -91,20 +90,20 @@ impl BatchUdpSocket {
         Ok(Self { socket, state })
     }
 
-    /// Sends `transmit`, all of it. It is one datagram, or up to
-    /// [`max_transmit_segments`](Self::max_transmit_segments) of `segment_size` bytes (the last one
-    /// may be shorter). Several tasks may send at once.
+    /// Sends all of `transmit`: one datagram, or up to
+    /// [`max_transmit_segments`](Self::max_transmit_segments) datagrams of `segment_size` bytes
+    /// (the last one may be shorter). Several tasks may send at once.
     ///
     /// # Errors
-    /// Kernel errors: `EMSGSIZE` for datagrams that are longer than the path takes. A protocol that
-    /// retransmits lost datagrams, such as QUIC, may treat any error as a loss. A network card or a
-    /// kernel that cannot cut buffers may return `EIO` or `EINVAL`:
+    /// Kernel errors: `EMSGSIZE` for datagrams that are longer than the path allows. A protocol
+    /// that retransmits lost datagrams, such as QUIC, may treat any error as a loss. A network card
+    /// or a kernel that cannot cut buffers may return `EIO` or `EINVAL`:
     /// [`max_transmit_segments`](Self::max_transmit_segments) is 1 from then on.
     pub async fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         shared(self.socket(), Direction::Write, |fd| send(&self.state, fd, transmit)).await
     }
 
-    /// Like [`send`](Self::send), and does not wait.
+    /// Like [`send`](Self::send), but does not wait.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send); `WouldBlock`: the socket's buffer has no room now, and
@@ -113,8 +112,8 @@ impl BatchUdpSocket {
         self.socket().attempt(Direction::Write, |fd| send(&self.state, fd, transmit))
     }
 
-    /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a time may
-    /// poll: only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
+    /// Polls like [`send`](Self::send), for hand-written futures. Only one task at a time may poll:
+    /// only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
     /// [`writable`](Self::writable) meanwhile.
     ///
     /// # Errors
@@ -132,12 +131,12 @@ impl BatchUdpSocket {
     /// always large enough if its length is that of the longest datagram times
     /// [`max_receive_segments`](Self::max_receive_segments). Several tasks may wait at once.
     ///
-    /// At most [`BATCH_SIZE`](quinn_udp::BATCH_SIZE) buffers are filled, and no more than `meta` is
-    /// long. With no buffer it returns 0 at once.
+    /// It fills at most [`BATCH_SIZE`](quinn_udp::BATCH_SIZE) buffers, and no more than the length
+    /// of `meta`. Without buffers it returns 0 at once.
     ///
     /// # Errors
-    /// Kernel errors: `ECONNREFUSED` on a connected socket, for an earlier datagram that nobody
-    /// took.
+    /// Kernel errors: `ECONNREFUSED` on a connected socket, if the peer had no socket for an
+    /// earlier datagram.
     pub async fn recv(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -146,10 +145,10 @@ impl BatchUdpSocket {
         shared(self.socket(), Direction::Read, |fd| receive(&self.state, fd, bufs, meta)).await
     }
 
-    /// Like [`recv`](Self::recv), and does not wait.
+    /// Like [`recv`](Self::recv), but does not wait.
     ///
     /// # Errors
-    /// The same as for [`recv`](Self::recv); `WouldBlock`: there is nothing.
+    /// The same as for [`recv`](Self::recv); `WouldBlock`: nothing has arrived.
     pub fn try_recv(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -158,15 +157,15 @@ impl BatchUdpSocket {
         self.socket().attempt(Direction::Read, |fd| receive(&self.state, fd, bufs, meta))
     }
 
-    /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a time may
-    /// poll: only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
+    /// Polls like [`recv`](Self::recv), for hand-written futures. Only one task at a time may poll:
+    /// only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
     /// [`readable`](Self::readable) meanwhile.
     ///
     /// # Errors
     /// The same as for [`recv`](Self::recv); the loop has ended.
     ///
     /// # Cancel safety
-    /// A poll that was pending has taken nothing.
+    /// A poll that was pending has received nothing.
     pub fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -177,14 +176,15 @@ impl BatchUdpSocket {
         self.socket.poll_alone(Direction::Read, cx, |fd| receive(state, fd, bufs, meta))
     }
 
-    /// Returns how many datagrams a [`Transmit`] may be cut into; 1 if neither the kernel nor the
-    /// card cuts.
+    /// Returns into how many datagrams a [`Transmit`] may be cut. It is 1 if neither the kernel nor
+    /// the network card can cut.
     #[must_use]
     pub fn max_transmit_segments(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Returns how many datagrams the kernel may join in one buffer; 1 where it joins none.
+    /// Returns how many datagrams the kernel may join in one buffer. It is 1 if the kernel joins
+    /// none.
     #[must_use]
     pub fn max_receive_segments(&self) -> usize {
         self.state.gro_segments()
@@ -196,7 +196,7 @@ impl BatchUdpSocket {
         self.state.may_fragment()
     }
 
-    /// Returns this end's address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Kernel errors.
@@ -207,7 +207,7 @@ impl BatchUdpSocket {
     /// Returns the connected peer's address.
     ///
     /// # Errors
-    /// `ENOTCONN`: there is none. Kernel errors.
+    /// `ENOTCONN`: the socket is not connected. Kernel errors.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
     }

@@ -8,7 +8,7 @@ use socket2::SockRef;
 use super::UdpSocket;
 
 impl UdpSocket {
-    /// Sets `SO_BROADCAST`: may datagrams go to broadcast addresses?
+    /// Sets `SO_BROADCAST`: whether datagrams may be sent to broadcast addresses.
     ///
     /// # Errors
     /// Kernel errors.
@@ -24,11 +24,11 @@ impl UdpSocket {
         self.options().broadcast()
     }
 
-    /// Sets how many routers a datagram may pass (`IP_TTL`, by IPv4). The default is the system's
+    /// Sets how many routers an IPv4 datagram may pass (`IP_TTL`). The default is the system's
     /// (`net.ipv4.ip_default_ttl`).
     ///
     /// # Errors
-    /// `EINVAL`: not 1 to 255. Kernel errors.
+    /// `EINVAL`: the number is not from 1 to 255. Kernel errors.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.options().set_ttl_v4(ttl)
     }
@@ -41,8 +41,8 @@ impl UdpSocket {
         self.options().ttl_v4()
     }
 
-    /// Joins a multicast group. `interface` is the address of one of this host's interfaces;
-    /// `0.0.0.0` leaves the choice to the kernel.
+    /// Joins a multicast group. `interface` is the address of one of this host's interfaces. With
+    /// `0.0.0.0` the kernel chooses one.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -58,13 +58,14 @@ impl UdpSocket {
     /// ```
     ///
     /// # Errors
-    /// `ENODEV`: no such interface. `EADDRINUSE`: it has joined already. Kernel errors.
+    /// `ENODEV`: there is no such interface. `EADDRINUSE`: the socket has already joined. Kernel
+    /// errors.
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.options().join_multicast_v4(&group, &interface)
     }
 
-    /// Joins a multicast group of IPv6. `interface` is the index of an interface; 0 leaves the
-    /// choice to the kernel.
+    /// Joins an IPv6 multicast group. `interface` is the index of an interface. With 0 the kernel
+    /// chooses one.
     ///
     /// # Errors
     /// The same as for [`join_multicast_v4`](Self::join_multicast_v4).
@@ -75,7 +76,7 @@ impl UdpSocket {
     /// Leaves a group that was joined with the same arguments.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: it was not joined. Kernel errors.
+    /// `EADDRNOTAVAIL`: the socket is not in the group. Kernel errors.
     pub fn leave_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.options().leave_multicast_v4(&group, &interface)
     }
@@ -88,7 +89,7 @@ impl UdpSocket {
         self.options().leave_multicast_v6(group, interface)
     }
 
-    /// Sets the interface, by its address, from which multicast leaves.
+    /// Sets the interface from which multicast is sent, by its address.
     ///
     /// # Errors
     /// Kernel errors.
@@ -96,7 +97,7 @@ impl UdpSocket {
         self.options().set_multicast_if_v4(&interface)
     }
 
-    /// Returns the interface from which multicast leaves; `0.0.0.0` is the kernel's choice.
+    /// Returns the interface from which multicast is sent. `0.0.0.0` means that the kernel chooses.
     ///
     /// # Errors
     /// Kernel errors.
@@ -104,7 +105,7 @@ impl UdpSocket {
         self.options().multicast_if_v4()
     }
 
-    /// Sets the interface, by its index, from which multicast of IPv6 leaves.
+    /// Sets the interface from which IPv6 multicast is sent, by its index.
     ///
     /// # Errors
     /// Kernel errors.
@@ -112,7 +113,7 @@ impl UdpSocket {
         self.options().set_multicast_if_v6(interface)
     }
 
-    /// Returns the interface from which multicast of IPv6 leaves; 0 is the kernel's choice.
+    /// Returns the interface from which IPv6 multicast is sent. 0 means that the kernel chooses.
     ///
     /// # Errors
     /// Kernel errors.
@@ -120,15 +121,16 @@ impl UdpSocket {
         self.options().multicast_if_v6()
     }
 
-    /// Sets how many routers multicast may pass (`IP_MULTICAST_TTL`). The default is 1: none.
+    /// Sets the time to live of multicast (`IP_MULTICAST_TTL`). The default is 1: it passes no
+    /// router.
     ///
     /// # Errors
-    /// `EINVAL`: over 255. Kernel errors.
+    /// `EINVAL`: the number is over 255. Kernel errors.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.options().set_multicast_ttl_v4(ttl)
     }
 
-    /// Returns how many routers multicast may pass.
+    /// Returns the time to live of multicast.
     ///
     /// # Errors
     /// Kernel errors.
@@ -136,15 +138,15 @@ impl UdpSocket {
         self.options().multicast_ttl_v4()
     }
 
-    /// Sets how many routers multicast of IPv6 may pass. The default is 1: none.
+    /// Sets the hop limit of IPv6 multicast. The default is 1: it passes no router.
     ///
     /// # Errors
-    /// `EINVAL`: over 255. Kernel errors.
+    /// `EINVAL`: the number is over 255. Kernel errors.
     pub fn set_multicast_hops_v6(&self, hops: u32) -> io::Result<()> {
         self.options().set_multicast_hops_v6(hops)
     }
 
-    /// Returns how many routers multicast of IPv6 may pass.
+    /// Returns the hop limit of IPv6 multicast.
     ///
     /// # Errors
     /// Kernel errors.
@@ -152,8 +154,8 @@ impl UdpSocket {
         self.options().multicast_hops_v6()
     }
 
-    /// Sets whether this host's members of a group see what is sent here. The default is that they
-    /// do.
+    /// Sets whether members of a group on this host receive multicast that this host sends. By
+    /// default they do.
     ///
     /// # Errors
     /// Kernel errors.
@@ -161,7 +163,7 @@ impl UdpSocket {
         self.options().set_multicast_loop_v4(loops)
     }
 
-    /// Do this host's members of a group see what is sent here?
+    /// Returns whether members of a group on this host receive multicast that this host sends.
     ///
     /// # Errors
     /// Kernel errors.
@@ -177,7 +179,8 @@ impl UdpSocket {
         self.options().set_multicast_loop_v6(loops)
     }
 
-    /// Do this host's members of a group of IPv6 see what is sent here?
+    /// Returns whether members of an IPv6 group on this host receive multicast that this host
+    /// sends.
     ///
     /// # Errors
     /// Kernel errors.
@@ -185,8 +188,7 @@ impl UdpSocket {
         self.options().multicast_loop_v6()
     }
 
-    /// Takes the error that is pending on the socket (`SO_ERROR`), which the next operation would
-    /// return.
+    /// Takes the pending error of the socket (`SO_ERROR`), which the next operation would return.
     ///
     /// # Errors
     /// Kernel errors.

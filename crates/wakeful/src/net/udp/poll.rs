@@ -13,13 +13,13 @@ use crate::driver::source::Direction;
 use crate::net;
 
 impl UdpSocket {
-    /// Polls like [`send`](Self::send), for futures written by hand. Only one task at a time may
-    /// poll: only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
+    /// Polls like [`send`](Self::send), for hand-written futures. Only one task at a time may poll:
+    /// only the last caller is woken. Any number of tasks may await [`send`](Self::send) and
     /// [`writable`](Self::writable) meanwhile.
     ///
     /// # Errors
-    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
-    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
+    /// Kernel errors: `EMSGSIZE` if the datagram is too long (over 65,507 bytes for IPv4),
+    /// `ECONNREFUSED` if the peer had no socket for an earlier datagram; the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.
@@ -28,11 +28,11 @@ impl UdpSocket {
         self.poll_alone(Direction::Write, cx, |fd| rustix::net::send(fd, buf, flags))
     }
 
-    /// As [`poll_send`](Self::poll_send), to `addr`.
+    /// Like [`poll_send`](Self::poll_send), but sends to `addr`.
     ///
     /// # Errors
-    /// Kernel errors: `EMSGSIZE` for one that is too long (over 65,507 bytes by IPv4),
-    /// `ECONNREFUSED` for an earlier one that nobody took; the loop has ended.
+    /// Kernel errors: `EMSGSIZE` if the datagram is too long (over 65,507 bytes for IPv4),
+    /// `ECONNREFUSED` if the peer had no socket for an earlier datagram; the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.
@@ -46,21 +46,21 @@ impl UdpSocket {
         self.poll_alone(Direction::Write, cx, |fd| rustix::net::sendto(fd, buf, flags, &addr))
     }
 
-    /// Polls like [`recv`](Self::recv), for futures written by hand. Only one task at a time may
-    /// poll: only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
+    /// Polls like [`recv`](Self::recv), for hand-written futures. Only one task at a time may poll:
+    /// only the last caller is woken. Any number of tasks may await [`recv`](Self::recv) and
     /// [`readable`](Self::readable) meanwhile.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// A poll that was pending has taken nothing.
+    /// A poll that was pending has received nothing.
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let received = self.poll_receive(cx, buf, RecvFlags::empty());
         received.map_ok(|(length, _)| length)
     }
 
-    /// Like [`poll_recv`](Self::poll_recv), and returns its sender.
+    /// Like [`poll_recv`](Self::poll_recv), but also returns the sender.
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -84,7 +84,7 @@ impl UdpSocket {
     /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// A poll that was pending has taken nothing.
+    /// A poll that was pending has received nothing.
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,
@@ -94,13 +94,13 @@ impl UdpSocket {
         Poll::Ready(from.map(|from| (length, from)))
     }
 
-    /// Like [`poll_recv_from`](Self::poll_recv_from), without taking the datagram.
+    /// Like [`poll_recv_from`](Self::poll_recv_from), but the datagram stays in the queue.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// It takes nothing.
+    /// Cancel-safe: it takes nothing.
     pub fn poll_peek_from(
         &self,
         cx: &mut Context<'_>,
@@ -110,14 +110,14 @@ impl UdpSocket {
         Poll::Ready(from.map(|from| (length, from)))
     }
 
-    /// Like [`peek_sender`](Self::peek_sender), for a future written by hand, as
-    /// [`poll_recv`](Self::poll_recv) says.
+    /// Polls like [`peek_sender`](Self::peek_sender), for hand-written futures. Only one task at a
+    /// time may poll, as for [`poll_recv`](Self::poll_recv).
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
     ///
     /// # Cancel safety
-    /// It takes nothing.
+    /// Cancel-safe: it takes nothing.
     pub fn poll_peek_sender(&self, cx: &mut Context<'_>) -> Poll<io::Result<SocketAddr>> {
         Poll::Ready(ready!(self.poll_receive(cx, &mut [], RecvFlags::PEEK))?.1)
     }

@@ -1,4 +1,4 @@
-//! Sends for futures written by hand. What `send_to` has in its future, the pause before the next
+//! Sends for hand-written futures. What `send_to` has in its future, the pause before the next
 //! attempt, is with the socket here.
 
 use std::io;
@@ -16,15 +16,16 @@ use crate::sys::limits::explain;
 use crate::task::coop;
 
 impl UnixDatagram {
-    /// Polls like [`send_to`](Self::send_to), for futures written by hand. Only one task at a time
-    /// may poll: only the last caller is woken. Any number of tasks may await
+    /// Polls like [`send_to`](Self::send_to), for hand-written futures. Only one task at a time may
+    /// poll: only the last caller is woken. Any number of tasks may await
     /// [`send_to`](Self::send_to) meanwhile.
     ///
-    /// While the other socket's queue is full, the task is woken to try again, after 50 µs at first
-    /// and 10 ms at most. A task that abandons the send may be woken once more for it.
+    /// While the other socket's queue is full, the task is woken to try again, at first after 50 µs
+    /// and later after up to 10 ms. If the task abandons the send, it may be woken once more for
+    /// it.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if nobody receives there,
+    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there,
     /// `EMSGSIZE` for a datagram that is longer than the socket's buffer (`SO_SNDBUF`); the path is
     /// too long for an address (`ENAMETOOLONG`); the loop has ended.
     ///
@@ -65,7 +66,7 @@ impl UnixDatagram {
     /// Like [`poll_send_to`](Self::poll_send_to), to a path or to an abstract name.
     ///
     /// # Errors
-    /// `InvalidInput`: the address is unnamed. The same as for
+    /// `InvalidInput`: the address is unnamed. Otherwise, the same as for
     /// [`poll_send_to`](Self::poll_send_to).
     ///
     /// # Cancel safety
