@@ -187,3 +187,51 @@ impl Members {
         list.given.iter().chain(&list.of_names).cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn targets(addrs: &[&str]) -> Vec<Target> {
+        let name: Target = "a:80".parse().unwrap();
+        addrs.iter().map(|addr| name.at(addr.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_backend_that_goes_takes_along_what_is_known_of_it() {
+        let counts = Arc::<Counts>::default();
+        let members = Members::new(Vec::new(), 1, Ejection::new().failures(1), counts.clone());
+        let change = members.found(0, targets(&["1.1.1.1:1", "2.2.2.2:2"]));
+        assert_eq!((change.came.len(), change.went.len(), members.count()), (2, 0, 2));
+        let one = members.all()[0].clone();
+        let mut health = members.health();
+        health.failed(one.id, Instant::now());
+        members.note(&health, &one);
+        drop(health);
+        assert!(members.is_one_out() && one.has_failed.load(Ordering::Relaxed));
+        assert_eq!(members.found(0, targets(&["1.1.1.1:1", "2.2.2.2:2"])), Change::default());
+        assert!(members.is_one_out(), "it is still there");
+        let change = members.found(0, targets(&["2.2.2.2:2"]));
+        assert_eq!(change, Change { came: Vec::new(), went: vec!["1.1.1.1:1".to_owned()] });
+        assert!(!members.is_one_out() && !members.health().has_failed(one.id));
+        assert_eq!(counts.backends().len(), 1);
+        members.found(0, targets(&["1.1.1.1:1"]));
+        assert!(members.all()[0].id > one.id, "it is another one");
+    }
+
+    #[test]
+    fn an_address_stays_while_any_name_has_it() {
+        let members = Members::new(Vec::new(), 2, Ejection::new(), Arc::default());
+        members.found(0, targets(&["1.1.1.1:1", "2.2.2.2:2"]));
+        assert_eq!(members.found(1, targets(&["1.1.1.1:1"])), Change::default());
+        let change = members.found(0, targets(&["2.2.2.2:2"]));
+        assert_eq!((change, members.count()), (Change::default(), 2));
+        let change = members.found(1, targets(&["3.3.3.3:3"]));
+        assert_eq!(
+            (change.came.as_slice(), change.went.as_slice()),
+            (&["3.3.3.3:3".to_owned()][..], &["1.1.1.1:1".to_owned()][..])
+        );
+    }
+}
