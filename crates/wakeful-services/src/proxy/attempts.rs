@@ -18,7 +18,8 @@ impl Attempts {
         Self { left: attempts, refusals_left: MOST_REFUSALS }
     }
 
-    /// Another backend may be tried behind this failure. One that has gone meanwhile was no attempt.
+    /// Another backend may be tried behind this failure. One that has gone meanwhile was no
+    /// attempt.
     pub(super) fn goes_on(&mut self, error: &ClientError) -> bool {
         if matches!(error, ClientError::Retired { .. }) {
             return true;
