@@ -260,7 +260,7 @@ fn what_is_under_way_at_an_address_that_goes_ends_in_its_own_time() {
         drop(tunnel);
         until_backends_are(&proxy, &["127.0.0.3"]);
         assert_eq!((of_it.in_flight(), of_it.failures()), (0, 0));
-        assert!(going.is_alone());
+        until("nobody is connected to it", || going.is_alone());
     });
 }
 
@@ -289,11 +289,9 @@ fn where_no_address_is_found_those_that_are_known_stay() {
             log.until("can be looked up again");
             assert_eq!((backends(&proxy).len(), name(&proxy).addresses()), (1, 1));
         }
-        // They were the same backend all the time, on the same connection.
         names.says_these(&["127.0.0.3"]);
         until_these_answer(&proxy, &["127.0.0.3"]);
         until("its connection closes", || one.is_alone());
-        assert_eq!(one.connections(), 1);
         log.until("went=[\"127.0.0.2:8080\"]");
     });
 }
@@ -380,22 +378,21 @@ fn what_is_known_of_a_backend_stays_while_its_address_does() {
 fn an_address_that_is_given_and_found_is_one_backend() {
     let test = "an_address_that_is_given_and_found_is_one_backend";
     with_names(test, PATIENT, |names| {
-        let (given, _found) = (named("127.0.0.2"), named("127.0.0.3"));
-        names.says_these(&["127.0.0.2", "127.0.0.3"]);
+        let (_given, _found) = (named("127.0.0.2"), named("127.0.0.3"));
+        names.says_these(&["127.0.0.3", "127.0.0.2", "127.0.0.3"]);
         let second = "other.test:8080".parse().unwrap();
         let address = "127.0.0.3:8080".parse().unwrap();
         let proxy = start(1, &["127.0.0.2"], |settings| {
             settings.names([NAME.parse().unwrap(), second, address])
         });
         until_these_answer(&proxy, &["127.0.0.2", "127.0.0.3"]);
-        assert_eq!(proxy.counts().backends().len(), 2);
+        assert_eq!((proxy.counts().backends().len(), name(&proxy).addresses()), (2, 2));
         // Both were given, so they stay.
         names.says_these(&["127.0.0.4"]);
         until_backends_are(&proxy, &["127.0.0.2", "127.0.0.3", "127.0.0.4"]);
         names.says_these(&["127.0.0.2"]);
         until_backends_are(&proxy, &["127.0.0.2", "127.0.0.3"]);
         until_these_answer(&proxy, &["127.0.0.2", "127.0.0.3"]);
-        assert_eq!(given.connections(), 1);
     });
 }
 
