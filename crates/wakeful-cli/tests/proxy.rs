@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+use std::{fs, thread};
 
-use common::{PROGRAM, Service, get};
+use common::{GUARD, PROGRAM, Service, get};
 
 #[test]
 fn requests_go_through_and_operators_see_it() {
@@ -72,6 +76,194 @@ fn where_local_ports_are_short_requests_are_503_and_the_backend_is_not_to_blame(
     }
 }
 
+/// A file of hosts that only the proxy has, and changes of it.
+struct Hosts {
+    directory: tempfile::TempDir,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let this = Self { directory: tempfile::tempdir().unwrap() };
+        fs::write(this.path("nsswitch.conf"), "hosts: files\n").unwrap();
+        fs::write(this.path("hosts"), [b' '; 256]).unwrap();
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn unix(&self, name: &str) -> String {
+        format!("unix:{}", self.path(name).display())
+    }
+
+    /// What `backends.test` has. The file stays the same, and as long as it is: what is mounted is
+    /// the file and not its name, and nobody reads a part of it.
+    fn set(&self, addrs: &[&str]) {
+        let lines: String = addrs.iter().map(|addr| format!("{addr} backends.test\n")).collect();
+        let file = fs::OpenOptions::new().write(true).open(self.path("hosts")).unwrap();
+        file.write_all_at(format!("{lines:256}").as_bytes(), 0).unwrap();
+    }
+
+    /// Runs the program that comes behind it.
+    fn unshare(&self, program: &str) -> Command {
+        let mut unshare = Command::new("unshare");
+        let mount = "mount --bind \"$0\" /etc/hosts && mount --bind \"$1\" /etc/nsswitch.conf && shift && exec \"$@\"";
+        unshare.args(["--mount", "sh", "-c", mount]);
+        unshare.args([self.path("hosts"), self.path("nsswitch.conf")]).arg(program);
+        unshare
+    }
+
+    /// `false` is said.
+    fn are_possible(&self) -> bool {
+        let are = self.unshare("true").output().is_ok_and(|output| output.status.success());
+        if !are {
+            eprintln!("skipped: there can be no hosts of its own (unshare, mount, root)");
+        }
+        are
+    }
+}
+
+/// Waits for what has to come, without an idea of when.
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < GUARD, "never: {what}");
+        thread::yield_now();
+    }
+}
+
+/// Sets it, also if the test fails.
+struct AtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Two servers at the same port of these addresses.
+fn pair(more: &[&str]) -> (Service, Service, String) {
+    let start = |addr: &str| {
+        let mut arguments = vec!["http", "--listen", addr];
+        arguments.extend_from_slice(more);
+        let mut server = Service::start(&arguments);
+        let listens = server.behind("listening on ");
+        (server, listens.rsplit_once(':').unwrap().1.to_owned())
+    };
+    let (one, port) = start("127.83.0.1:0");
+    let (two, _) = start(&format!("127.83.0.2:{port}"));
+    (one, two, port)
+}
+
+#[test]
+fn workers_follow_a_name_and_so_do_those_that_replace_them() {
+    let hosts = Hosts::new();
+    if !hosts.are_possible() {
+        return;
+    }
+    let (_one, _two, port) = pair(&[]);
+    hosts.set(&["127.83.0.1"]);
+    let (listen, admin) = (hosts.unix("socket"), hosts.unix("admin"));
+    let to = format!("dns:backends.test:{port}");
+    let arguments = [
+        "proxy",
+        "--to",
+        &to,
+        "--dns-interval",
+        "1",
+        "--workers",
+        "2",
+        "--listen",
+        &listen,
+        "--admin",
+        &admin,
+    ];
+    let mut proxy = Service::start_by(hosts.unshare(PROGRAM), &arguments);
+    proxy.behind("listening on ");
+    proxy.behind("listening on ");
+    let metrics = || get(&admin, "/metrics");
+    let has = |ip: &str| {
+        metrics().contains(&format!("wakeful_proxy_requests_total{{backend=\"{ip}:{port}\"}}"))
+    };
+    // Of both workers.
+    let addresses = |count: u32| {
+        let line = format!("wakeful_proxy_addresses{{name=\"backends.test:{port}\"}} {count}\n");
+        metrics().contains(&line)
+    };
+    let pids = || -> Vec<String> {
+        let workers = get(&admin, "/workers");
+        let pids = workers.split("\"pid\": ").skip(1);
+        pids.map(|rest| rest.split(',').next().unwrap().to_owned()).collect()
+    };
+    let ends = AtomicBool::new(false);
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let end = AtTheEnd(&ends);
+        let load = scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let answer = get(&listen, "/");
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(has("127.83.0.1") && !has("127.83.0.2"));
+        hosts.set(&["127.83.0.1", "127.83.0.2"]);
+        until("both workers have both", || load.is_finished() || addresses(4));
+        let before = pids();
+        proxy.signal("-HUP");
+        until("others serve", || {
+            load.is_finished()
+                || pids().len() == 2 && pids().iter().all(|pid| !before.contains(pid))
+        });
+        hosts.set(&["127.83.0.2"]);
+        until("one has gone", || {
+            load.is_finished() || addresses(2) && !has("127.83.0.1") && has("127.83.0.2")
+        });
+        let so_far = answered.load(Ordering::Relaxed);
+        until("requests are answered", || {
+            load.is_finished() || answered.load(Ordering::Relaxed) > so_far + 20
+        });
+        drop(end);
+        load.join().unwrap();
+    });
+    proxy.signal("-TERM");
+    assert!(proxy.child.wait().unwrap().success());
+}
+
+#[test]
+fn certificates_of_backends_are_for_the_name_and_not_for_its_addresses() {
+    let hosts = Hosts::new();
+    if !hosts.are_possible() {
+        return;
+    }
+    let made = rcgen::generate_simple_self_signed(["backends.test".to_owned()]).unwrap();
+    fs::write(hosts.path("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(hosts.path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| hosts.path(name).display().to_string());
+    let (_one, _two, port) = pair(&["--tls-cert", &cert, "--tls-key", &key]);
+    hosts.set(&["127.83.0.1", "127.83.0.2"]);
+    let by_name = format!("dns:https://backends.test:{port}");
+    let by_address = format!("https://127.83.0.1:{port}");
+    for version in [&[][..], &["--http2-upstream"]] {
+        for (to, status) in [(&by_name, "200"), (&by_address, "502")] {
+            let mut arguments = vec!["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+            arguments.extend(["--to", to, "--upstream-ca", &cert]);
+            arguments.extend_from_slice(version);
+            let mut proxy = Service::start_by(hosts.unshare(PROGRAM), &arguments);
+            let admin = proxy.behind("admin on ");
+            let addr = proxy.behind("listening on ");
+            for _ in 0..20 {
+                assert_eq!(&get(&addr, "/")[9..12], status, "{arguments:?}");
+            }
+            let metrics = get(&admin, "/metrics");
+            let label = format!("backend=\"https://127.83.0.1:{port}\"");
+            assert!(metrics.contains(&label), "{metrics}");
+        }
+    }
+}
+
 #[test]
 fn bad_usage_is_said_in_a_line() {
     for (arguments, code, text) in [
@@ -86,6 +278,16 @@ fn bad_usage_is_said_in_a_line() {
         ),
         (&["proxy", "--to", "https://a", "--upstream-ca", "/no/file"], 1, "/no/file"),
         (&["proxy", "--to", "a:1", "--upstream-connections", "0"], 2, "1 or more"),
+        (&["proxy", "--to", "dns:"], 1, "--to: \"dns:\" names no host and port: expected dns:HOST"),
+        (&["proxy", "--to", "dns:a"], 1, "--to: \"dns:a\" names no host and port"),
+        (&["proxy", "--to", "dns:a:b"], 1, "--to: \"dns:a:b\" names no host and port"),
+        (&["proxy", "--to", "dns:unix:/a"], 1, "\"dns:unix:/a\" names no host and port"),
+        (&["proxy", "--to", "dns:dns:a:1"], 1, "\"dns:dns:a:1\" names no host and port"),
+        (&["proxy", "--to", "dns:81"], 1, "http://dns:PORT is a host called dns"),
+        (&["proxy", "--to", "a:1", "--dns-interval", "5"], 2, "needs a backend with dns:"),
+        (&["proxy", "--to", "dns:a:1", "--dns-interval", "0.5"], 2, "1 to 3600"),
+        (&["proxy", "--to", "dns:a:1", "--dns-interval", "3601"], 2, "1 to 3600"),
+        (&["proxy", "--to", "dns:a:1", "--upstream-ca", "x"], 2, "needs a backend with https"),
     ] {
         let output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

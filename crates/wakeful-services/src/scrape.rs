@@ -1,6 +1,7 @@
 //! What operators are told: by a process that serves alone, of itself; by one of several workers,
 //! of all.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
@@ -67,14 +68,17 @@ impl Scrape {
             return Ok(self.own());
         }
         let mut sum = TextSum::new();
-        for report in self.collect().await?.iter() {
+        let all = self.collect().await?;
+        let workers = all.iter().filter(|report| report.worker.is_some());
+        let present = workers.flat_map(|report| samples(&report.said.own)).collect();
+        for report in all.iter() {
             // Alone first: when the next worker adds what this one has left, that is the same
             // number, also where it is a fraction.
             let mut place = TextSum::new();
-            place.add_counters(&report.said.earlier);
+            place.add_counters(&of_present(&report.said.earlier, &present));
             match report.worker {
                 Some(_) => place.add(&report.said.own),
-                None => place.add_counters(&report.said.own),
+                None => place.add_counters(&of_present(&report.said.own, &present)),
             }
             sum.add_sum(&place);
         }
@@ -140,7 +144,7 @@ impl Scrape {
     /// The last counts, which stay when this process is gone.
     pub(crate) fn leave(&self) {
         if let Some(reports) = self.reports()
-            && let Err(error) = reports.publish(|| self.said())
+            && let Err(error) = reports.publish(|| self.last_said())
         {
             tracing::warn!(%error, "the last counts of this worker are lost");
         }
@@ -151,11 +155,34 @@ impl Scrape {
         Said { own: self.own(), earlier: earlier.unwrap_or_default() }
     }
 
+    /// The next worker adds it to its own: what is gone would be carried on for ever.
+    fn last_said(&self) -> Said {
+        let Said { own, earlier } = self.said();
+        let earlier = of_present(&earlier, &samples(&own).collect());
+        Said { own, earlier }
+    }
+
     fn own(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a String takes all that is written");
         text
     }
+}
+
+/// The names and the labels of what `text` counts.
+fn samples(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(sample)
+}
+
+fn sample(line: &str) -> &str {
+    line.rsplit_once(' ').map_or("", |(sample, _)| sample)
+}
+
+/// What workers have `left`, without the backends of a proxy that none of them has any more: the
+/// addresses of names come and go.
+fn of_present(left: &str, present: &HashSet<&str>) -> String {
+    let is_present = |line: &&str| !line.contains("{backend=\"") || present.contains(sample(line));
+    left.lines().filter(is_present).flat_map(|line| [line, "\n"]).collect()
 }
 
 fn line(report: &Report, loops: &[WorkerLoops]) -> Option<String> {
@@ -202,4 +229,18 @@ fn loop_text(one: &LoopInfo) -> String {
     }
     text.push('}');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_that_are_gone_are_left_out_of_what_earlier_workers_counted() {
+        let earlier =
+            "# TYPE a counter\na_total 5\na_total{backend=\"x:1\"} 6\na_total{backend=\"y:1\"} 7\n";
+        let own = "# TYPE a counter\na_total{backend=\"y:1\"} 0\n# EOF\n";
+        let kept = "# TYPE a counter\na_total 5\na_total{backend=\"y:1\"} 7\n";
+        assert_eq!(of_present(earlier, &samples(own).collect()), kept);
+    }
 }

@@ -3,48 +3,17 @@
 
 #[path = "proxy/common.rs"]
 mod common;
+#[path = "proxy/log.rs"]
+mod log;
 
-use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
 
 use common::*;
-
-/// The lines of all threads.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    /// What was said about the proxy since the last time, at `info` and above.
-    fn take(&self) -> Vec<String> {
-        let text = std::mem::take(&mut *self.0.lock().unwrap());
-        let text = String::from_utf8(text).unwrap();
-        text.lines()
-            .filter(|line| line.contains("wakeful_services::proxy"))
-            .map(str::to_owned)
-            .collect()
-    }
-}
+use log::Log;
 
 #[test]
 fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::INFO)
-        .with_ansi(false)
-        .with_writer(move || writer.clone());
-    tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+    let log = Log::start();
 
     // The only one stays in.
     let away = nowhere();

@@ -1,5 +1,6 @@
 //! `wakeful serve proxy`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ use super::start::Start;
 use super::tls::TlsArguments;
 use crate::numbers::positive_count;
 
+/// Stands before a name whose addresses are backends.
+const DNS: &str = "dns:";
+const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
 #[derive(Debug, Args)]
 #[command(after_help = other_signals::HELP)]
 pub(super) struct ProxyArguments {
@@ -40,9 +45,14 @@ pub(super) struct ProxyArguments {
         help_heading = "Backends",
         value_name = "ADDR",
         required = true,
-        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. May be repeated: a request goes to the less busy of two"
+        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. dns:HOST:PORT, dns:http://HOST[:PORT], dns:https://HOST[:PORT]: each address of the host is a backend, and the name is looked up again and again. May be repeated: a request goes to the less busy of two"
     )]
     to: Vec<String>,
+
+    /// Look each name of --to dns:… up again after this many seconds, 1 to 3600, a fifth more or
+    /// less. New addresses join; those that are gone get no more requests [default: 5]
+    #[arg(long, help_heading = "Backends", value_name = "SECONDS", value_parser = interval)]
+    dns_interval: Option<Duration>,
 
     /// Speak HTTP/2 to the backends, which gRPC needs; without TLS, with prior knowledge.
     #[arg(long, help_heading = "Backends")]
@@ -146,6 +156,9 @@ impl ProxyArguments {
         if self.upstream_ca.is_some() && !self.has_tls_backends() {
             return Err("--upstream-ca needs a backend with https://".to_owned());
         }
+        if self.dns_interval.is_some() && self.backends()?.1.is_empty() {
+            return Err("--dns-interval needs a backend with dns:".to_owned());
+        }
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 
@@ -157,17 +170,37 @@ impl ProxyArguments {
     }
 
     fn has_tls_backends(&self) -> bool {
-        self.to.iter().any(|to| to.starts_with("https://"))
+        let is_tls = |to: &String| to.strip_prefix(DNS).unwrap_or(to).starts_with("https://");
+        self.to.iter().any(is_tls)
+    }
+
+    /// Those that are backends, and those whose addresses are.
+    ///
+    /// # Errors
+    /// A line for the user.
+    fn backends(&self) -> Result<(Vec<Target>, Vec<Target>), String> {
+        let (mut backends, mut names) = (Vec::new(), Vec::new());
+        for to in &self.to {
+            match to.strip_prefix(DNS) {
+                None => backends.push(target(to).map_err(|error| format!("--to: {error}"))?),
+                Some(name) => {
+                    let name = name_of(name).map_err(|why| format!("--to: {to:?} {why}"))?;
+                    // Twice the same is no second look-up.
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+            }
+        }
+        Ok((backends, names))
     }
 
     /// # Errors
     /// A line for the user.
     fn proxy_options(&self) -> Result<ProxyOptions, String> {
-        let target = |text: &String| -> Result<Target, String> {
-            text.parse().map_err(|error: InvalidTarget| format!("--to: {error}"))
-        };
-        let backends = self.to.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        let (backends, names) = self.backends()?;
         let proxy = ProxyOptions::new(backends)
+            .names(names)
             .version(if self.http2_upstream { HttpVersion::Http2 } else { HttpVersion::Http1 })
             .upstream_tls(self.upstream_tls()?)
             .upgrades(match self.upgrades {
@@ -180,6 +213,7 @@ impl ProxyArguments {
                 Forwarded::Append => ForwardedHeaders::Append,
                 Forwarded::Keep => ForwardedHeaders::Keep,
             });
+        let proxy = given(proxy, self.dns_interval, ProxyOptions::name_interval);
         let proxy = given(proxy, self.connect_timeout, ProxyOptions::connect_timeout);
         let proxy = given(proxy, self.upstream_timeout, ProxyOptions::upstream_timeout);
         let proxy = given(proxy, self.upstream_connections, ProxyOptions::connections);
@@ -203,6 +237,34 @@ impl ProxyArguments {
         };
         builder.build().map(Some).map_err(|error| format!("--upstream-ca: {error}"))
     }
+}
+
+fn target(text: &str) -> Result<Target, InvalidTarget> {
+    text.parse()
+}
+
+/// # Errors
+/// What is wrong with `text`, which was given behind `dns:`.
+fn name_of(text: &str) -> Result<Target, &'static str> {
+    match target(text) {
+        // A socket of Unix has no name.
+        Ok(target) if !text.starts_with("unix:") => Ok(target),
+        _ if text.parse::<u16>().is_ok() => Err(
+            "has a port and no host: expected dns:HOST:PORT; http://dns:PORT is a host called dns",
+        ),
+        _ => Err(
+            "names no host and port: expected dns:HOST:PORT, dns:http://HOST[:PORT] or dns:https://HOST[:PORT]",
+        ),
+    }
+}
+
+/// # Errors
+/// A text that says what would have been understood.
+fn interval(text: &str) -> Result<Duration, String> {
+    positive_seconds(text)
+        .ok()
+        .filter(|interval| INTERVALS.contains(interval))
+        .ok_or_else(|| "expected a number of seconds, 1 to 3600, as 10 or 1.5".to_owned())
 }
 
 /// # Errors

@@ -42,7 +42,7 @@ pub(super) async fn connect(
         }
     };
     let stream = match &target.place {
-        Place::Address(addr) => Stream::Tcp(connect_tcp(*addr).await?),
+        Place::Address(addr) | Place::Resolved(_, addr) => Stream::Tcp(connect_tcp(*addr).await?),
         Place::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
         Place::Abstract(name) => {
             let addr = net::SocketAddr::from_abstract_name(name)?;

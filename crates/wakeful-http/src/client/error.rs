@@ -64,6 +64,13 @@ pub enum ClientError {
         /// The limit.
         after: Duration,
     },
+    /// The host was [retired](super::Client::retire) before the request had a connection. The
+    /// server has seen nothing of it.
+    #[error("{target} gets no more requests")]
+    Retired {
+        /// The server.
+        target: Arc<str>,
+    },
     /// The head of the response did not arrive in time.
     #[error("no response from {target} within {after:?}")]
     HeadTimeout {

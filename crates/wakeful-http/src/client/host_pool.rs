@@ -7,11 +7,12 @@
 //! wait any more, it drops what it gets, and the drop hands it on. So a cancelled request loses
 //! nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::pin;
 use std::ptr;
 use std::rc::{Rc, Weak};
@@ -72,7 +73,9 @@ impl<B: OutgoingBody> Host<B> {
         let label = target.to_string().into();
         let state = RefCell::default();
         let look_up = LookUp::default();
-        let pool = Pool { target, label, authority, host, settings, counts, look_up, state };
+        let max_idle = Cell::new(settings.max_idle);
+        let pool =
+            Pool { target, label, authority, host, settings, counts, look_up, max_idle, state };
         Self { _of_one_loop: PhantomData, pool: Rc::new(pool) }
     }
 
@@ -86,6 +89,18 @@ impl<B: OutgoingBody> Host<B> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.state.borrow().open
+    }
+
+    /// Sets how many idle HTTP/1.1 connections are kept from now on, instead of
+    /// [`ClientBuilder::max_idle`]. Those beyond that close.
+    pub fn set_max_idle(&self, connections: usize) {
+        self.pool.max_idle.set(connections);
+        let mut state = self.pool.state.borrow_mut();
+        // The last ones were used last.
+        let surplus = state.idle.len().saturating_sub(connections);
+        let surplus: Vec<_> = state.idle.drain(..surplus).collect();
+        drop(state);
+        surplus.iter().for_each(|connection| connection.close());
     }
 
     pub(super) fn is_in_use(&self) -> bool {
@@ -102,6 +117,7 @@ pub(super) struct Pool<B: OutgoingBody> {
     pub(super) settings: Rc<ClientBuilder>,
     pub(super) counts: Arc<ClientCounts>,
     look_up: LookUp,
+    max_idle: Cell<usize>,
     state: RefCell<State<B>>,
 }
 
@@ -112,6 +128,8 @@ struct State<B: OutgoingBody> {
     open: usize,
     connecting: usize,
     waiting: VecDeque<Sender<Grant<B>>>,
+    /// There are no more requests.
+    is_retired: bool,
 }
 
 /// Those in use end with what they do; their tasks hold them, but nothing takes them any more.
@@ -125,7 +143,7 @@ impl<B: OutgoingBody> Drop for State<B> {
 impl<B: OutgoingBody> Default for State<B> {
     fn default() -> Self {
         let (idle, shared, waiting) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { idle, shared, open: 0, connecting: 0, waiting }
+        Self { idle, shared, open: 0, connecting: 0, waiting, is_retired: false }
     }
 }
 
@@ -195,6 +213,9 @@ impl<B: OutgoingBody> Slot<B> {
                 // A new one has room.
                 let stream = connection.open_stream();
                 pool.state.borrow_mut().shared.push(connection.clone());
+                if pool.is_retired() {
+                    connection.set_aside();
+                }
                 let Some(stream) = stream else {
                     let (target, reason) = (pool.label.clone(), "the server allows no streams");
                     return Err(ClientError::Unsupported { target, reason });
@@ -236,6 +257,9 @@ impl<B: OutgoingBody> Pool<B> {
 
     /// A connection for one request.
     pub(super) async fn lease(self: &Rc<Self>) -> Result<Lease<B>, ClientError> {
+        if self.is_retired() {
+            return Err(self.retired());
+        }
         let is_first = self.state.borrow().waiting.is_empty();
         let grant = match is_first.then(|| self.take()).flatten() {
             Some(grant) => grant,
@@ -277,11 +301,30 @@ impl<B: OutgoingBody> Pool<B> {
         let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().as_pin_mut().poll(cx))));
         match in_time(after, handed).await {
             Ok(Ok(grant)) => Ok(grant),
-            // The pool itself never closes one.
-            Ok(Err(_)) | Err(_) => {
-                Err(ClientError::QueueTimeout { target: self.label.clone(), after })
-            }
+            // The pool closes one only then.
+            Ok(Err(_)) => Err(self.retired()),
+            Err(_) => Err(ClientError::QueueTimeout { target: self.label.clone(), after }),
         }
+    }
+
+    fn is_retired(&self) -> bool {
+        self.state.borrow().is_retired
+    }
+
+    fn retired(&self) -> ClientError {
+        ClientError::Retired { target: self.label.clone() }
+    }
+
+    /// There are no more requests. Those that have a connection keep it to their end.
+    pub(super) fn retire(&self) {
+        let mut state = self.state.borrow_mut();
+        state.is_retired = true;
+        let (idle, shared) = (mem::take(&mut state.idle), state.shared.clone());
+        let waiting = mem::take(&mut state.waiting);
+        drop(state);
+        idle.iter().for_each(|connection| connection.close());
+        shared.iter().for_each(|connection| connection.set_aside());
+        hold_back_wakers(|| drop(waiting));
     }
 
     /// What there is for a request now.
@@ -346,8 +389,8 @@ impl<B: OutgoingBody> Pool<B> {
     fn give_back(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
         connection.release();
         let mut state = self.state.borrow_mut();
-        let has_room = state.idle.len() < self.settings.max_idle.max(state.waiting.len());
-        if has_room && connection.is_ready() {
+        let has_room = state.idle.len() < self.max_idle.get().max(state.waiting.len());
+        if has_room && !state.is_retired && connection.is_ready() {
             state.idle.push(connection.clone());
         } else {
             connection.close();

@@ -87,6 +87,17 @@ impl<B: OutgoingBody> Client<B> {
         host
     }
 
+    /// Forgets the pool of `target`: it gets no more requests. Its idle connections close, and the
+    /// others when the requests on them have ended. Requests that wait for a connection, and those
+    /// that still use the [`Host`], fail with [`ClientError::Retired`]. A later
+    /// [`host`](Self::host) makes a new pool.
+    pub fn retire(&self, target: &Target) {
+        let host = self.inner.hosts.borrow_mut().remove(target);
+        if let Some(host) = host {
+            host.pool.retire();
+        }
+    }
+
     /// Sends `request` to the host that its URI names, like [`Host::send`].
     ///
     /// # Errors

@@ -117,6 +117,27 @@ impl<B: OutgoingBody> Http2<B> {
         Some(OpenStream::new(self.clone(), PanicListener::of(&self.tasks)))
     }
 
+    /// It gets no more requests, and closes when those in flight have ended.
+    pub(super) fn set_aside(&self) {
+        self.leave_pool();
+        self.close_if_over();
+    }
+
+    /// `false`: it had left before.
+    fn leave_pool(&self) -> bool {
+        let leaves = !self.is_aside.replace(true);
+        if leaves && let Some(owner) = self.owner.upgrade() {
+            owner.is_over(self);
+        }
+        leaves
+    }
+
+    fn close_if_over(&self) {
+        if self.is_aside.get() && self.streams.get() == 0 {
+            self.close();
+        }
+    }
+
     pub(super) fn close(&self) {
         *self.sender.borrow_mut() = None;
     }
@@ -140,11 +161,8 @@ impl<B: OutgoingBody> Http2<B> {
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, opened: Instant) {
         let silence = now().saturating_duration_since(opened.max(self.heard.get()));
-        if silence >= SILENCE && !self.is_aside.replace(true) {
+        if silence >= SILENCE && self.leave_pool() {
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
-            if let Some(owner) = self.owner.upgrade() {
-                owner.is_over(self);
-            }
         }
     }
 
@@ -156,9 +174,7 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         {
             owner.has_room();
         }
-        if self.is_aside.get() && self.streams.get() == 0 {
-            self.close();
-        }
+        self.close_if_over();
     }
 
     fn sends_next(&self, given_up: Rc<GivenUp>) {
@@ -231,10 +247,6 @@ struct Ending<B: OutgoingBody>(Rc<Http2<B>>);
 
 impl<B: OutgoingBody> Drop for Ending<B> {
     fn drop(&mut self) {
-        if let Some(owner) = self.0.owner.upgrade()
-            && !self.0.is_aside.replace(true)
-        {
-            owner.is_over(&self.0);
-        }
+        self.0.leave_pool();
     }
 }

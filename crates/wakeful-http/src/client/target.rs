@@ -50,6 +50,8 @@ pub(super) enum Place {
     Address(SocketAddr),
     /// Without the brackets of an address.
     Name(String, u16),
+    /// A name, and the one of its addresses that is meant.
+    Resolved(String, SocketAddr),
     Unix(PathBuf),
     /// Without the zero byte in front.
     Abstract(Box<[u8]>),
@@ -76,6 +78,43 @@ impl Target {
         self.version
     }
 
+    /// The name and the port that are looked up for each connection. `None`: it is an address, or a
+    /// Unix socket.
+    #[must_use]
+    pub fn name(&self) -> Option<(&str, u16)> {
+        match &self.place {
+            Place::Name(name, port) => Some((name, *port)),
+            Place::Address(_) | Place::Resolved(..) | Place::Unix(_) | Place::Abstract(_) => None,
+        }
+    }
+
+    /// The server of this [name](Self::name) at one of its addresses. Nothing is looked up any
+    /// more. The name still is what requests are for if they do not say it, and what a certificate
+    /// has to be for. The address alone is displayed. A target without a name stays as it is.
+    ///
+    /// ```
+    /// use wakeful_http::client::Target;
+    ///
+    /// let name: Target = "https://example.org".parse().unwrap();
+    /// let one = name.at("192.0.2.1:443".parse().unwrap());
+    /// assert_eq!(one.to_string(), "https://192.0.2.1:443");
+    /// assert_eq!(one.tls_name().unwrap(), "example.org");
+    /// ```
+    #[must_use]
+    pub fn at(&self, addr: SocketAddr) -> Self {
+        let place = match &self.place {
+            Place::Name(name, _) => Place::Resolved(name.clone(), addr),
+            other => other.clone(),
+        };
+        Self { place, ..self.clone() }
+    }
+
+    /// What the server's certificate has to be for. `None`: it does not use TLS.
+    #[must_use]
+    pub fn tls_name(&self) -> Option<String> {
+        (self.security == Security::Tls).then(|| self.server_name())
+    }
+
     pub(super) fn of(uri: &Uri, version: HttpVersion) -> Result<Self, ClientError> {
         let invalid = |reason| {
             let text = without_secrets(&uri.to_string());
@@ -93,10 +132,17 @@ impl Target {
 
     /// What a request says whom it is for, unless it knows better.
     pub(super) fn authority(&self) -> Authority {
+        let of_name = |name: &str, port| {
+            if port == default_port(self.security) {
+                name.to_owned()
+            } else {
+                format!("{name}:{port}")
+            }
+        };
         let text = match &self.place {
             Place::Address(addr) => addr.to_string(),
-            Place::Name(name, port) if *port == default_port(self.security) => name.clone(),
-            Place::Name(name, port) => format!("{name}:{port}"),
+            Place::Name(name, port) => of_name(name, *port),
+            Place::Resolved(name, addr) => of_name(name, addr.port()),
             Place::Unix(_) | Place::Abstract(_) => "localhost".to_owned(),
         };
         text.parse().unwrap_or_else(|_| Authority::from_static("localhost"))
@@ -106,7 +152,7 @@ impl Target {
     pub(super) fn server_name(&self) -> String {
         match &self.place {
             Place::Address(addr) => addr.ip().to_string(),
-            Place::Name(name, _) => name.clone(),
+            Place::Name(name, _) | Place::Resolved(name, _) => name.clone(),
             Place::Unix(_) | Place::Abstract(_) => "localhost".to_owned(),
         }
     }
@@ -211,7 +257,7 @@ impl fmt::Display for Target {
             f.write_str("https://")?;
         }
         match &self.place {
-            Place::Address(addr) => addr.fmt(f),
+            Place::Address(addr) | Place::Resolved(_, addr) => addr.fmt(f),
             Place::Name(name, port) => write!(f, "{name}:{port}"),
             Place::Unix(path) => ListenAddr::Unix(path.clone()).fmt(f),
             Place::Abstract(name) => ListenAddr::Abstract(name.clone()).fmt(f),
@@ -294,6 +340,27 @@ mod tests {
             ("unix:/run/app.sock", "localhost"),
         ] {
             assert_eq!(text.parse::<Target>().unwrap().authority(), authority);
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_name_keeps_the_name() {
+        for (text, name, authority, tls_name) in [
+            ("example.org:81", Some(("example.org", 81)), "example.org:81", None),
+            ("https://a.b", Some(("a.b", 443)), "a.b", Some("a.b")),
+            ("https://a.b:81", Some(("a.b", 81)), "a.b:81", Some("a.b")),
+            ("127.0.0.1:80", None, "127.0.0.1:80", None),
+            ("https://[::1]", None, "[::1]:443", Some("::1")),
+            ("unix:/run/app.sock", None, "localhost", None),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(target.name(), name);
+            let addr = SocketAddr::from(([192, 0, 2, 1], name.map_or(0, |(_, port)| port)));
+            let at = target.at(addr);
+            assert_eq!((at.name(), at.authority().as_str()), (None, authority));
+            assert_eq!(at.tls_name().as_deref(), tls_name);
+            assert_eq!(at.to_string().contains("192.0.2.1"), name.is_some());
+            assert_eq!(at == target, name.is_none());
         }
     }
 }

@@ -10,6 +10,7 @@ mod limits;
 #[allow(dead_code)] // The tests of TLS use the rest.
 mod material;
 mod panics;
+mod retire;
 mod retries;
 mod tls;
 mod upgrade;

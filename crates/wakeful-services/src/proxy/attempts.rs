@@ -18,8 +18,12 @@ impl Attempts {
         Self { left: attempts, refusals_left: MOST_REFUSALS }
     }
 
-    /// Another backend may be tried behind this failure.
+    /// Another backend may be tried behind this failure. One that has gone meanwhile was no
+    /// attempt.
     pub(super) fn goes_on(&mut self, error: &ClientError) -> bool {
+        if matches!(error, ClientError::Retired { .. }) {
+            return true;
+        }
         let count = if is_refusal(error) { &mut self.refusals_left } else { &mut self.left };
         *count = count.saturating_sub(1);
         *count > 0

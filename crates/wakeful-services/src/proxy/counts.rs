@@ -1,24 +1,49 @@
 //! What a proxy counts: each loop by itself, read from any thread.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wakeful_http::client::ClientCounts;
 
 /// The counters of a proxy, over all its loops.
 ///
+/// A backend is counted from its start, or from when its name first had its address. If the name
+/// loses that address, its counts go when the last request there has ended; if it comes back later,
+/// they begin at 0 again.
+///
 /// # Threads
 /// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Counts {
-    backends: Box<[String]>,
+    backends: Mutex<Vec<Arc<BackendCounts>>>,
+    names: Mutex<Vec<Arc<NameCounts>>>,
     loops: Mutex<Vec<Arc<LoopCounts>>>,
+}
+
+/// What a proxy counts of one backend, on all loops.
+#[derive(Debug)]
+pub struct BackendCounts {
+    name: String,
+    /// In how many places of the proxy's list it is.
+    listed: AtomicUsize,
+    loops: Mutex<BTreeMap<usize, Arc<OnLoop>>>,
+}
+
+/// What a proxy counts of a name whose addresses are backends.
+#[derive(Debug)]
+pub struct NameCounts {
+    name: String,
+    pub(super) addresses: Count,
+    pub(super) running: Count,
+    pub(super) lookups: Count,
+    pub(super) failures: Count,
 }
 
 /// What one loop counts: it alone writes.
 #[derive(Debug)]
 pub(super) struct LoopCounts {
-    backends: Box<[BackendCounts]>,
+    number: usize,
     pub(super) retried: Count,
     pub(super) refused: Count,
     pub(super) overloads: Count,
@@ -27,8 +52,9 @@ pub(super) struct LoopCounts {
     client: Arc<ClientCounts>,
 }
 
+/// What one loop counts of one backend.
 #[derive(Debug, Default)]
-pub(super) struct BackendCounts {
+pub(super) struct OnLoop {
     pub(super) requests: Count,
     pub(super) in_flight: Count,
     pub(super) failures: Count,
@@ -44,67 +70,180 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
+    pub(super) fn set(&self, number: usize) {
+        self.0.store(i64::try_from(number).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
     fn get(&self) -> u64 {
         u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
-impl LoopCounts {
-    pub(super) fn backend(&self, backend: usize) -> &BackendCounts {
-        &self.backends[backend]
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl BackendCounts {
+    /// Its address.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Requests that it was given.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.sum(|counts| &counts.requests)
+    }
+
+    /// Requests in flight, until its response has been read.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.sum(|counts| &counts.in_flight)
+    }
+
+    /// Requests that it failed: no connection, no response in time, a response that broke off or is
+    /// not HTTP.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.sum(|counts| &counts.failures)
+    }
+
+    /// How often it was left out.
+    #[must_use]
+    pub fn ejections(&self) -> u64 {
+        self.sum(|counts| &counts.ejections)
+    }
+
+    fn sum(&self, of: impl Fn(&OnLoop) -> &Count) -> u64 {
+        locked(&self.loops).values().map(|counts| of(counts).get()).sum()
+    }
+
+    pub(super) fn on_loop(&self, counts: &LoopCounts) -> Arc<OnLoop> {
+        locked(&self.loops).entry(counts.number).or_default().clone()
+    }
+
+    /// It is a backend no more, in one of the places where it was.
+    pub(super) fn unlist(&self) {
+        self.listed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_of_use(&self) -> bool {
+        self.listed.load(Ordering::Relaxed) > 0 || self.in_flight() > 0
+    }
+}
+
+impl NameCounts {
+    /// The name, and its port.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many addresses it had when it was last looked up without an error.
+    #[must_use]
+    pub fn addresses(&self) -> u64 {
+        self.addresses.get()
+    }
+
+    /// 1 while it is looked up, otherwise 0.
+    #[must_use]
+    pub fn running(&self) -> u64 {
+        self.running.get()
+    }
+
+    /// How often it was looked up.
+    #[must_use]
+    pub fn lookups(&self) -> u64 {
+        self.lookups.get()
+    }
+
+    /// How often that failed, or found no address.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.get()
     }
 }
 
 impl Counts {
-    pub(super) fn new(backends: Box<[String]>) -> Self {
-        Self { backends, loops: Mutex::default() }
-    }
-
     /// One more loop, with its client.
     pub(super) fn of_a_loop(&self, client: Arc<ClientCounts>) -> Arc<LoopCounts> {
-        let backends = self.backends.iter().map(|_| BackendCounts::default()).collect();
         let (retried, refused, overloads, tunnels, buffered) = Default::default();
+        let mut loops = locked(&self.loops);
+        let number = loops.len();
         let counts =
-            LoopCounts { backends, retried, refused, overloads, tunnels, buffered, client };
-        let counts = Arc::new(counts);
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(counts.clone());
+            Arc::new(LoopCounts { number, retried, refused, overloads, tunnels, buffered, client });
+        loops.push(counts.clone());
+        counts
+    }
+
+    /// One more backend. One that is there already, or still has requests, is counted on.
+    pub(super) fn list(&self, name: String) -> Arc<BackendCounts> {
+        let mut backends = locked(&self.backends);
+        backends.retain(|one| one.is_of_use());
+        let known = backends.iter().find(|one| one.name == name).cloned();
+        let counts = known.unwrap_or_else(|| {
+            let (listed, loops) = Default::default();
+            let counts = Arc::new(BackendCounts { name, listed, loops });
+            backends.push(counts.clone());
+            counts
+        });
+        counts.listed.fetch_add(1, Ordering::Relaxed);
+        counts
+    }
+
+    pub(super) fn of_name(&self, name: String) -> Arc<NameCounts> {
+        let (addresses, running, lookups, failures) = Default::default();
+        let counts = Arc::new(NameCounts { name, addresses, running, lookups, failures });
+        locked(&self.names).push(counts.clone());
         counts
     }
 
     fn sum(&self, of: impl Fn(&LoopCounts) -> u64) -> u64 {
-        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
-        loops.iter().map(|counts| of(counts)).sum()
+        locked(&self.loops).iter().map(|counts| of(counts)).sum()
     }
 
-    /// Returns the backends, in the order in which they were given.
-    pub fn backends(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.backends.iter().map(String::as_str)
+    /// Returns the backends, each address once: first those that were given, then those that names have,
+    /// and those that still have requests.
+    #[must_use]
+    pub fn backends(&self) -> Vec<Arc<BackendCounts>> {
+        let mut backends = locked(&self.backends);
+        backends.retain(|one| one.is_of_use());
+        backends.clone()
     }
 
-    /// Returns how many requests were given to this backend.
+    /// Returns the names whose addresses are backends.
+    #[must_use]
+    pub fn names(&self) -> Vec<Arc<NameCounts>> {
+        locked(&self.names).clone()
+    }
+
+    /// Returns [`BackendCounts::requests`] of the backend at this place in [`backends`](Self::backends).
     #[must_use]
     pub fn requests(&self, backend: usize) -> u64 {
-        self.sum(|counts| counts.backend(backend).requests.get())
+        self.at(backend, BackendCounts::requests)
     }
 
-    /// Returns how many requests are in flight at this backend. A request is in flight until its
-    /// response has been read.
+    /// As [`requests`](Self::requests), for [`BackendCounts::in_flight`].
     #[must_use]
     pub fn in_flight(&self, backend: usize) -> u64 {
-        self.sum(|counts| counts.backend(backend).in_flight.get())
+        self.at(backend, BackendCounts::in_flight)
     }
 
-    /// Returns how many requests this backend failed: no connection, no response in time, a
-    /// response that broke off or is not HTTP.
+    /// As [`requests`](Self::requests), for [`BackendCounts::failures`].
     #[must_use]
     pub fn failures(&self, backend: usize) -> u64 {
-        self.sum(|counts| counts.backend(backend).failures.get())
+        self.at(backend, BackendCounts::failures)
     }
 
-    /// Returns how often this backend was excluded.
+    /// As [`requests`](Self::requests), for [`BackendCounts::ejections`].
     #[must_use]
     pub fn ejections(&self, backend: usize) -> u64 {
-        self.sum(|counts| counts.backend(backend).ejections.get())
+        self.at(backend, BackendCounts::ejections)
+    }
+
+    fn at(&self, backend: usize, read: fn(&BackendCounts) -> u64) -> u64 {
+        self.backends().get(backend).map_or(0, |counts| read(counts))
     }
 
     /// Returns how many requests were retried, at the same backend or another one.

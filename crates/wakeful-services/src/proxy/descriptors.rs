@@ -9,13 +9,40 @@ use wakeful::accept::Descriptors;
 /// The share of the limit that idle connections to backends may have.
 const IDLE_SHARE: usize = 8;
 
-/// How many idle connections each loop keeps to each backend, and what the proxy keeps back for
-/// them and for its clients. `pools` is how many such pools there are; `wanted` is the setting.
-pub(super) fn divide(limit: Option<usize>, pools: usize, wanted: usize) -> (usize, Descriptors) {
-    let most = limit.map_or(wanted, |limit| limit / IDLE_SHARE / pools.max(1));
-    let idle = wanted.min(most);
-    let kept = Descriptors::new().per_connection(1).also_spare(idle.saturating_mul(pools));
-    (idle, kept)
+/// How many idle connections the loops keep.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Idle {
+    /// The process's limit of descriptors, if it matters.
+    pub(super) limit: Option<usize>,
+    pub(super) loops: usize,
+    /// To each backend on each loop, if there is room.
+    pub(super) wanted: usize,
+}
+
+impl Idle {
+    /// To each of so many backends, on each loop.
+    pub(super) fn of_each(self, backends: usize) -> usize {
+        let pools = self.pools(backends).max(1);
+        self.limit.map_or(self.wanted, |limit| self.wanted.min(limit / IDLE_SHARE / pools))
+    }
+
+    /// What the proxy keeps back for them and for its clients.
+    pub(super) fn kept(self, backends: usize) -> Descriptors {
+        let idle = self.of_each(backends).saturating_mul(self.pools(backends));
+        Descriptors::new().per_connection(1).also_spare(idle)
+    }
+
+    /// As [`kept`](Self::kept), for as many backends as may come beside these.
+    pub(super) fn kept_for_more(self, backends: usize) -> Descriptors {
+        match self.limit {
+            Some(limit) => Descriptors::new().per_connection(1).also_spare(limit / IDLE_SHARE),
+            None => self.kept(backends),
+        }
+    }
+
+    fn pools(self, backends: usize) -> usize {
+        self.loops.saturating_mul(backends)
+    }
 }
 
 #[cfg(test)]
@@ -28,13 +55,17 @@ mod tests {
 
     #[test]
     fn idle_connections_are_bounded_where_descriptors_are_few() {
-        let (idle, kept) = divide(Some(64), 2, 256);
-        assert_eq!((idle, kept), (4, for_each_client().spare(24)));
-        let (idle, kept) = divide(Some(64), 100, 256);
-        assert_eq!((idle, kept), (0, for_each_client().spare(16)));
-        let (idle, _) = divide(Some(1 << 20), 2, 256);
-        assert_eq!(idle, 256);
-        let (idle, kept) = divide(None, 2, 256);
-        assert_eq!((idle, kept), (256, for_each_client().spare(16 + 2 * 256)));
+        let idle = |limit| Idle { limit, loops: 1, wanted: 256 };
+        let few = idle(Some(64));
+        assert_eq!((few.of_each(2), few.kept(2)), (4, for_each_client().spare(24)));
+        assert_eq!((few.of_each(100), few.kept(100)), (0, for_each_client().spare(16)));
+        assert_eq!((few.of_each(0), few.kept(0)), (8, for_each_client().spare(16)));
+        assert_eq!(idle(Some(1 << 20)).of_each(2), 256);
+        assert_eq!(few.kept_for_more(0), for_each_client().spare(24));
+        let any = idle(None);
+        assert_eq!(any.kept_for_more(2), any.kept(2));
+        assert_eq!((any.of_each(2), any.kept(2)), (256, for_each_client().spare(16 + 2 * 256)));
+        let loops = Idle { limit: Some(64), loops: 2, wanted: 256 };
+        assert_eq!((loops.of_each(1), loops.kept(1)), (4, for_each_client().spare(24)));
     }
 }

@@ -6,6 +6,7 @@
 //! asks those that are out (`Backends::choose_left_out`). What operators are to be told is a
 //! change, not each failure. No clock and no lock in here: who asks says what time it is.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// When a backend is excluded, and for how long. A value out of range becomes the nearest value in
@@ -56,11 +57,14 @@ impl Default for Ejection {
     }
 }
 
-/// How all backends are.
+/// A backend. No number is given twice.
+pub(super) type Id = u64;
+
+/// How all backends are. One that is none any more is left out, and nothing is told of it.
 #[derive(Debug)]
 pub(super) struct Health {
     settings: Ejection,
-    backends: Vec<State>,
+    backends: BTreeMap<Id, State>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -116,22 +120,30 @@ pub(super) enum News {
 }
 
 impl Health {
-    pub(super) fn new(backends: usize, mut settings: Ejection) -> Self {
+    pub(super) fn new(mut settings: Ejection) -> Self {
         settings.longest = settings.longest.max(settings.shortest);
-        Self { settings, backends: vec![State::default(); backends] }
+        Self { settings, backends: BTreeMap::new() }
+    }
+
+    pub(super) fn join(&mut self, backend: Id) {
+        self.backends.insert(backend, State::default());
+    }
+
+    pub(super) fn leave(&mut self, backend: Id) {
+        self.backends.remove(&backend);
     }
 
     pub(super) fn is_one_out(&self) -> bool {
-        self.backends.iter().any(|state| state.out_until.is_some())
+        self.backends.values().any(|state| state.out_until.is_some())
     }
 
     /// And has not answered since.
-    pub(super) fn has_failed(&self, backend: usize) -> bool {
-        self.backends[backend].failures > 0
+    pub(super) fn has_failed(&self, backend: Id) -> bool {
+        self.backends.get(&backend).is_some_and(|state| state.failures > 0)
     }
 
-    pub(super) fn standing(&self, backend: usize, now: Instant) -> Standing {
-        let state = &self.backends[backend];
+    pub(super) fn standing(&self, backend: Id, now: Instant) -> Standing {
+        let Some(state) = self.backends.get(&backend) else { return Standing::Out };
         match state.out_until {
             None => Standing::In,
             Some(until) if until <= now && state.tried_until.is_none_or(|until| until <= now) => {
@@ -142,27 +154,32 @@ impl Health {
     }
 
     /// A request is about to try it.
-    pub(super) fn begin_trial(&mut self, backend: usize, now: Instant) {
-        self.backends[backend].tried_until = now.checked_add(self.settings.longest);
+    pub(super) fn begin_trial(&mut self, backend: Id, now: Instant) {
+        if let Some(state) = self.backends.get_mut(&backend) {
+            state.tried_until = now.checked_add(self.settings.longest);
+        }
     }
 
     /// It ended without telling anything.
-    pub(super) fn end_trial(&mut self, backend: usize) {
-        self.backends[backend].tried_until = None;
+    pub(super) fn end_trial(&mut self, backend: Id) {
+        if let Some(state) = self.backends.get_mut(&backend) {
+            state.tried_until = None;
+        }
     }
 
     /// It answered: all is forgotten. News, if something was told against it.
-    pub(super) fn succeeded(&mut self, backend: usize) -> News {
-        let state = &mut self.backends[backend];
+    pub(super) fn succeeded(&mut self, backend: Id) -> News {
+        let Some(state) = self.backends.get_mut(&backend) else { return News::No };
         let told_at = state.told_at;
         let before = std::mem::replace(state, State { told_at, ..State::default() });
         if before.told == Told::Nothing { News::No } else { News::Yes }
     }
 
-    pub(super) fn failed(&mut self, backend: usize, now: Instant) -> Verdict {
-        let in_beside = self.backends.iter().enumerate();
-        let in_beside = in_beside.filter(|(at, s)| *at != backend && s.out_until.is_none()).count();
-        let state = &mut self.backends[backend];
+    pub(super) fn failed(&mut self, backend: Id, now: Instant) -> Verdict {
+        let in_beside = self.backends.iter();
+        let in_beside =
+            in_beside.filter(|(at, s)| **at != backend && s.out_until.is_none()).count();
+        let Some(state) = self.backends.get_mut(&backend) else { return Verdict::Stays };
         state.failures = state.failures.saturating_add(1);
         let was_tried = state.tried_until.take().is_some();
         let is_out = state.out_until.is_some();
@@ -201,11 +218,17 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn health(backends: usize) -> (Health, Instant) {
-        (Health::new(backends, Ejection::default()), Instant::now())
+    fn health(backends: Id) -> (Health, Instant) {
+        with(Ejection::default(), backends)
     }
 
-    fn eject(health: &mut Health, backend: usize, now: Instant) -> Verdict {
+    fn with(settings: Ejection, backends: Id) -> (Health, Instant) {
+        let mut health = Health::new(settings);
+        (0..backends).for_each(|backend| health.join(backend));
+        (health, Instant::now())
+    }
+
+    fn eject(health: &mut Health, backend: Id, now: Instant) -> Verdict {
         assert_eq!(health.failed(backend, now), Verdict::Stays);
         assert_eq!(health.failed(backend, now), Verdict::Stays);
         health.failed(backend, now)
@@ -228,7 +251,7 @@ mod tests {
     #[test]
     fn a_longest_time_below_the_shortest_is_the_shortest() {
         let settings = Ejection::new().failures(1).longest(Duration::ZERO);
-        let (mut health, now) = (Health::new(2, settings), Instant::now());
+        let (mut health, now) = with(settings, 2);
         let ejected = Verdict::Ejected { for_: SECOND, news: News::Yes };
         assert_eq!(health.failed(0, now), ejected);
     }
@@ -341,5 +364,28 @@ mod tests {
         health.begin_trial(0, now);
         let out = Verdict::Ejected { for_: 2 * SECOND, news: News::Yes };
         assert_eq!(health.failed(0, now), out);
+    }
+
+    #[test]
+    fn what_is_known_of_one_that_goes_goes_with_it() {
+        let (mut health, now) = health(3);
+        eject(&mut health, 0, now);
+        health.failed(1, now);
+        health.leave(0);
+        health.leave(1);
+        assert!(!health.is_one_out() && !health.has_failed(1));
+        // What was under way tells nothing, and the one that is left is the last one.
+        for gone in [0, 1] {
+            assert_eq!(health.failed(gone, now), Verdict::Stays);
+            assert_eq!(health.succeeded(gone), News::No);
+            health.begin_trial(gone, now);
+            health.end_trial(gone);
+            assert_eq!(health.standing(gone, now), Standing::Out);
+        }
+        assert_eq!(eject(&mut health, 2, now), Verdict::Fails);
+        health.join(3);
+        assert_eq!(health.standing(3, now), Standing::In);
+        let ejected = Verdict::Ejected { for_: SECOND, news: News::No };
+        assert_eq!(health.failed(2, now), ejected);
     }
 }

@@ -9,19 +9,36 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::counts::Counts;
+use super::counts::{BackendCounts, Counts, NameCounts};
 
 /// Reads the counters when it is asked, and never otherwise.
 #[derive(Debug)]
 pub(super) struct OfBackends(pub(super) Arc<Counts>);
 
-type OfEach = (&'static str, &'static str, fn(&Counts, usize) -> u64);
+type OfEach<T> = (&'static str, &'static str, fn(&T) -> u64);
 type OfAll = (&'static str, &'static str, fn(&Counts) -> u64);
 
-const OF_EACH: [OfEach; 3] = [
-    ("wakeful_proxy_requests", "Requests that the backend was given", Counts::requests),
-    ("wakeful_proxy_failures", "Requests that the backend failed", Counts::failures),
-    ("wakeful_proxy_ejections", "Times that the backend was left out", Counts::ejections),
+const OF_EACH: [OfEach<BackendCounts>; 3] = [
+    ("wakeful_proxy_requests", "Requests that the backend was given", BackendCounts::requests),
+    ("wakeful_proxy_failures", "Requests that the backend failed", BackendCounts::failures),
+    ("wakeful_proxy_ejections", "Times that the backend was left out", BackendCounts::ejections),
+];
+
+const NOW_OF_EACH: [OfEach<BackendCounts>; 1] =
+    [("wakeful_proxy_in_flight", "Requests that the backend works on", BackendCounts::in_flight)];
+
+const OF_NAMES: [OfEach<NameCounts>; 2] = [
+    ("wakeful_proxy_lookups", "Times that the name was looked up", NameCounts::lookups),
+    (
+        "wakeful_proxy_lookup_failures",
+        "Times that the look-up of the name failed or found no address",
+        NameCounts::failures,
+    ),
+];
+
+const NOW_OF_NAMES: [OfEach<NameCounts>; 2] = [
+    ("wakeful_proxy_addresses", "Addresses of the name", NameCounts::addresses),
+    ("wakeful_proxy_lookups_running", "Look-ups of the name under way", NameCounts::running),
 ];
 
 const OF_ALL: [OfAll; 5] = [
@@ -46,20 +63,14 @@ const OF_ALL: [OfAll; 5] = [
 
 impl Collector for OfBackends {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, help, read) in OF_EACH {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (number, backend) in self.0.backends().enumerate() {
-                let labels = [("backend", backend)];
-                let value = ConstCounter::new(read(&self.0, number));
-                value.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let (name, help) = ("wakeful_proxy_in_flight", "Requests that the backend works on");
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (number, backend) in self.0.backends().enumerate() {
-            let labels = [("backend", backend)];
-            gauge(self.0.in_flight(number)).encode(family.encode_family(&labels)?)?;
-        }
+        let backends = self.0.backends();
+        let backends = backends.iter().map(|one| (one.name(), &**one)).collect::<Vec<_>>();
+        encode(&mut encoder, MetricType::Counter, &OF_EACH, "backend", &backends)?;
+        encode(&mut encoder, MetricType::Gauge, &NOW_OF_EACH, "backend", &backends)?;
+        let names = self.0.names();
+        let names = names.iter().map(|one| (one.name(), &**one)).collect::<Vec<_>>();
+        encode(&mut encoder, MetricType::Counter, &OF_NAMES, "name", &names)?;
+        encode(&mut encoder, MetricType::Gauge, &NOW_OF_NAMES, "name", &names)?;
         for (name, help, read) in OF_ALL {
             let value = ConstCounter::new(read(&self.0));
             value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
@@ -71,6 +82,31 @@ impl Collector for OfBackends {
         let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         gauge(self.0.buffered()).encode(family)
     }
+}
+
+/// Each of these families, with a sample for each of `all`. There are none of nothing.
+fn encode<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: MetricType,
+    families: &[OfEach<T>],
+    label: &'static str,
+    all: &[(&str, &T)],
+) -> Result<(), fmt::Error> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    for (name, help, read) in families {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (of, counts) in all {
+            let labels = [(label, *of)];
+            let sample = family.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => ConstCounter::new(read(counts)).encode(sample)?,
+                _ => gauge(read(counts)).encode(sample)?,
+            }
+        }
+    }
+    Ok(())
 }
 
 fn gauge(value: u64) -> ConstGauge<i64> {

@@ -27,6 +27,13 @@
 //! Each tunnel uses a connection to a backend in addition to those of `connections`. `max_tunnels`
 //! limits them.
 //!
+//! # Names
+//! A backend that is given by name is looked up for each connection, and is one backend, whatever
+//! addresses it has. A name of [`ProxyOptions::names`] is looked up at an interval, and each of its
+//! addresses is a backend, with connections, failures and counts of its own. Addresses that the
+//! name loses get no more requests. Requests and tunnels there end in their own time, and idle
+//! connections close. If a look-up fails, or finds no address, the known addresses stay.
+//!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
 //! at once, or, if bodies are not buffered, when it has a connection to a backend. It sends none if
@@ -39,7 +46,8 @@
 // `service` handles one request, `request_body` and `response_body` buffer the bodies, `pieces`
 // joins small pieces, `budget` limits all buffers of a loop. `upgrade` handles a request for
 // another protocol, `tunnel` is the resulting tunnel, and `websocket` ends it in a drain.
-// `backends` and `health` choose the backend, `counts` and `metrics` show what the proxy does.
+// `backends` and `health` choose the backend, `members` has the list of them, and `names` looks
+// names up for it. `counts` and `metrics` show what the proxy does.
 
 mod attempts;
 mod backends;
@@ -48,7 +56,9 @@ mod counts;
 mod descriptors;
 pub mod headers;
 mod health;
+mod members;
 mod metrics;
+mod names;
 mod pieces;
 mod request_body;
 mod response_body;
@@ -71,7 +81,7 @@ use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
 use wakeful_http::tls::ClientTls;
 use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Running, service_fn};
 
-pub use self::counts::Counts;
+pub use self::counts::{BackendCounts, Counts, NameCounts};
 use self::headers::{ForwardedHeaders, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
@@ -100,6 +110,8 @@ use crate::scrape::Scrape;
 /// | [`tunnel_timeout`](Self::tunnel_timeout) | 1 h | over 0 | the upgraded connection is closed |
 /// | [`forwarded`](Self::forwarded) | [`ForwardedHeaders::Replace`] | | |
 /// | [`ejection`](Self::ejection) | [`Ejection`] | | |
+/// | [`names`](Self::names) | none | | |
+/// | [`name_interval`](Self::name_interval) | 5 s | 1 ms to 1 h | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
 pub struct ProxyOptions {
@@ -122,10 +134,13 @@ pub struct ProxyOptions {
     tunnel_timeout: Duration,
     forwarded: ForwardedHeaders,
     ejection: Ejection,
+    names: Vec<Target>,
+    name_interval: Duration,
 }
 
 impl ProxyOptions {
-    /// Returns the defaults, with these backends (at least one).
+    /// Returns the defaults, with these backends. There has to be one, or one of the
+    /// [`names`](Self::names).
     pub fn new(backends: impl IntoIterator<Item = Target>) -> Self {
         Self {
             to: backends.into_iter().collect(),
@@ -147,6 +162,8 @@ impl ProxyOptions {
             tunnel_timeout: Duration::from_secs(60 * 60),
             forwarded: ForwardedHeaders::default(),
             ejection: Ejection::default(),
+            names: Vec::new(),
+            name_interval: Duration::from_secs(5),
         }
     }
 
@@ -271,7 +288,24 @@ impl ProxyOptions {
         self.ejection = ejection;
         self
     }
+
+    /// Sets the [names](self#names) whose addresses are backends, too. One without a
+    /// [name](Target::name) is a backend as it is.
+    pub fn names(mut self, names: impl IntoIterator<Item = Target>) -> Self {
+        self.names = names.into_iter().collect();
+        self
+    }
+
+    /// Sets how long after a look-up of one of the [`names`](Self::names) the next one begins, a
+    /// fifth more or less.
+    pub fn name_interval(mut self, interval: Duration) -> Self {
+        self.name_interval = interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+        self
+    }
 }
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// A running proxy. Dropping it aborts all connections.
 #[derive(Debug)]
@@ -285,21 +319,26 @@ pub struct RunningProxy {
 /// `/healthz`, `/readyz` and `/metrics`, on a separate loop. All paths of the other listeners
 /// belong to the backends.
 ///
+/// It waits for the first look-up of each of [`ProxyOptions::names`], up to
+/// [`ProxyOptions::connect_timeout`]. Without any address it starts all the same, and answers 503
+/// until there is one.
+///
 /// # Errors
-/// There are no backends; or the loops cannot be started.
+/// There are neither backends nor names; the loops, or the threads that look names up, cannot be
+/// started.
 pub fn start(
     options: &ServeOptions,
     proxy: ProxyOptions,
     listeners: Vec<SharedListener>,
     admin: Vec<SharedListener>,
 ) -> io::Result<RunningProxy> {
-    if proxy.to.is_empty() {
+    if proxy.to.is_empty() && proxy.names.is_empty() {
         let none = "a proxy needs at least one backend";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, none));
     }
-    let to: Vec<_> = proxy.to.iter().map(|target| target.clone().version(proxy.version)).collect();
-    let counts = Arc::new(Counts::new(to.iter().map(Target::to_string).collect()));
-    let shared = backends::Shared::new(to.len(), proxy.ejection);
+    let loops = options.group().loop_count()?;
+    let counts = Arc::<Counts>::default();
+    let members = members(&proxy, &counts)?;
     let of_loops = counts.clone();
     // The backend may read a request's length otherwise, so nothing is resolved here.
     let ambiguous_length = AmbiguousLength::Refuse;
@@ -309,15 +348,19 @@ pub fn start(
         HttpVersion::Http2 => GrpcCalls::Unlimited,
     };
     let limits = options.limits.clone().ambiguous_length(ambiguous_length).grpc_calls(grpc_calls);
-    let pools = options.group().loop_count()?.saturating_mul(to.len());
     // A user who limits the connections has thought of the descriptors.
     let limit = if limits.has_max_connections() { None } else { Descriptors::limit() };
-    let (max_idle, kept) = descriptors::divide(limit, pools, proxy.connections);
+    let idle = descriptors::Idle { limit, loops, wanted: proxy.connections };
+    let kept = if proxy.names.is_empty() {
+        idle.kept(members.count())
+    } else {
+        idle.kept_for_more(members.count())
+    };
     let server = options.http_server(listeners).limits(limits);
     let server = server.descriptors(admin::descriptors(kept, &admin));
     let pseudonym = headers::Pseudonym::unique();
     let running = server.start_per_connection(move || {
-        let proxy = of_a_loop(&proxy, &to, shared.clone(), &of_loops, max_idle, pseudonym);
+        let proxy = of_a_loop(&proxy, members.clone(), idle, &of_loops, pseudonym);
         move |caller: Caller| {
             let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));
             service_fn(move |request: Request<RequestBody>| {
@@ -332,12 +375,26 @@ pub fn start(
     Ok(RunningProxy { service, counts })
 }
 
+/// Those that are given, and those that names have: the names are looked up from here on.
+fn members(proxy: &ProxyOptions, counts: &Arc<Counts>) -> io::Result<Arc<members::Members>> {
+    let of_version = |target: &Target| target.clone().version(proxy.version);
+    let (names, known): (Vec<_>, Vec<_>) =
+        proxy.names.iter().map(of_version).partition(|target| target.name().is_some());
+    let given = proxy.to.iter().map(of_version).chain(known).collect();
+    let members = members::Members::new(given, names.len(), proxy.ejection, counts.clone());
+    let names = names.into_iter().map(|name| {
+        let counts = counts.of_name(name.to_string());
+        (name, counts)
+    });
+    names::follow(&members, names.collect(), proxy.name_interval, proxy.connect_timeout)?;
+    Ok(members)
+}
+
 fn of_a_loop(
     options: &ProxyOptions,
-    to: &[Target],
-    shared: Arc<backends::Shared>,
+    members: Arc<members::Members>,
+    idle: descriptors::Idle,
     counts: &Counts,
-    max_idle: usize,
     pseudonym: headers::Pseudonym,
 ) -> Rc<service::Proxy> {
     let client = ClientBuilder::default()
@@ -346,7 +403,6 @@ fn of_a_loop(
         // The proxy has its own, which begins behind the request.
         .head_timeout(None)
         .max_connections(options.connections)
-        .max_idle(max_idle)
         .max_waiting(options.max_waiting)
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
@@ -358,7 +414,7 @@ fn of_a_loop(
     let silence = options.upstream_timeout;
     let (limit, version, upgrades) = (options.response_buffer, options.version, options.upgrades);
     Rc::new(service::Proxy {
-        backends: backends::Backends::new(shared, &client, to, counts.clone()),
+        backends: backends::Backends::new(members, client, idle, counts.clone()),
         headers: headers::Settings { forwarded: options.forwarded, version, upgrades, pseudonym },
         request_buffer: options.request_buffer,
         attempts: options.attempts.max(1),

@@ -19,6 +19,7 @@ use super::backends::{Backends, Exchange};
 use super::budget::Budget;
 use super::counts::LoopCounts;
 use super::headers::{self, Client, Refusal, Step};
+use super::health::Id;
 use super::request_body::{BufferedRequest, Progress};
 use super::response_body::{ProxyBody, ReadAhead};
 use super::silence::within;
@@ -131,13 +132,13 @@ impl Proxy {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
             }
-            tried.push(exchange.backend);
+            tried.push(exchange.backend());
         }
         Err(last)
     }
 
     /// A backend for a request that `tried` others in vain, of which the last one was in `trouble`.
-    pub(super) fn choose(&self, tried: &[usize], trouble: &Trouble) -> Option<Exchange> {
+    pub(super) fn choose(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
         // Those that are busy would answer: that is no reason to ask one that mostly does not.
         let is_busy = matches!(trouble, Trouble::Overload(_));
         let left_out = || (!is_busy).then(|| self.backends.choose_left_out(tried)).flatten();
@@ -158,6 +159,10 @@ impl Proxy {
                 log::log!(warn, %error, count, "a response is answered 502: its header is too large (--max-response-headers)");
             }
             return Trouble::HeaderTooLarge;
+        }
+        if matches!(error, ClientError::Retired { .. }) {
+            // It was a backend when it was chosen.
+            return Trouble::NoBackend;
         }
         exchange.failed(&error);
         if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }

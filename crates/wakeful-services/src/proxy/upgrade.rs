@@ -73,7 +73,7 @@ impl Proxy {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
             }
-            tried.push(exchange.backend);
+            tried.push(exchange.backend());
         }
         Err(last)
     }

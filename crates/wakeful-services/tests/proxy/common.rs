@@ -184,8 +184,13 @@ impl Backend {
 
     /// Nobody is connected to it any more.
     pub fn is_alone(&self) -> bool {
+        self.open() == 0
+    }
+
+    /// How many are connected to it.
+    pub fn open(&self) -> usize {
         let seen = self.seen.lock().unwrap();
-        seen.ended == seen.connections
+        seen.connections - seen.ended
     }
 
     pub fn requests(&self) -> Vec<String> {
