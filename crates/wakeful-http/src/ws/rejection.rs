@@ -15,13 +15,13 @@ pub enum WebSocketRejection {
     /// A header that asks for the upgrade is missing (426).
     #[error("the headers `connection: upgrade` and `upgrade: websocket` are missing")]
     NoUpgrade,
-    /// 400.
+    /// CONNECT asks for another protocol (400).
     #[error("CONNECT asks for another protocol than `websocket`")]
     Protocol,
     /// The WebSocket version is not supported (426, with the supported version).
     #[error("the header `sec-websocket-version` is not 13")]
     Version,
-    /// 400.
+    /// The key is missing or not valid (400).
     #[error("the header `sec-websocket-key` is missing, or not 16 bytes in base64")]
     Key,
     /// The request is HTTP/1.0, or a layer has removed this server's extension from the request
