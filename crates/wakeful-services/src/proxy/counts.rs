@@ -203,8 +203,8 @@ impl Counts {
         locked(&self.loops).iter().map(|counts| of(counts)).sum()
     }
 
-    /// Returns the backends, each address once: first those that were given, then those that names have,
-    /// and those that still have requests.
+    /// Returns the backends, each address once: first those that were given, then those that names
+    /// have, and those that still have requests.
     #[must_use]
     pub fn backends(&self) -> Vec<Arc<BackendCounts>> {
         let mut backends = locked(&self.backends);
@@ -218,7 +218,8 @@ impl Counts {
         locked(&self.names).clone()
     }
 
-    /// Returns [`BackendCounts::requests`] of the backend at this place in [`backends`](Self::backends).
+    /// Returns [`BackendCounts::requests`] of the backend at this place in
+    /// [`backends`](Self::backends).
     #[must_use]
     pub fn requests(&self, backend: usize) -> u64 {
         self.at(backend, BackendCounts::requests)
