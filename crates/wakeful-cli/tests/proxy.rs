@@ -105,7 +105,7 @@ impl Hosts {
         file.write_all_at(format!("{lines:256}").as_bytes(), 0).unwrap();
     }
 
-    /// Runs the program that comes behind it.
+    /// Runs the program that the caller adds as an argument.
     fn unshare(&self, program: &str) -> Command {
         let mut unshare = Command::new("unshare");
         let mount = "mount --bind \"$0\" /etc/hosts && mount --bind \"$1\" /etc/nsswitch.conf && shift && exec \"$@\"";

@@ -557,8 +557,8 @@ fn workers_run_with_a_small_stack() {
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
-/// As process 1 of a container.
-/// What is to be added to it runs as process 1 of a namespace of its own, as in a container.
+/// Runs a program, which the caller adds, as process 1 of its own PID namespace, as in a container.
+/// `None`: no namespace can be had.
 fn in_namespace() -> Option<Command> {
     let command = || {
         let mut command = Command::new("unshare");

@@ -171,7 +171,7 @@ impl Place {
         if host.is_empty() {
             return Err("it names no host");
         }
-        // `port` is also `None` where what stands behind the host is no port.
+        // `port` is also `None` if the text after the host is no port number.
         let port = match authority.port() {
             Some(port) => port.as_u16(),
             None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),

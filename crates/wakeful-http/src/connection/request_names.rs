@@ -14,7 +14,7 @@ use wakeful::heartbeat::WorkText;
 /// Bytes of the path that are kept.
 const KEPT: usize = 46;
 
-/// Behind a path that is longer.
+/// Added to a path that was cut.
 const CUT: &str = "...";
 
 /// See the module's documentation.

@@ -79,7 +79,7 @@ impl RequestTable {
         self.tunnels.get() > 0 || !self.requests.borrow().is_empty()
     }
 
-    /// Tells whoever watches this loop that its poll works on a request.
+    /// Tells the supervising process, if there is one, that the running poll works on this request.
     #[inline]
     pub(crate) fn working_on(&self, key: Key) {
         // A task polls the requests of one connection only.

@@ -84,32 +84,33 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl BackendCounts {
-    /// Its address.
+    /// Returns the address of the backend.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Requests that it was given.
+    /// Returns how many requests the backend was given.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.sum(|counts| &counts.requests)
     }
 
-    /// Requests in flight, until its response has been read.
+    /// Returns how many requests are in flight at the backend. A request is in flight until its
+    /// response has been read.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.sum(|counts| &counts.in_flight)
     }
 
-    /// Requests that it failed: no connection, no response in time, a response that broke off or is
-    /// not HTTP.
+    /// Returns how many requests the backend failed: no connection, no response in time, a response
+    /// that broke off or is not HTTP.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.sum(|counts| &counts.failures)
     }
 
-    /// How often it was left out.
+    /// Returns how often the backend was excluded.
     #[must_use]
     pub fn ejections(&self) -> u64 {
         self.sum(|counts| &counts.ejections)
@@ -134,31 +135,31 @@ impl BackendCounts {
 }
 
 impl NameCounts {
-    /// The name, and its port.
+    /// Returns the name with its port.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many addresses it had when it was last looked up without an error.
+    /// Returns how many addresses the name had at its last look-up that succeeded.
     #[must_use]
     pub fn addresses(&self) -> u64 {
         self.addresses.get()
     }
 
-    /// 1 while it is looked up, otherwise 0.
+    /// Returns 1 while the name is being looked up, and 0 otherwise.
     #[must_use]
     pub fn running(&self) -> u64 {
         self.running.get()
     }
 
-    /// How often it was looked up.
+    /// Returns how often the name was looked up.
     #[must_use]
     pub fn lookups(&self) -> u64 {
         self.lookups.get()
     }
 
-    /// How often that failed, or found no address.
+    /// Returns how many look-ups failed, or found no address.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.get()

@@ -20,7 +20,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// To each of so many backends, on each loop.
+    /// How many idle connections each loop keeps to each backend, if there are so many backends.
     pub(super) fn of_each(self, backends: usize) -> usize {
         let pools = self.pools(backends).max(1);
         self.limit.map_or(self.wanted, |limit| self.wanted.min(limit / IDLE_SHARE / pools))
@@ -32,7 +32,7 @@ impl Idle {
         Descriptors::new().per_connection(1).also_spare(idle)
     }
 
-    /// As [`kept`](Self::kept), for as many backends as may come beside these.
+    /// As [`kept`](Self::kept), where more backends may join later.
     pub(super) fn kept_for_more(self, backends: usize) -> Descriptors {
         match self.limit {
             Some(limit) => Descriptors::new().per_connection(1).also_spare(limit / IDLE_SHARE),

@@ -57,6 +57,9 @@
 //! # }
 //! ```
 
+// `protocol` is who rings and when, `page` what is where in the shared memory, `places` and
+// `work` are what the running task says, `watchdog` judges.
+
 mod beats;
 mod page;
 mod places;
