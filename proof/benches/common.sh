@@ -42,10 +42,10 @@ require() {
   [[ -x $WAKEFUL ]] || fail "$WAKEFUL is not there: run cargo build --release first"
 }
 
-# The arguments of the script: one or more NAME=COMMAND with {addr} in COMMAND.
+# The arguments of the script: one or more [http:]NAME=COMMAND with {addr} in COMMAND.
 check_servers() {
   local server
-  [[ $# -gt 0 ]] || fail "usage: $program NAME=COMMAND..., with {addr} in each COMMAND"
+  [[ $# -gt 0 ]] || fail "usage: $program [http:]NAME=COMMAND..., with {addr} in each COMMAND"
   for server in "$@"; do
     [[ $server == ?*=*"{addr}"* ]] || fail "expected NAME=COMMAND with {addr} in it: $server"
   done
@@ -91,12 +91,14 @@ server_of() {
   echo "${children:-$1}" | cut -d ' ' -f 1
 }
 
-# load REQUESTS ADDR: sends exactly so many requests of 1 KiB, one after another on
-# one connection. All are due at once, so the next is sent when an answer is there.
+# load REQUESTS ADDR NAME: sends exactly so many requests, one after another on one connection:
+# GETs if the name begins with `http:`, or else frames of 1 KiB. All are due at once, so the next
+# is sent when an answer is there.
 load() {
-  local requests=$1 addr=$2 status=0
+  local requests=$1 addr=$2 status=0 protocol=(--protocol frames --size 1024)
+  [[ $3 != http:* ]] || protocol=(--protocol http1)
   awk -v requests="$requests" 'BEGIN { while (requests--) print 0 }' >"$directory/trace"
-  "$WAKEFUL" load "$addr" --protocol frames --size 1024 --trace "$directory/trace" \
+  "$WAKEFUL" load "$addr" "${protocol[@]}" --trace "$directory/trace" \
     --connections 1 --in-flight 1 --timeout 10m \
     --no-floor --quiet-patience 0s --repeats 0 --json \
     >"$directory/loaded" 2>"$directory/load-said" || status=$?
@@ -106,11 +108,11 @@ load() {
     fail "not all of $requests requests were answered: $(grep '"answered"' "$directory/loaded")"
 }
 
-# run_under REQUESTS COMMAND TOOL...: runs the server under the tool, for exactly
+# run_under REQUESTS NAME COMMAND TOOL...: runs the server under the tool, for exactly
 # so many requests over one connection.
 run_under() {
-  local requests=$1 command=$2 port words
-  shift 2
+  local requests=$1 name=$2 command=$3 port words
+  shift 3
   port=$(free_port)
   read -ra words <<<"${command//"{addr}"/127.0.0.1:$port}"
 
@@ -118,7 +120,7 @@ run_under() {
   tool_pid=$!
   until_it_accepts "$command" "$directory/said"
 
-  load "$requests" "127.0.0.1:$port"
+  load "$requests" "127.0.0.1:$port" "$name"
 
   kill -TERM "$(server_of "$tool_pid")"
   SECONDS=0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts the user-space instructions of a server for each echoed request of
-# 1 KiB, under callgrind, with one connection and one request in flight.
+# Counts the user-space instructions of a server for each request: an echo of
+# 1 KiB, or with `http:` a GET, under callgrind, with one connection and one request in flight.
 #
-#   ./instructions.sh NAME=COMMAND...
+#   ./instructions.sh [http:]NAME=COMMAND...
 #
 # COMMAND is split at whitespace and contains {addr}, the address to listen on.
 # Each server runs twice, for 1,000 and for 11,000 requests; the difference leaves
@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # instructions REQUESTS COMMAND: prints the total of one run.
 instructions() {
-  run_under "$1" "$2" valgrind --tool=callgrind --callgrind-out-file="$directory/callgrind"
+  run_under "$1" "$name" "$2" valgrind --tool=callgrind --callgrind-out-file="$directory/callgrind"
   # Written at the end, also when SIGTERM ends the server without a handler.
   awk '/^totals:/ { print $2; found = 1 } END { exit !found }' "$directory/callgrind"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts the system calls of a server for each echoed request of 1 KiB, under
-# strace, with one connection and one request in flight.
+# Counts the system calls of a server for each request: an echo of 1 KiB,
+# or with `http:` a GET, under strace, with one connection and one request in flight.
 #
-#   ./syscalls.sh NAME=COMMAND...
+#   ./syscalls.sh [http:]NAME=COMMAND...
 #
 # COMMAND is split at whitespace and contains {addr}, the address to listen on.
 # Each server runs twice, for 1,000 and for 11,000 requests; the difference leaves
@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # syscalls REQUESTS COMMAND FILE: writes the calls of one run, `COUNT NAME`.
 syscalls() {
-  run_under "$1" "$2" strace -f -c -U calls,name -o "$3"
+  run_under "$1" "$name" "$2" strace -f -c -U calls,name -o "$3"
 }
 
 require strace

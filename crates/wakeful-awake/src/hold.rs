@@ -74,11 +74,12 @@ pub enum HoldError {
     #[error(transparent)]
     Keeper(KeeperError),
     /// Single CPUs were requested, and there is no keeper.
-    #[error("single CPUs are held by a keeper only: {0}")]
+    #[error("only a keeper can hold single CPUs: {0}")]
     NoKeeper(#[source] KeeperError),
     /// Single CPUs were requested, and this process may not use a keeper.
     #[error(
-        "single CPUs are held by a keeper only, and the environment variable {SOCKET_VARIABLE} is empty"
+        "only a keeper can hold single CPUs, and the environment variable {SOCKET_VARIABLE} is \
+         empty"
     )]
     KeeperOff,
 }

@@ -52,7 +52,8 @@ impl KeptHold {
             .still_held()
             .and_then(|()| if self.held == cpus { Ok(()) } else { self.ask(cpus, tolerated) });
         if let Err((reason, pause)) = held {
-            self.held.clear();
+            // A keeper that has ended a hold gives none before a release.
+            self.release();
             self.refused = Some((reason.clone(), Instant::now() + pause));
             return Err(reason);
         }
@@ -94,7 +95,9 @@ impl KeptHold {
             }
             Ok(Answer::Refused(reason)) => Err((reason, ASK_AGAIN)),
             Ok(answer) => {
-                let error = io::Error::other(format!("an answer to nothing: {answer:?}"));
+                let error = io::Error::other(format!(
+                    "the keeper sent an answer without a request: {answer:?}"
+                ));
                 Err(self.gone(&error))
             }
             Err(error) => Err(self.gone(&error)),
@@ -109,4 +112,41 @@ impl KeptHold {
 
 fn connected(path: &Path, place: Option<Place>) -> Result<Gated<KeeperClient>, KeeperError> {
     Gated::open(place, || KeeperClient::connect(path))
+}
+
+#[cfg(all(test, feature = "keeper"))]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+    use crate::{Keeper, KeeperSettings};
+
+    #[test]
+    fn a_hold_that_lasted_too_long_for_its_keeper_is_given_again_behind_the_pause() {
+        let machine = std::env::temp_dir().join(format!("wakeful-kept-{}", std::process::id()));
+        fs::create_dir_all(machine.join("cpu0/power")).unwrap();
+        fs::write(machine.join("cpu0/power/pm_qos_resume_latency_us"), "0\n").unwrap();
+        let below = |name| machine.join(name);
+        let settings = KeeperSettings::new().cpu_directory(&machine).unmeasured();
+        let settings = settings.socket(below("sock")).state(below("state")).lock(below("lock"));
+        let mut keeper = Keeper::open(settings.longest(Duration::from_millis(20))).unwrap();
+        let mut kept = KeptHold::connect(below("sock"), None).unwrap();
+        let (stopped, stop) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| keeper.run(stopped.as_fd()).unwrap());
+            let _stop = stop;
+            let start = Instant::now();
+            while kept.hold(&[0], Duration::ZERO).is_ok() {
+                assert!(start.elapsed() < Duration::from_secs(20), "it is not ended");
+                thread::yield_now();
+            }
+            kept.refused = None;
+            kept.hold(&[0], Duration::ZERO).unwrap();
+            assert!(kept.is_held());
+        });
+        fs::remove_dir_all(machine).unwrap();
+    }
 }

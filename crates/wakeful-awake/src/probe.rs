@@ -98,7 +98,10 @@ impl fmt::Display for Probe {
             writeln!(f, "CPUs             {cpus}")?;
         }
         if let Some(latency) = self.in_force {
-            writeln!(f, "held already     by somebody, to {latency:?}: what follows is with that")?;
+            writeln!(
+                f,
+                "held already     by another process, to {latency:?}: the times below include that"
+            )?;
         }
         match &self.keeper {
             Some(Ok(())) => writeln!(f, "keeper           yes: it is asked first")?,
@@ -133,7 +136,8 @@ impl fmt::Display for Probe {
             (true, _) => "worth it         yes",
             (false, true) => "worth it         no: a wake is hardly shorter with CPUs held",
             (false, false) => {
-                "worth it         no: without an idle driver CPUs halt whatever is asked for. A KVM guest may get one: \
+                "worth it         no: without an idle driver, a hold does not keep CPUs from \
+                 halting. A KVM guest may get one: \
                  modprobe cpuidle-haltpoll force=1"
             }
         };

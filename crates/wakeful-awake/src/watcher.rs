@@ -95,7 +95,8 @@ pub struct Done {
     pub gain: Option<Gain>,
     /// Why CPUs were not held during the last traffic, although that would have gained something.
     pub why_not: Option<String>,
-    /// Whether it reads `/proc` periodically, because perf events are forbidden.
+    /// Whether it reads `/proc` periodically, because perf events are
+    /// [refused](Watcher::refusal).
     pub is_sampled: bool,
 }
 
@@ -228,6 +229,13 @@ impl Watcher {
         }
     }
 
+    /// Returns why perf events were refused, if they were: they are not permitted, or no
+    /// descriptors are left.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&io::Error> {
+        self.switches.refusal()
+    }
+
     /// Returns the counters so far.
     #[must_use]
     pub fn done(&self) -> Done {
@@ -239,7 +247,7 @@ impl Watcher {
             traffic: self.done.traffic,
             gain: self.hold.gain(),
             why_not: self.hold.why_not().map(str::to_owned),
-            is_sampled: self.switches.are_refused(),
+            is_sampled: self.refusal().is_some(),
         }
     }
 

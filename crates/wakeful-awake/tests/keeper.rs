@@ -519,7 +519,10 @@ fn what_cannot_be_restored_is_tried_again() {
     machine.put(0, "n/a");
     machine.wait_for(["0"; CPUS]);
     let lines = running.stop();
-    assert!(lines[0].contains("CPU 0 is still held: 0 cannot be restored"), "{lines:?}");
+    assert!(
+        lines[0].contains("CPU 0 is still held: cannot write its earlier value, 0, to"),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -553,6 +556,13 @@ impl Raw {
         let (length, _) = recv(&self.0, &mut bytes, RecvFlags::empty()).unwrap();
         String::from_utf8(bytes[..length].to_vec()).unwrap()
     }
+}
+
+#[test]
+fn cpus_that_the_machine_does_not_have_are_named_at_the_start() {
+    let machine = Machine::new();
+    let lines = Running::start(machine.settings().cpus([0, 98, 99])).stop();
+    assert!(lines[0].contains("nobody can hold CPU 98-99"), "{lines:?}");
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! The program's log: `tracing` lines, panics and messages, all by one writer that never waits. See
 //! [`wakeful::log`].
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
+use std::process;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use wakeful::log::{LossyWriter, report_panics};
 
 /// Of this process: a worker's own takes the place of its master's.
 static LOG: RwLock<Option<LossyWriter>> = RwLock::new(None);
 
-/// How long the end of the program waits for a standard error that is slow.
+/// How long the end of the program waits for a standard error that is slow; for one that nobody
+/// reads a quarter of that.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
 /// Writes the last lines when it is dropped, also by a panic in `main`.
@@ -26,6 +30,18 @@ impl Drop for Logging {
     }
 }
 
+/// The time of a line; if several processes write to one log, also which one it was.
+struct Stamp {
+    with_process: bool,
+}
+
+impl FormatTime for Stamp {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        SystemTime.format_time(w)?;
+        if self.with_process { write!(w, " [{}]", process::id()) } else { Ok(()) }
+    }
+}
+
 /// Logs to standard error what `RUST_LOG` says, by default everything from `info` on except h2's
 /// warnings. h2 warns of what single clients do, which could fill a disk;
 /// `wakeful_http_refused_total` counts that.
@@ -36,13 +52,14 @@ pub(crate) fn start(is_master: bool) -> Logging {
     set(if is_master { LossyWriter::without_thread(stderr) } else { LossyWriter::new(stderr) });
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|error| {
         if std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|value| !value.is_empty()) {
-            say(format_args!("wakeful: RUST_LOG is not understood, and ignored (expected for example info, or debug,h2=error): {error}"));
+            say(format_args!("wakeful: ignoring RUST_LOG, because it is invalid (examples: info; debug,h2=error): {error}"));
         }
         EnvFilter::new("info,h2=error")
     });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| writer().unwrap_or_else(|| LossyWriter::without_thread(io::stderr())))
+        .with_timer(Stamp { with_process: is_master })
         .with_ansi(io::stderr().is_terminal())
         // They would be printed by `eprintln!`.
         .log_internal_errors(false)

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use wakeful_workers::is_executed_worker;
 
 use self::settings_file::CommandLine;
 
@@ -50,7 +51,7 @@ enum Command {
     /// Keep CPUs from halting while an unmodified server has traffic, so that it wakes in
     /// microseconds.
     Awake(awake::Arguments),
-    /// Keep single CPUs from halting, for all programs of this machine that ask.
+    /// Keep single CPUs from halting, for every program on this machine that asks.
     Keeper(keeper::Arguments),
     /// Run the experiments behind wakeful's guarantees, beside the systems that had each problem.
     Lab(Box<lab::Arguments>),
@@ -69,8 +70,12 @@ fn run() -> ExitCode {
     let arguments = arguments(env::args_os().collect()).unwrap_or_else(|refusal| refusal.exit());
     let is_master =
         matches!(&arguments.command, Command::Serve(serve) if serve.are_workers_wanted());
-    let _logging = logging::start(is_master);
+    // A worker begins without a thread, as it does where it is only forked.
+    let _logging = logging::start(is_master || is_executed_worker());
     let result = match arguments.command {
+        Command::Serve(arguments) if is_executed_worker() => {
+            serve::run_worker(*arguments, |words| serve_only(parse(words).map_err(Refusal::words)))
+        }
         Command::Serve(arguments) => {
             serve::run(&arguments, || serve_arguments(env::args_os().collect()))
         }
@@ -94,16 +99,32 @@ fn run() -> ExitCode {
 fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
     let command = numbers::take_negative_values(Arguments::command());
     let line = CommandLine::new(&command, words).map_err(Refusal::File)?;
-    let matches = command.try_get_matches_from(&line.words);
-    matches
-        .and_then(|matches| Arguments::from_arg_matches(&matches))
-        .map_err(|error| Refusal::Words { file: line.blamed(&error).map(Path::to_owned), error })
+    parse(line.words.clone()).map_err(|error| match line.missed(&error) {
+        Some(text) => Refusal::File(text),
+        None => Refusal::Words { file: line.blamed(&error).map(Path::to_owned), error },
+    })
+}
+
+/// What a command line says that has all of its settings file already.
+fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    let command = numbers::take_negative_values(Arguments::command());
+    let mut arguments = Arguments::from_arg_matches(&command.try_get_matches_from(&words)?)?;
+    if let Command::Serve(serve) = &mut arguments.command {
+        serve.set_words(words);
+    }
+    Ok(arguments)
 }
 
 /// # Errors
 /// Lines for the user.
 fn serve_arguments(words: Vec<OsString>) -> Result<serve::Arguments, String> {
-    match arguments(words).map_err(Refusal::text)?.command {
+    serve_only(arguments(words))
+}
+
+/// # Errors
+/// Lines for the user.
+fn serve_only(arguments: Result<Arguments, Refusal>) -> Result<serve::Arguments, String> {
+    match arguments.map_err(Refusal::text)?.command {
         Command::Serve(arguments) => Ok(*arguments),
         _ => Err("this is not a command line of `wakeful serve`".to_owned()),
     }
@@ -111,13 +132,17 @@ fn serve_arguments(words: Vec<OsString>) -> Result<serve::Arguments, String> {
 
 /// Why a command line is none.
 enum Refusal {
-    /// The settings file cannot be read, or is none.
+    /// The settings file cannot be read, is none, or lacks something.
     File(String),
     /// What clap says, also of `--help`; and the settings file, if that is what it is about.
     Words { file: Option<PathBuf>, error: clap::Error },
 }
 
 impl Refusal {
+    fn words(error: clap::Error) -> Self {
+        Self::Words { file: None, error }
+    }
+
     fn text(self) -> String {
         match self {
             Self::File(text) => text,
@@ -134,5 +159,29 @@ impl Refusal {
                 process::exit(WRONG_USAGE)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where a running server reads its file again.
+    #[test]
+    fn what_a_settings_file_lacks_is_named_with_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("settings.toml");
+        let file = path.to_str().unwrap();
+        let line = ["wakeful", "serve", "http", "--pid-file", "server.pid", "--config", file];
+        let arguments = || serve_arguments(line.map(Into::into).to_vec());
+        std::fs::write(&path, "workers = 2\n").unwrap();
+        assert!(arguments().unwrap().are_workers_wanted());
+        std::fs::write(&path, "grace = 2\n").unwrap();
+        let error = arguments().unwrap_err();
+        let expected = format!(
+            "{file}: --workers <N|auto> is needed, and stands neither on the command line nor in \
+             this file: add workers to this file"
+        );
+        assert_eq!(error, expected);
     }
 }

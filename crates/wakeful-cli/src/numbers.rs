@@ -2,6 +2,7 @@
 //!
 //! clap names the option and the value; these functions name what is expected, with the range.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -62,10 +63,23 @@ pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }
 
+/// Of an option that takes whole numbers in this range.
+pub(crate) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            format!("expected a whole number from {} to {}", range.start(), range.end())
+        })
+    }
+}
+
 /// # Errors
 /// As for [`number`].
-pub(crate) fn positive_count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| *count > 0);
+pub(crate) fn positive_count<T: FromStr + PartialOrd + Default>(text: &str) -> Result<T, String> {
+    let count = text.parse().ok().filter(|count| *count > T::default());
     count.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
 }
 

@@ -6,10 +6,12 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use toml::{Table, Value};
 
 /// Which service it is, unless the command line says it.
@@ -33,12 +35,18 @@ struct File {
 const LARGEST: u64 = 1 << 20;
 
 fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = fs::File::open(path)?.take(LARGEST + 1).read_to_string(&mut text)?;
-    if read as u64 > LARGEST {
+    let text = wakeful::fs::read_small(path, LARGEST)?;
+    if text.is_empty() && fs::metadata(path)?.file_type().is_fifo() {
+        // A pipe of a shell's `<(command)` cannot be read twice.
+        return Err(io::Error::other(
+            "nothing was in this pipe. With --workers each worker reads the settings again, so they \
+             have to be in a file",
+        ));
+    }
+    if text.len() as u64 > LARGEST {
         return Err(io::Error::other("the file is larger than 1 MiB, which no settings file is"));
     }
-    Ok(text)
+    String::from_utf8(text).map_err(|_| io::Error::other("it is not valid UTF-8"))
 }
 
 impl CommandLine {
@@ -100,7 +108,7 @@ impl CommandLine {
                     format!("serve {}", service.get_name())
                 };
                 return Err(format!(
-                    "{name} is no setting of `wakeful {of}`: `wakeful {of} --help` lists them"
+                    "{name} is not a setting of `wakeful {of}`: `wakeful {of} --help` lists them"
                 ));
             }
             if !given.contains(name) {
@@ -117,6 +125,25 @@ impl CommandLine {
         let said = error.to_string();
         let is_named = |option: &String| said.contains(&format!("--{option}"));
         file.options.iter().any(is_named).then_some(&*file.path)
+    }
+
+    /// What clap misses could stand in the settings file. If a running server reads it again, it
+    /// has to: its command line stays as it is.
+    pub(crate) fn missed(&self, error: &clap::Error) -> Option<String> {
+        let file = self.from.as_ref()?;
+        let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+            return None;
+        };
+        let names = missing.iter().filter_map(|one| one.strip_prefix("--")?.split(' ').next());
+        let names = names.collect::<Vec<_>>().join(", ");
+        (error.kind() == ErrorKind::MissingRequiredArgument && !names.is_empty()).then(|| {
+            format!(
+                "{}: {} is needed, and stands neither on the command line nor in this file: add \
+                 {names} to this file",
+                file.path.display(),
+                missing.join(", ")
+            )
+        })
     }
 }
 
@@ -148,7 +175,7 @@ fn options_of(words: &[OsString]) -> BTreeSet<String> {
 /// As they would stand on the command line.
 ///
 /// # Errors
-/// A table or a date.
+/// A table, a date, or a list without a value: that would silently be the default.
 fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
     let word = |text: &dyn AsRef<OsStr>| {
         let mut word = OsString::from(format!("--{name}="));
@@ -156,11 +183,17 @@ fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
         vec![word]
     };
     match value {
+        Value::String(text) if text.contains('\0') => {
+            Err(format!("{name} must not have a NUL character in it"))
+        }
         Value::String(text) => Ok(word(text)),
         Value::Integer(number) => Ok(word(&number.to_string())),
         Value::Float(number) => Ok(word(&number.to_string())),
         Value::Boolean(true) => Ok(vec![format!("--{name}").into()]),
         Value::Boolean(false) => Ok(Vec::new()),
+        Value::Array(several) if several.is_empty() => Err(format!(
+            "{name} is an empty list: it needs at least one value (without the line, the default applies)"
+        )),
         Value::Array(several) => {
             let several = several.iter().map(|one| words_of(name, one));
             Ok(several.collect::<Result<Vec<_>, _>>()?.concat())
@@ -215,13 +248,19 @@ mod tests {
     #[test]
     fn what_is_no_setting_is_named() {
         for (settings, expected) in [
-            ("nonsense = 1", "nonsense is no setting of `wakeful serve http`"),
-            ("config = 'other'", "config is no setting"),
-            ("to = 'a:1'", "to is no setting of `wakeful serve http`"),
+            ("nonsense = 1", "nonsense is not a setting of `wakeful serve http`"),
+            ("config = 'other'", "config is not a setting"),
+            ("to = 'a:1'", "to is not a setting of `wakeful serve http`"),
             ("service = 'mail'", "there is no service \"mail\": use"),
             ("service = 1", "service must be a string"),
             ("[grace]\nseconds = 1", "grace must be a string, a number"),
             ("grace = 1979-05-27", "grace must be a string, a number"),
+            ("grace = \"\\u0000\"", "grace must not have a NUL character"),
+            ("listen = []", "listen is an empty list: it needs at least one value"),
+            ("admin = []", "admin is an empty list"),
+            ("tls-cert = []", "tls-cert is an empty list"),
+            ("listen = [[]]", "listen is an empty list"),
+            ("grace = []", "grace is an empty list"),
             ("grace =", "line 1"),
         ] {
             let error = with("wakeful serve http --config f", settings).unwrap_err();
@@ -229,6 +268,8 @@ mod tests {
         }
         let error = with("wakeful serve --config f", "nonsense = 1").unwrap_err();
         assert!(error.contains("of `wakeful serve`"), "{error}");
+        let error = with("wakeful serve proxy --config f", "to = []").unwrap_err();
+        assert!(error.contains("to is an empty list"), "{error}");
     }
 
     #[test]

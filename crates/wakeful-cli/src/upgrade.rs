@@ -1,10 +1,11 @@
 //! `wakeful upgrade`: asks a master to hand over to a new one, and says how that ended.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use procfs::ProcResult;
 use procfs::process::{Process, Stat};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use wakeful_workers::SUCCEEDS;
@@ -25,6 +27,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 const LONGEST: u64 = 64;
 /// How long a master may take to start its successor.
 const TO_BEGIN: Duration = Duration::from_secs(10);
+/// How long it may take if it has waited for a dead child since it was asked. That child may have
+/// been its successor, which ended before this command saw it, or a worker.
+const AFTER_A_DEATH: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(
@@ -33,30 +38,37 @@ const TO_BEGIN: Duration = Duration::from_secs(10);
 )]
 pub(crate) struct Arguments {
     /// The pid file of the server (`wakeful serve --workers N --pid-file FILE`), or the process id
-    /// of its master. With a process id, or a file that somebody else has written, this command
+    /// of its master. With a process id, or a file that another program has written, this command
     /// waits until the old master has ended.
     #[arg(value_name = "FILE|PID")]
-    master: String,
+    master: OsString,
 }
 
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let master = Master::find(&arguments.master)?;
-    let process = Pid::from_raw(master.pid).ok_or("0 is no process id of a master")?;
-    let pidfd = pidfd_open(process, PidfdFlags::empty())
-        .map_err(|error| format!("no master runs as process {}: {error}", master.pid))?;
+    let process = Pid::from_raw(master.pid).ok_or("process id 0 is not a master's")?;
+    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|error| {
+        format!("there is no running master with process id {}: {error}", master.pid)
+    })?;
     if !is_blocked(master.pid, Signal::USR2) {
         // It would end by it.
         return Err(format!(
-            "process {} is no master that runs (`wakeful serve --workers`)",
+            "process {} is not a running master (`wakeful serve --workers`)",
             master.pid
         ));
     }
-    let left_behind = told_that_they_succeed(master.own);
+    if master.own == 1 {
+        return Err(format!(
+            "process {} is process 1 of a container, which would end with it: replace the container",
+            master.pid
+        ));
+    }
+    let before = Before::of(&master);
     pidfd_send_signal(&pidfd, Signal::USR2)
         .map_err(|error| format!("cannot send USR2 to process {}: {error}", master.pid))?;
-    let successor = master.successor(&left_behind)?;
+    let successor = master.successor(&before)?;
     say(format_args!("process {successor}, the new master, starts"));
     loop {
         if master.is_followed_by(successor) {
@@ -73,6 +85,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
 }
 
+/// What was there before the master was asked.
+struct Before {
+    left_behind: BTreeSet<i32>,
+    faults: Option<u64>,
+}
+
+impl Before {
+    fn of(master: &Master) -> Self {
+        let left_behind = told_that_they_succeed(master.own);
+        Self { left_behind, faults: faults_of_dead_children(master.pid) }
+    }
+}
+
 struct Master {
     pid: i32,
     /// Its number in its own PID namespace, as in a container. Its successor is told that one.
@@ -81,22 +106,22 @@ struct Master {
 }
 
 impl Master {
-    fn find(text: &str) -> Result<Self, String> {
-        if let Ok(pid) = text.parse() {
+    fn find(named: &OsStr) -> Result<Self, String> {
+        if let Some(pid) = named.to_str().and_then(|text| text.parse().ok()) {
             return Ok(Self { pid, own: own_number(pid), file: None });
         }
-        let path = Path::new(text);
+        let (path, text) = (Path::new(named), named.display());
         let named = number_in(path)
             .map_err(|error| format!("{text}: expected a pid file or a process id: {error}"))?;
         let pid = named.ok_or_else(|| format!("{text}: there is no process id in this file"))?;
-        // What is no file, as a FIFO, cannot be read again.
-        Ok(Self { pid, own: own_number(pid), file: path.is_file().then(|| path.to_owned()) })
+        Ok(Self { pid, own: own_number(pid), file: Some(path.to_owned()) })
     }
 
     /// The process that it has started as its successor. It is none of those that an earlier one,
     /// which failed, has left behind.
-    fn successor(&self, left_behind: &BTreeSet<i32>) -> Result<i32, String> {
+    fn successor(&self, before: &Before) -> Result<i32, String> {
         let start = Instant::now();
+        let mut death = None;
         while start.elapsed() < TO_BEGIN {
             let was_there = is_there(self.pid);
             let told = told_that_they_succeed(self.own);
@@ -108,11 +133,24 @@ impl Master {
                     false => !told.contains(&stat.ppid),
                 })
             };
-            if let Some(successor) = told.difference(left_behind).find(is_it) {
+            if let Some(successor) = told.difference(&before.left_behind).find(is_it) {
                 return Ok(*successor);
             }
+            if death.is_none() && faults_of_dead_children(self.pid) != before.faults {
+                death = Some(Instant::now());
+            }
+            if was_there && death.is_some_and(|death: Instant| death.elapsed() >= AFTER_A_DEATH) {
+                return Err(format!(
+                    "the upgrade failed: the new master has ended at once, or could not be \
+                     started; the log of process {} says why",
+                    self.pid
+                ));
+            }
             if !was_there {
-                return Err(format!("process {} has ended: was it a master?", self.pid));
+                return Err(format!(
+                    "process {} has ended without an upgrade: was it a master (`wakeful serve --workers`)?",
+                    self.pid
+                ));
             }
             thread::sleep(AGAIN);
         }
@@ -126,10 +164,15 @@ impl Master {
     }
 }
 
-/// The process that a file names.
+/// The process that a file names. To open a FIFO, or to read it, would wait for a writer.
 fn number_in(path: &Path) -> io::Result<Option<i32>> {
+    let without_waiting = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("this is not a regular file"));
+    }
     let mut text = String::new();
-    File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    file.take(LONGEST).read_to_string(&mut text)?;
     Ok(text.trim().parse().ok())
 }
 
@@ -144,6 +187,11 @@ fn is_blocked(pid: i32, signal: Signal) -> bool {
 
 fn stat(pid: i32) -> ProcResult<Stat> {
     Process::new(pid)?.stat()
+}
+
+/// The page faults of all children that a process has waited for: more with each child that ends.
+fn faults_of_dead_children(pid: i32) -> Option<u64> {
+    stat(pid).ok().map(|stat| stat.cminflt)
 }
 
 /// The number by which a process knows itself. (The kernel lists its numbers from this namespace

@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{GUARD, PROGRAM, Service, get};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 use wakeful_awake::{IdleDriver, check_share, latency_device};
 use wakeful_load::internals::procfs::ProcessCpu;
@@ -33,7 +34,7 @@ fn device_that_matters() -> Option<OwnedFd> {
         return None;
     }
     if IdleDriver::read().driver.is_none() {
-        eprintln!("skipped: without an idle driver CPUs halt whatever is asked for");
+        eprintln!("skipped: without an idle driver, a hold does not keep CPUs from halting");
         return None;
     }
     let Ok(device) = latency_device::open() else {
@@ -373,7 +374,7 @@ fn a_command_runs_also_where_cpus_may_not_be_held() {
     };
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"out\n"[..]));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("the command runs as it would without"), "{said}");
+    assert!(said.contains("the command runs, but no CPU is held for it"), "{said}");
     assert!(said.contains(latency_device::PATH), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }
@@ -476,11 +477,25 @@ fn who_cannot_be_watched_is_named() {
     assert!(said.contains("there is no process 2147483647"), "{said}");
     let (code, said) = failed(&["--cgroup", "/proc"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("/proc is no folder of a cgroup"), "{said}");
+    assert!(said.contains("/proc is not a cgroup's directory"), "{said}");
     for usage in [&[][..], &["--pid", "0"], &["--probe", "--pid", "1"], &["--pid", "1", "--", "a"]]
     {
         assert_eq!(failed(usage).0, Some(2), "{usage:?}");
     }
+}
+
+/// As in a sandbox: the process is there.
+#[test]
+fn without_proc_a_command_runs_and_the_reason_is_said() {
+    let script = "mount -t tmpfs none /proc && exec \"$0\" awake -- sh -c 'exit 3'";
+    let mut command = Command::new("unshare");
+    let output = command.args(["--mount", "sh", "-c", script, PROGRAM]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if ["unshare:", "mount:"].iter().any(|tool| said.starts_with(tool)) {
+        return eprintln!("skipped: /proc cannot be hidden: {said}");
+    }
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("/proc is not mounted"), "{said}");
 }
 
 #[test]
@@ -499,4 +514,15 @@ fn a_server_that_may_not_hold_says_so_and_serves() {
     let addr = service.behind("listening on ");
     assert!(why.contains(latency_device::PATH), "{why}");
     assert!(get(&addr, "/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn without_descriptors_it_says_what_is_missing() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["awake", "--", "sleep", "1"]);
+    let few = Rlimit { current: Some(8), maximum: Some(8) };
+    // SAFETY: a system call, which does not allocate.
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, few)?)) };
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.contains("Too many open files") && !said.contains("CAP_PERFMON"), "{said}");
 }

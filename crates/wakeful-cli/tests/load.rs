@@ -82,7 +82,10 @@ fn every_protocol_is_answered_and_the_servers_cpu_is_known() {
         let run = &results["runs"][0];
         assert_eq!(results["schema"], 1);
         assert_eq!(run["failed"], 0, "{flags:?}: {run}");
-        assert!(run["answered"].as_u64().unwrap() > 50, "{flags:?}: {run}");
+        // In a closed loop it is the machine's pace that says how many there are.
+        let least = if run["schedule"] == "closed" { 0 } else { 50 };
+        assert!(run["answered"].as_u64().unwrap() > least, "{flags:?}: {run}");
+        assert_eq!(run["answered"], run["offered"], "{flags:?}: {run}");
         assert!(run["cpu"]["user"].as_f64().unwrap() >= 0.0, "{flags:?}: {run}");
     }
 }
@@ -217,7 +220,7 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
     for (flags, part) in [
         (vec![gone.as_str()], "does not accept connections"),
         (vec!["https://127.0.0.1/"], "TLS"),
-        (vec!["nonsense"], "is no address"),
+        (vec!["nonsense"], "is not an address"),
         (vec!["--server", "a=false {addr}"], "before it accepted a connection"),
         (vec!["--server", "a=/nowhere/x {addr}"], "cannot be started"),
         (vec![gone.as_str(), "--cpu", "9999"], "CPU 9999"),
@@ -252,6 +255,23 @@ fn a_body_is_a_file_with_an_end() {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let said = text(&output.stderr);
         assert!(said.contains(file) && said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_trace_is_read_within_a_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = directory.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len((256 << 20) + 1).unwrap();
+    for file in [large.to_str().unwrap(), "/dev/zero"] {
+        // In bytes: more than the program takes otherwise.
+        let mut limited = Command::new("prlimit");
+        limited.args(["--as=4294967296", env!("CARGO_BIN_EXE_wakeful"), "load", "127.0.0.1:9"]);
+        let output = limited.args(["--trace", file]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}", said.len());
+        assert!(said.len() < 1000 && said.contains(file), "{}", said.len());
+        assert!(said.contains("more than 256 MiB, the most for a trace: split it"), "{said}");
     }
 }
 
@@ -292,9 +312,9 @@ fn wrong_usage_is_exit_code_2() {
         ("--warm-up", "-1", "0s to 24h"),
         ("--quiet-share", "nan", "0 to 1024"),
         ("--quiet-share", "-1", "0 to 1024"),
-        ("--connections", "-1", "1..=1000000"),
-        ("--in-flight", "0", "1..=100000"),
-        ("--repeats", "1001", "0..=1000"),
+        ("--connections", "-1", "from 1 to 1000000"),
+        ("--in-flight", "0", "from 1 to 100000"),
+        ("--repeats", "1001", "from 0 to 1000"),
     ] {
         let output = load(&["127.0.0.1:1", option, value]);
         let text = String::from_utf8_lossy(&output.stderr);

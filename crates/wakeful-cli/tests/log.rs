@@ -326,3 +326,28 @@ fn an_access_log_that_nobody_reads_holds_up_neither_the_start_nor_the_end() {
     service.signal("-HUP");
     serves_and_drains("fifo", service);
 }
+
+/// A worker ends its access log, then its log, and its master ends its own after it.
+#[test]
+fn logs_that_nobody_reads_hold_up_the_end_of_workers_for_less_than_a_second_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let mut fifo = File::options().read(true).write(true).open(&path).unwrap();
+    rustix::io::ioctl_fionbio(&fifo, true).unwrap();
+    while fifo.write(&[b'\n'; 4096]).is_ok() {}
+    let (_reader, stderr) = full_pipe();
+    let options =
+        format!("http --workers 1 --access-log json --access-log-file {}", path.display());
+    let service = Service::start("", &options, stderr.into());
+    // Its line comes at the end of the drain, and waits in the loop's buffer then.
+    let last = service.connect();
+    (&last).write_all(b"GET /sleep/500 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let start = Instant::now();
+    while service.count("wakeful_http_requests_in_flight{loop=\"0\"}") < 2 {
+        assert!(start.elapsed() < GUARD, "it is not in flight");
+    }
+    let start = Instant::now();
+    assert_eq!(service.end().code(), Some(0));
+    assert!(start.elapsed().as_secs() < 3, "{:?}", start.elapsed());
+}

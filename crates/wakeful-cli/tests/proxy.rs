@@ -268,7 +268,7 @@ fn certificates_of_backends_are_for_the_name_and_not_for_its_addresses() {
 fn bad_usage_is_said_in_a_line() {
     for (arguments, code, text) in [
         (&["proxy"][..], 2, "--to"),
-        (&["proxy", "--to", "nowhere"], 1, "\"nowhere\" names no HTTP server"),
+        (&["proxy", "--to", "nowhere"], 1, "\"nowhere\" is not an HTTP server's address"),
         (&["proxy", "--to", "ftp://a"], 1, "neither http nor https"),
         (&["proxy", "--to", "a:1", "--admin", "b"], 1, "--admin: \"b\""),
         (

@@ -136,10 +136,19 @@ fn hangup_reloads_the_certificate_and_a_bad_file_keeps_the_old_one_and_says_why(
 
 #[test]
 fn a_session_goes_on_with_another_worker() {
-    let files = Files::new("tickets");
+    session_goes_on_with_another_worker("tickets", &["--workers", "1"]);
+}
+
+#[test]
+fn a_session_goes_on_with_another_worker_that_is_executed() {
+    session_goes_on_with_another_worker("executed", &["--workers", "1", "--exec"]);
+}
+
+fn session_goes_on_with_another_worker(name: &str, options: &[&str]) {
+    let files = Files::new(name);
     let tls = ClientTls::builder().ca(files.path("ca.pem")).protocols(&[Alpn::Http1]);
     let tls = tls.build().unwrap();
-    let mut server = Server::start(files.serve().args(["--workers", "1"]));
+    let mut server = Server::start(files.serve().args(options));
     // The lines of the master and of the worker come in any order.
     let is_resumed = |server: &Server| {
         wakeful::block_on(async {

@@ -27,7 +27,7 @@ const COUNT: &str = "0 or more";
 #[test]
 fn serve_names_the_range_of_each_option() {
     for (option, values, range) in [
-        ("--loops", &["-1", "65536"][..], "0..=65535"),
+        ("--loops", &["-1", "65536"][..], "from 0 to 65535"),
         ("--max-cpu", &["-1", "1.1", "nan", "x"], "from 0 to 1"),
         ("--hit-rate", &["-1", "0", "1"], "from 0.05 to 0.9999"),
         ("--max-window", &["-1s", "1h", "x"], "at most 16.7ms"),
@@ -44,11 +44,14 @@ fn serve_names_the_range_of_each_option() {
         ("--max-header", &["-1", "1"], "at least 8KiB"),
         ("--max-body", &["-1", "1GB"], BYTES),
         ("--max-connections", &["-1"], COUNT),
-        ("--max-connections-per-peer", &["-1"], "0..="),
+        ("--max-connections-per-peer", &["-1"], COUNT),
         ("--max-requests", &["-1"], COUNT),
-        ("--peer-rate", &["-1", "0"], "1..="),
+        ("--peer-rate", &["-1", "0"], "1 or more"),
     ] {
         values.iter().for_each(|value| is_refused(&["serve", "http"], option, value, range));
+    }
+    for option in ["--worker-timeout", "--worker-start-timeout"] {
+        is_refused(&["serve", "http", "--workers", "2"], option, "0.5", "seconds, 1 or more");
     }
     for service in ["kv", "echo"] {
         for (option, value, range) in [
@@ -56,7 +59,7 @@ fn serve_names_the_range_of_each_option() {
             ("--max-connections", "-1", COUNT),
             ("--idle-timeout", "-1", SECONDS),
             ("--stall-timeout", "-1", SECONDS),
-            ("--keepalive", "32768", "..=32767"),
+            ("--keepalive", "32768", "from 0 to 32767"),
         ] {
             is_refused(&["serve", service], option, value, range);
         }
@@ -78,7 +81,7 @@ fn serve_names_the_range_of_each_option() {
         ("--request-buffer", "-1", BYTES),
         ("--response-buffer", "-1", BYTES),
         ("--loop-buffer", "-1", BYTES),
-        ("--max-tunnels", "-1", "1..="),
+        ("--max-tunnels", "-1", "1 or more"),
     ] {
         is_refused(&["serve", "proxy", "--to", "127.0.0.1:1"], option, value, range);
     }
@@ -89,24 +92,24 @@ fn load_and_lab_name_the_range_of_each_option() {
     const TIME: &str = "10ms to 24h";
     const TIME_OR_NONE: &str = "0s to 24h";
     for (option, values, range) in [
-        ("--pairs", &["-1", "0"][..], "1..=1000"),
+        ("--pairs", &["-1", "0"][..], "from 1 to 1000"),
         ("--rate", &["-1", "0", "1e9"], "at most 10M"),
         ("--seed", &["-1"], COUNT),
         ("--duration", &["-1s", "1ms", "2d"], TIME),
         ("--warm-up", &["-1s", "2d"], TIME_OR_NONE),
         ("--timeout", &["-1s", "2d"], TIME_OR_NONE),
-        ("--connections", &["-1", "0"], "1..=1000000"),
-        ("--in-flight", &["-1", "0"], "1..=100000"),
-        ("--slow", &["-1", "100001"], "0..=100000"),
+        ("--connections", &["-1", "0"], "from 1 to 1000000"),
+        ("--in-flight", &["-1", "0"], "from 1 to 100000"),
+        ("--slow", &["-1", "100001"], "from 0 to 100000"),
         ("--cpu", &["-1"], COUNT),
         ("--server-cpus", &["-1", "9999"], "CPU"),
-        ("--pid", &["-1"], "0..="),
+        ("--pid", &["-1", "0", "x"], "1 or more"),
         ("--quiet-share", &["-1", "nan"], "0 to 1024"),
         ("--quiet-patience", &["-1s"], TIME_OR_NONE),
-        ("--repeats", &["-1", "1001"], "0..=1000"),
+        ("--repeats", &["-1", "1001"], "from 0 to 1000"),
         ("--keys", &["-1", "0"], "from 1 to 1000000000000"),
-        ("--size", &["-1"], "0..=16777216"),
-        ("--mix", &["-1"], "0..=1000000"),
+        ("--size", &["-1", "x"], "from 0 to 16777216"),
+        ("--mix", &["-1"], "from 0 to 1000000"),
     ] {
         values.iter().for_each(|value| is_refused(&["load", "127.0.0.1:1"], option, value, range));
     }
@@ -120,7 +123,7 @@ fn load_and_lab_name_the_range_of_each_option() {
     for (option, values, range) in [
         ("--seed", &["-1"][..], COUNT),
         ("--timer", &["-1s", "1ms"], "200ms to 10m"),
-        ("--rounds", &["-1", "0"], "1..=1000"),
+        ("--rounds", &["-1", "0"], "from 1 to 1000"),
         ("--block", &["-1s", "1ms"], "100ms to 1m"),
         ("--quiet-share", &["-1", "nan"], "0 to 1024"),
     ] {
@@ -185,7 +188,7 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
         ("placement = 'random'", &[], "--placement needs --accept dispatch"),
         ("tls-cert = '/nowhere/cert'\ntls-key = '/nowhere/key'", &[], "/nowhere/cert"),
         ("listen = 'nowhere'", &[], "nowhere"),
-        ("max-value = '1MiB'", &["http"], "max-value is no setting"),
+        ("max-value = '1MiB'", &["http"], "max-value is not a setting"),
         ("a = [", &[], "line 1"),
     ] {
         let (code, text) = checked(settings, more);

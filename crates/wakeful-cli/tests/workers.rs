@@ -1,8 +1,12 @@
 //! `wakeful serve --workers`: a master and its workers, by their signals.
+//!
+//! `executed_workers.rs` runs all of it with `--exec`.
 
-mod common;
+pub(crate) mod common;
 #[path = "workers/operators.rs"]
 mod operators;
+#[path = "workers/reuse_port.rs"]
+mod reuse_port;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -13,14 +17,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{GUARD, PROGRAM, get};
+use common::{GUARD, PROGRAM, Service, get};
 use nix::sys::ptrace;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -28,12 +32,29 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, Winsize};
 use tempfile::TempDir;
+use wakeful::accept::SharedListener;
 
 const AT_ANY_PORT: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
+/// All workers have one socket, or each its own.
+const STRATEGIES: [[&str; 2]; 2] = [["--accept", "exclusive"], ["--accept", "reuse-port"]];
+
+/// How a master starts its workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Fork,
+    Exec,
+}
+
+/// In this program of tests.
+const METHOD: Method = match env!("CARGO_CRATE_NAME").as_bytes() {
+    b"executed_workers" => Method::Exec,
+    _ => Method::Fork,
+};
+
 /// A master that runs, and the ones that succeed it. All are killed when it is dropped.
-struct Master {
-    first: Child,
+pub(crate) struct Master {
+    pub(crate) first: Child,
     directory: TempDir,
     /// To be killed too: they may outlive their master.
     orphans: BTreeSet<u32>,
@@ -45,7 +66,11 @@ impl Master {
     }
 
     fn start_by(command: Command, arguments: &[&str]) -> Self {
-        let mut this = Self::launch(command, arguments);
+        Self::start_as(METHOD, command, arguments)
+    }
+
+    pub(crate) fn start_as(method: Method, command: Command, arguments: &[&str]) -> Self {
+        let mut this = Self::launch_by(method, command, arguments, Stdio::null());
         this.waits_for("all workers accept", 1);
         this
     }
@@ -55,21 +80,38 @@ impl Master {
         Self::launch_with(command, arguments, Stdio::null())
     }
 
-    fn launch_with(mut command: Command, arguments: &[&str], stdin: Stdio) -> Self {
+    fn launch_with(command: Command, arguments: &[&str], stdin: Stdio) -> Self {
+        Self::launch_by(METHOD, command, arguments, stdin)
+    }
+
+    fn launch_by(method: Method, mut command: Command, arguments: &[&str], stdin: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let log = OpenOptions::new().create(true).append(true).open(directory.path().join("log"));
-        command.args(["serve", "http", "--idle", "park", "--loops", "1"]).args(arguments);
+        command.args(["serve", "http", "--idle", "park"]).args(arguments);
+        if !arguments.contains(&"--loops") {
+            command.args(["--loops", "1"]);
+        }
+        if method == Method::Exec {
+            command.arg("--exec");
+        }
         command
             .arg("--pid-file")
             .arg(directory.path().join("pid"))
             .stdin(stdin)
             .stdout(Stdio::null());
         command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS").env("RUST_LOG", "info");
-        let first = command.stderr(log.unwrap()).spawn().unwrap();
+        command.stderr(log.unwrap());
+        let first = loop {
+            match command.spawn() {
+                // Another test has forked while this one's copy of the program was being written.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => thread::yield_now(),
+                spawned => break spawned.unwrap(),
+            }
+        };
         Self { first, directory, orphans: BTreeSet::new() }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
@@ -78,19 +120,19 @@ impl Master {
     }
 
     /// The master in charge.
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         fs::read_to_string(self.pid_file()).unwrap().trim().parse().unwrap()
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         signal(self.pid(), name);
     }
 
-    fn waits_for(&mut self, text: &str, times: usize) {
+    pub(crate) fn waits_for(&mut self, text: &str, times: usize) {
         self.waits_until(|this| this.log().matches(text).count() >= times, text);
     }
 
-    fn waits_until(&mut self, is_so: impl Fn(&Self) -> bool, what: &str) {
+    pub(crate) fn waits_until(&mut self, is_so: impl Fn(&Self) -> bool, what: &str) {
         let start = Instant::now();
         while !is_so(self) {
             assert!(start.elapsed() < GUARD, "not {what}:\n{}", self.log());
@@ -98,7 +140,7 @@ impl Master {
         }
     }
 
-    fn addr(&self) -> String {
+    pub(crate) fn addr(&self) -> String {
         let log = self.log();
         let line = log.lines().find(|line| line.contains("master listening on ")).unwrap();
         let rest = line.split_once("master listening on ").unwrap().1;
@@ -106,7 +148,7 @@ impl Master {
     }
 
     /// Its children, but for a successor that starts.
-    fn workers(&self) -> BTreeSet<u32> {
+    pub(crate) fn workers(&self) -> BTreeSet<u32> {
         let pid = self.pid();
         let told = format!("WAKEFUL_SUCCEEDS=from {pid}\n");
         let is_successor = |child: &u32| {
@@ -154,16 +196,26 @@ fn is_ours(pid: u32) -> bool {
         .is_ok_and(|line| line.windows(10).any(|w| w == b"--pid-file"))
 }
 
-fn children(pid: u32) -> BTreeSet<u32> {
+/// Has each of its threads ended? Until then it may have its descriptors, and be woken by them.
+fn has_closed_all(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state comes after the name, which is in parentheses.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
+}
+
+pub(crate) fn children(pid: u32) -> BTreeSet<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
 }
 
-fn with(more: &[&'static str]) -> Vec<&'static str> {
+pub(crate) fn with(more: &[&'static str]) -> Vec<&'static str> {
     [&AT_ANY_PORT[..], more].concat()
 }
 
@@ -174,9 +226,12 @@ fn asks(stream: &mut TcpStream) -> Result<bool, String> {
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").map_err(said)?;
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
     while !answer.ends_with(b"\r\n\r\nok\n") {
-        match stream.read(&mut piece).map_err(said)? {
-            0 => return Err(format!("closed after {answer:?}")),
-            read => answer.extend_from_slice(&piece[..read]),
+        match stream.read(&mut piece) {
+            Ok(0) => return Err(format!("closed after {answer:?}")),
+            Ok(read) => answer.extend_from_slice(&piece[..read]),
+            // A machine that is suspended interrupts a read that has a limit of time.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(said(error)),
         }
     }
     let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
@@ -231,7 +286,11 @@ impl Clients {
 
 #[test]
 fn reloads_scalings_and_upgrades_lose_no_request() {
-    let mut master = Master::start(&with(&["--workers", "2"]));
+    STRATEGIES.iter().for_each(reload_scale_and_upgrade);
+}
+
+fn reload_scale_and_upgrade(accept: &[&'static str; 2]) {
+    let mut master = Master::start(&with(&[&["--workers", "2"], &accept[..]].concat()));
     let addr = master.addr();
     let clients = Clients::start(&addr);
     let mut whole = 1;
@@ -264,7 +323,11 @@ fn reloads_scalings_and_upgrades_lose_no_request() {
 
 #[test]
 fn who_comes_while_all_end_is_answered_or_refused() {
-    let mut master = Master::start(&with(&["--workers", "2"]));
+    STRATEGIES.iter().for_each(come_while_all_end);
+}
+
+fn come_while_all_end(accept: &[&'static str; 2]) {
+    let mut master = Master::start(&with(&[&["--workers", "2"], &accept[..]].concat()));
     let addr = master.addr();
     let clients: Vec<_> = (0..32)
         .map(|_| {
@@ -285,6 +348,40 @@ fn who_comes_while_all_end_is_answered_or_refused() {
     master.signal("TERM");
     master.waits_until(|_| !is_ours(pid), "ended");
     assert!(clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>() > 0);
+}
+
+/// There is nobody else for whom they could wait.
+#[test]
+fn who_waits_at_the_limit_of_connections_while_all_end_is_answered() {
+    let limits = ["--workers", "2", "--max-connections", "1"];
+    for accept in STRATEGIES {
+        let mut master = Master::start(&with(&[&limits[..], &accept].concat()));
+        let addr = master.addr();
+        ends_while_they_wait(&mut master, || TcpStream::connect(&addr).unwrap());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let addr = format!("unix:{}", socket.display());
+    let mut master = Master::start(&[&["--listen", &addr], &limits[..]].concat());
+    ends_while_they_wait(&mut master, || UnixStream::connect(&socket).unwrap());
+}
+
+fn ends_while_they_wait<S: Read + Write>(master: &mut Master, connect: impl Fn() -> S) {
+    let ask = |_| {
+        let mut client = connect();
+        client.write_all(b"GET /sleep/30 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        client
+    };
+    // Two of them are accepted.
+    let clients: Vec<_> = (0..10).map(ask).collect();
+    let pid = master.pid();
+    master.signal("TERM");
+    for mut client in clients {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("who is let in is answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    master.waits_until(|_| !is_ours(pid), "ended");
 }
 
 #[test]
@@ -368,7 +465,7 @@ fn a_reload_reads_the_settings_file_and_a_bad_one_leaves_the_old_workers() {
     master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
     assert!(posts().starts_with("HTTP/1.1 200"), "{}", posts());
     assert_eq!(master.workers().len(), 2);
-    assert!(master.log().contains("settings file differs: --workers"), "{}", master.log());
+    assert!(master.log().contains("only an upgrade (USR2) changes: --workers"), "{}", master.log());
     let before = master.workers();
     for (bad, expected) in
         [("max-body = 'much'\n", "'much' for '--max-body"), ("x = 1\n", "x is no")]
@@ -532,7 +629,7 @@ fn what_is_no_master_is_not_signalled_for_an_upgrade() {
     let output = Command::new(PROGRAM).args(["upgrade", &pid]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("is no master that runs"), "{said}");
+    assert!(said.contains("is not a running master"), "{said}");
     assert!(stranger.try_wait().unwrap().is_none());
     stranger.kill().unwrap();
     stranger.wait().unwrap();
@@ -545,7 +642,7 @@ fn a_worker_that_cannot_end_is_killed_some_time_after_the_grace() {
     master.waits_for("is stopped", 1);
     master.signal("TERM");
     let (status, log) = master.ended();
-    assert!(log.contains("is killed: it has not ended after 5s"), "{log}");
+    assert!(log.contains(": it has not ended after 5s"), "{log}");
     assert_eq!(status.code(), Some(1), "{log}");
 }
 
@@ -783,14 +880,36 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     assert_eq!(code, Some(0), "{said}");
     assert!(!is_ours(before));
     fs::remove_file(&program).unwrap();
-    fs::write(&program, "#!/bin/sh\nsleep 1\nexit 3\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let (code, said) = upgrade(file.to_str().unwrap());
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the upgrade failed"), "{said}");
+    // The second one ends before the command sees it, and the last one does not even start.
+    for (text, mode) in [("sleep 1\nexit 3", 0o755), ("exit 3", 0o755), ("exit 3", 0o644)] {
+        fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said) = upgrade(file.to_str().unwrap());
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("the upgrade failed"), "{text} {mode:o}: {said}");
+    }
     for what in ["/nowhere/pid", "/dev/zero"] {
         let (code, said) = upgrade(what);
         assert_eq!(code, Some(1), "{said}");
+    }
+}
+
+#[test]
+fn an_upgrade_by_what_is_no_file_is_refused_and_waits_for_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("pid");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for what in [&*fifo, directory.path(), Path::new("/dev/zero")] {
+        let mut command = Command::new("timeout");
+        command.arg(GUARD.as_secs().to_string()).args([PROGRAM, "upgrade"]).arg(what);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{what:?}: {said}");
+        let expected = format!(
+            "{}: expected a pid file or a process id: this is not a regular file",
+            what.display()
+        );
+        assert!(said.contains(&expected), "{what:?}: {said}");
     }
 }
 
@@ -912,7 +1031,7 @@ fn a_socket_that_somebody_shuts_down_listens_again() {
         if upgrades {
             master.signal("USR2");
         }
-        master.waits_for("had been shut down: listening again", times);
+        master.waits_for("was shut down: listening again", times);
         let are_new = |this: &Master| {
             let workers = this.workers();
             workers.len() == 2 && workers.is_disjoint(&before)
@@ -1067,7 +1186,7 @@ fn workers_whose_master_is_killed_drain_or_go_on() {
             // dead, the kernel may wake it for a connection all the same.
             let first = *workers.first().unwrap();
             signal(first, "KILL");
-            master.waits_until(|_| !is_ours(first), "dead");
+            master.waits_until(|_| has_closed_all(first), "dead");
             assert!(get(&addr, "/healthz").ends_with("ok\n"));
             for pid in &workers {
                 signal(*pid, "TERM");
@@ -1117,17 +1236,34 @@ fn a_terminal_that_is_resized_asks_for_nothing() {
     assert!(status.success() && !log.contains("SIGWINCH"), "{status}: {log}");
 }
 
+/// The kernel does not say which one came first.
+#[test]
+fn hup_that_comes_with_winch_brings_workers_back() {
+    let mut master = Master::start(&with(&["--workers", "2"]));
+    let (addr, before) = (master.addr(), master.workers());
+    for name in ["STOP", "WINCH", "HUP", "CONT"] {
+        master.signal(name);
+    }
+    let is_replaced = |workers: &BTreeSet<u32>| workers.len() == 2 && workers.is_disjoint(&before);
+    master.waits_until(|this| is_replaced(&this.workers()), "replaced");
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+}
+
 #[test]
 fn winch_drains_the_workers_and_keeps_the_master() {
-    let mut master = Master::start(&with(&["--workers", "2"]));
-    master.signal("WINCH");
-    master.waits_until(|this| this.workers().is_empty(), "drained");
-    // Whoever connects meanwhile waits.
-    let mut early = TcpStream::connect(master.addr()).unwrap();
-    early.set_read_timeout(Some(GUARD)).unwrap();
-    master.signal("HUP");
-    master.waits_until(|this| this.workers().len() == 2, "back");
-    assert_eq!(asks(&mut early), Ok(true));
+    for accept in STRATEGIES {
+        let mut master = Master::start(&with(&[&["--workers", "2"], &accept[..]].concat()));
+        master.signal("WINCH");
+        master.waits_until(|this| this.workers().is_empty(), "drained");
+        // A client that connects meanwhile waits.
+        let early = [(); 8].map(|()| TcpStream::connect(master.addr()).unwrap());
+        master.signal("HUP");
+        master.waits_until(|this| this.workers().len() == 2, "back");
+        for mut early in early {
+            early.set_read_timeout(Some(GUARD)).unwrap();
+            assert_eq!(asks(&mut early), Ok(true));
+        }
+    }
 }
 
 /// A sequence of numbers that looks random, and is the same for the same seed.
@@ -1175,8 +1311,12 @@ fn random_signals_leave_no_worker_unowned_no_listener_lost_and_no_zombie() {
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = variable("WAKEFUL_SIGNAL_SEED").unwrap_or_else(|| clock().as_nanos() as u64 | 1);
     eprintln!("WAKEFUL_SIGNAL_SEED={seed}");
-    let mut random = Random(seed);
-    let mut master = Master::start(&with(&["--workers", "2", "--grace", "1"]));
+    STRATEGIES.iter().for_each(|accept| signal_at_random(accept, seconds, Random(seed)));
+}
+
+fn signal_at_random(accept: &[&'static str; 2], seconds: u64, mut random: Random) {
+    let two = ["--workers", "2", "--grace", "1"];
+    let mut master = Master::start(&with(&[&two[..], accept].concat()));
     let addr = master.addr();
     // What a killed worker had in flight is lost, so these only see that nobody is ever refused.
     let stop = Arc::new(AtomicBool::new(false));
@@ -1376,6 +1516,29 @@ fn a_kept_socket_that_was_shut_down_listens_again() {
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
+/// Its drain has let nobody in.
+#[test]
+fn a_kept_socket_of_a_master_that_failed_at_its_start_lets_clients_in_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let kept = || OwnedFd::from(listener.try_clone().unwrap());
+    let mut fails = passing_socket();
+    fails.env("LISTEN_FDNAMES", "wakeful,127.0.0.1,0");
+    let arguments = with(&["--workers", "1", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"]);
+    let failed = Master::launch_with(fails, &arguments, Stdio::from(kept()));
+    assert_eq!(failed.ended().0.code(), Some(1));
+    // Who comes meanwhile waits.
+    let mut waiting = TcpStream::connect(&addr).unwrap();
+    waiting.set_read_timeout(Some(GUARD)).unwrap();
+    // A master of an earlier version has left this.
+    let filtered = SharedListener::from_socket(kept()).unwrap();
+    filtered.let_nobody_in().unwrap();
+    let next = started_with_kept(kept());
+    assert_eq!(next.addr(), addr);
+    assert_eq!(asks(&mut waiting), Ok(true));
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+}
+
 #[test]
 fn a_service_manager_that_has_no_room_at_first_keeps_the_socket_later() {
     let directory = tempfile::tempdir().unwrap();
@@ -1463,7 +1626,6 @@ fn what_cannot_be_divided_is_refused() {
         assert!(said.contains(expected), "{said}");
     };
     refused(&["kv", "--workers", "2"], "--workers cannot be used with kv");
-    refused(&["http", "--workers", "2", "--accept", "reuse-port"], "--accept reuse-port");
     refused(&["echo", "--workers", "0"], "from 1 to 4096");
     refused(&["echo", "--pid-file", "/tmp/x"], "--workers");
 }
@@ -1476,4 +1638,159 @@ fn a_pid_file_that_cannot_be_written_ends_it() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the pid file /proc/none/pid"), "{said}");
+}
+
+/// What this server says of a start that fails.
+fn refused(mut command: Command, pid_file: &Path) -> String {
+    let arguments = with(&["--workers", "1", "--grace", "0"]);
+    command.args(["serve", "http", "--loops", "1"]).args(arguments);
+    command.arg("--pid-file").arg(pid_file).env("RUST_LOG", "info");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if start.elapsed() > GUARD => {
+                signal(child.id(), "TERM");
+                break child.wait().unwrap();
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    said
+}
+
+#[test]
+fn a_pid_file_of_a_master_that_runs_is_not_taken() {
+    let mut master = Master::start(&with(&["--workers", "1"]));
+    let first = master.pid();
+    let file = master.pid_file();
+    let refused = || refused(Command::new(PROGRAM), &file);
+    let expected = |pid: u32| format!("a running master, process {pid}, has the pid file");
+    let said = refused();
+    assert!(said.contains(&expected(first)), "{said}");
+    assert!(!said.contains("accepts"), "{said}");
+    assert_eq!(master.pid(), first);
+    // Also after an upgrade, which is none of two.
+    master.signal("USR2");
+    master.waits_until(|this| this.pid() != first, "in charge");
+    let second = master.pid();
+    let said = refused();
+    assert!(said.contains(&expected(second)), "{said}");
+    // One that drains does not need it any more, although it has not ended.
+    let slow = slow_request(&master);
+    master.signal("TERM");
+    master.waits_for("SIGTERM: ending", 1);
+    let arguments = ["http", "--listen", "127.0.0.1:0", "--workers", "1"];
+    let arguments = [&arguments[..], &["--pid-file", file.to_str().unwrap()]].concat();
+    let next = Service::start(&arguments);
+    master.waits_until(|this| this.pid() == next.child.id(), "in charge");
+    assert!(is_answered(slow));
+    master.waits_until(|_| !is_ours(second), "ended");
+    assert_eq!(master.pid(), next.child.id());
+    // A dead one has nothing, although its file is there.
+    next.signal("-KILL");
+    drop(next);
+    let last = Service::start(&arguments);
+    master.waits_until(|this| this.pid() == last.child.id(), "in charge");
+    last.signal("-TERM");
+}
+
+#[test]
+fn a_new_master_with_another_pid_file_does_not_take_that_of_a_master_that_runs() {
+    let other = Master::start(&with(&["--workers", "1"]));
+    let directory = tempfile::tempdir().unwrap();
+    let (own, settings) = (directory.path().join("pid"), directory.path().join("settings.toml"));
+    let set = |pid_file: &Path| {
+        fs::write(&settings, format!("pid-file = '{}'\n", pid_file.display())).unwrap();
+    };
+    set(&own);
+    let arguments = ["http", "--listen", "127.0.0.1:0", "--workers", "1", "--config"];
+    let mut first = Service::start(&[&arguments[..], &[settings.to_str().unwrap()]].concat());
+    first.behind("all workers accept");
+    set(&other.pid_file());
+    first.signal("-USR2");
+    let why = first.behind(&format!("a running master, process {}, has the pid file", other.pid()));
+    assert!(why.contains("end it first"), "{why}");
+    assert_eq!(
+        first.behind("no upgrade: the new master "),
+        "has ended (exit status: 1); this one continues"
+    );
+    assert_eq!(fs::read_to_string(&own).unwrap().trim(), first.child.id().to_string());
+    assert_eq!(other.pid(), other.first.id());
+    first.signal("-TERM");
+}
+
+#[test]
+fn a_settings_file_that_is_a_pipe_without_a_writer_holds_up_no_reload() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("settings.toml");
+    fs::write(&file, "max-body = '10B'\n").unwrap();
+    let arguments = [&AT_ANY_PORT[..], &["--workers", "1", "--config"]].concat();
+    let arguments = [&arguments[..], &[file.to_str().unwrap()]].concat();
+    let mut master = Master::start_by(Command::new(PROGRAM), &arguments);
+    let before = master.workers();
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    master.signal("HUP");
+    master.waits_for("before it accepted: the old workers continue", 1);
+    master.waits_for("settings.toml: cannot read the settings file: nothing has been written", 1);
+    assert_eq!(master.workers(), before);
+    // What somebody writes is read to its end.
+    master.signal("HUP");
+    let mut writer = OpenOptions::new().write(true).open(&file).unwrap();
+    writer.write_all(b"max-body =").unwrap();
+    writer.write_all(b" '11B'\n").unwrap();
+    drop(writer);
+    master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
+}
+
+/// The master has read it to its end.
+#[test]
+fn a_pipe_that_only_the_master_can_read_is_no_settings_file_for_workers() {
+    let script = r#"exec "$0" serve http "$@" --config <(echo 'max-body = "10B"')"#;
+    let mut command = Command::new("bash");
+    command.args(["-c", script, PROGRAM]).args(with(&["--workers", "1"]));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("nothing was in this pipe"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[test]
+fn a_service_manager_that_wants_to_hear_all_the_time_keeps_no_master_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut launched = Command::new("env");
+    launched.arg(format!("NOTIFY_SOCKET={}", path.display()));
+    launched.arg("WATCHDOG_USEC=1").arg(PROGRAM);
+    let _master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let told = || {
+        let mut text = [0; 512];
+        let read = manager.recv(&mut text).unwrap();
+        text[..read] == *b"WATCHDOG=1"
+    };
+    while !told() {}
+    let start = Instant::now();
+    // The manager's queue has room for about ten.
+    (0..40).for_each(|_| while !told() {});
+    assert!(start.elapsed() > Duration::from_millis(200), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_master_that_lacks_descriptors_at_its_start_names_their_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pid");
+    // What is not there for each of the things that it opens.
+    for limit in 8..=24 {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={limit}")).arg(PROGRAM);
+        let said = refused(command, &path);
+        let last = said.lines().rfind(|line| line.starts_with("wakeful: ")).unwrap();
+        assert!(last.contains("RLIMIT_NOFILE"), "{limit}: {said}");
+    }
 }

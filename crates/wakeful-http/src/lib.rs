@@ -138,6 +138,7 @@ mod error;
 #[cfg(feature = "files")]
 pub mod files;
 mod foreign_code;
+mod foreign_error;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

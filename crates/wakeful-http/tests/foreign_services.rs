@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use bytes::Buf;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use tower::Service;
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::Observe;
@@ -206,6 +208,137 @@ fn a_body_that_panics_beside_what_panics_in_its_drop_ends_its_connection_and_not
         }
         ends(running);
     }
+}
+
+/// hyper would drop them as it writes the head.
+#[test]
+fn extensions_of_a_response_that_panic_in_their_drop_cost_neither_it_nor_the_connection() {
+    let service = |_| async {
+        let mut response = Response::new("fine".to_owned());
+        response.extensions_mut().insert(PanicsInItsDrop);
+        response.extensions_mut().insert(ReasonPhrase::from_static(b"Fine"));
+        Ok::<_, Infallible>(response)
+    };
+    let running = server().start_with(move || service_fn(service)).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let answers = read_all(stream);
+    // The reason stays, which hyper takes from there.
+    assert_eq!(answers.matches("HTTP/1.1 200 Fine\r\n").count(), 2, "{answers}");
+    assert_eq!(answers.matches("\r\n\r\nfine").count(), 2, "{answers}");
+    let mut client = Client::new(&running);
+    for stream in [1, 3] {
+        client.get(stream, "/");
+        let head = client.wait_for(HEADERS);
+        assert_eq!((head.stream, &*head.status()), (stream, "200"));
+    }
+    drop(client);
+    ends(running);
+}
+
+/// Panics when it is shown, asked for its source, or converted. The first two panic in their drop,
+/// too.
+enum BadError {
+    Shown(PanicsInItsDrop),
+    Asked(PanicsInItsDrop),
+    Converted,
+}
+
+impl std::fmt::Debug for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert!(!matches!(self, Self::Shown(_)), "of an error's text, on purpose");
+        f.write_str("an error")
+    }
+}
+
+impl std::error::Error for BadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        assert!(!matches!(self, Self::Asked(_)), "of an error's source, on purpose");
+        None
+    }
+}
+
+struct Converted(BadError);
+
+impl From<Converted> for BoxError {
+    fn from(Converted(error): Converted) -> Self {
+        assert!(!matches!(error, BadError::Converted), "of a conversion, on purpose");
+        Box::new(error)
+    }
+}
+
+/// A body that fails.
+struct Fails(Option<BadError>);
+
+impl Body for Fails {
+    type Data = bytes::Bytes;
+    type Error = Converted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, Converted>>> {
+        Poll::Ready(self.0.take().map(|error| Err(Converted(error))))
+    }
+}
+
+/// With HTTP/2, hyper asks an error for its sources, and has it in its hands then.
+#[test]
+fn an_error_that_panics_and_then_in_its_drop_ends_its_connection_and_not_the_process() {
+    let service = |request: Request<RequestBody>| async move {
+        let error = match request.uri().path() {
+            "/shown" => BadError::Shown(PanicsInItsDrop),
+            "/asked" => BadError::Asked(PanicsInItsDrop),
+            "/converted" => BadError::Converted,
+            _ => return Ok(Response::new(Fails(None))),
+        };
+        match request.uri().query() {
+            Some(_) => Ok(Response::new(Fails(Some(error)))),
+            None => Err(Converted(error)),
+        }
+    };
+    let running = server().start_with(move || service_fn(service)).unwrap();
+    let mut client = Client::new(&running);
+    let mut streams = (1..).step_by(2);
+    for path in ["/shown", "/asked", "/converted"] {
+        for path in [path.to_owned(), format!("{path}?in-the-body")] {
+            let _cut = ask(&running, &path);
+            let (bad, good) = (streams.next().unwrap(), streams.next().unwrap());
+            client.get(bad, &path);
+            assert_eq!(client.wait_for(RST_STREAM).stream, bad, "{path}");
+            client.get(good, "/");
+            let head = client.wait_for(HEADERS);
+            assert_eq!((head.stream, &*head.status()), (good, "200"), "{path}");
+        }
+    }
+    drop(client);
+    ends(running);
+}
+
+/// The server answers in its place, and drops it.
+#[test]
+fn an_answer_that_is_replaced_by_a_refusal_may_panic_in_its_drop() {
+    let service = |request: Request<RequestBody>| async move {
+        let _too_large = request.into_body().collect().await;
+        let mut response = Response::new("fine".to_owned());
+        response.extensions_mut().insert(PanicsInItsDrop);
+        Ok::<_, Infallible>(response)
+    };
+    let limits = Limits::new().max_body(10);
+    let running = server().limits(limits).start_with(move || service_fn(service)).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+    stream.write_all(b"14\r\n01234567890123456789\r\n0\r\n\r\n").unwrap();
+    let answer = read_all(stream);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    ends(running);
 }
 
 #[derive(Clone)]

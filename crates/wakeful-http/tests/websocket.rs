@@ -205,6 +205,20 @@ fn a_frame_that_no_message_can_hold_is_refused_before_there_is_memory_for_it() {
 }
 
 #[test]
+fn a_buffer_that_no_memory_can_hold_is_the_greatest_one_and_no_panic() {
+    let greatest =
+        |ws: WebSocketUpgrade| async { ws.read_buffer_size(usize::MAX).on_upgrade(echo) };
+    let running = server().start(app().route("/greatest", any(greatest))).unwrap();
+    wakeful::block_on(async {
+        let mut client = connect(addr(&running), "/greatest").await;
+        client.send(Message::text("right")).await.unwrap();
+        assert_eq!(client.next().await.unwrap().unwrap().into_data(), "right");
+    });
+    until("it is closed", || running.counts().open() == 0);
+    assert_eq!(running.handles().iter().map(|it| it.metrics().panics).sum::<u64>(), 0);
+}
+
+#[test]
 fn the_server_chooses_among_the_subprotocols_that_the_client_offers() {
     let running = server().start(app()).unwrap();
     let addr = addr(&running);

@@ -1,6 +1,5 @@
-//! Which CPUs a thread may run on.
-//!
-//! A thread that is started inherits the set of the thread that starts it, and so does a process.
+//! Which CPUs a thread may run on. A thread inherits the CPUs of the thread that starts it, and so
+//! does a process.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,9 +1,9 @@
-//! Blocks: the unit of every measurement. A block waits for a quiet machine, starts a fresh server,
-//! loads it as planned, and reads the server's CPU time over exactly the measured time.
+//! Blocks, the unit of every measurement. A block waits for a quiet machine, starts a fresh server,
+//! loads it by the plan, and reads the server's CPU time over exactly the measured time.
 //!
-//! A block that other programs spoilt is measured again, a bounded number of times, and how often
-//! is part of the answer. What counts is the CPU time that others used, never how late the
-//! generator was: a server that slows the generator down stays in.
+//! A block that other programs disturbed is measured again, a bounded number of times, and the
+//! result says how often. Only the CPU time of others counts as a disturbance, not how late the
+//! generator was: a block in which the server slowed the generator down is kept.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -212,7 +212,7 @@ impl<'a> Bench<'a> {
     fn check(&self, cpus: &[usize]) -> io::Result<()> {
         match cpus.iter().find(|cpu| !self.machine_cpus.contains(cpu)) {
             Some(cpu) => Err(io::Error::other(format!(
-                "CPU {cpu} may not be used; these may: {}",
+                "this process may not use CPU {cpu}; it may use {}",
                 affinity::format_cpus(&self.machine_cpus)
             ))),
             None => Ok(()),

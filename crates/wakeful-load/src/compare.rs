@@ -1,9 +1,8 @@
-//! A against B: interleaved A B B A blocks with a fresh server each, so that what drifts slowly
-//! cancels out; and before that A against A, which shows how much of a difference is nothing but
-//! noise.
+//! Compares A with B in interleaved blocks (A B B A), each with a fresh server, so that slow drifts
+//! cancel out. Before that, A is compared with itself, which shows how large a difference is noise.
 //!
-//! Both blocks of a pair have the same seed, so that the same requests are due at the same times;
-//! each pair has its own.
+//! Both blocks of a pair have the same seed, so the same requests are due at the same times. Each
+//! pair has a seed of its own.
 
 use crate::bench::{Bench, BenchError, Block, Load};
 use crate::results::{Comparison, Floor, Metric};

@@ -1,9 +1,9 @@
-//! The highest rate at which a server keeps a promise such as `p99<1ms`: doubling, then bisection,
-//! then confirmed.
+//! Finds the highest rate at which a server keeps a promise such as `p99<1ms`: it doubles the rate,
+//! bisects, and confirms the result.
 //!
-//! The answer is an interval: at its lower end the promise was kept in three blocks out of three;
-//! at its upper end it was broken. A rate at which the run is INVALID counts as one at which it was
-//! not kept: whatever the generator could not offer was not answered.
+//! The answer is an interval. At its lower end, three blocks out of three kept the promise; at its
+//! upper end, a block broke it. An INVALID run counts as a broken promise, because requests that
+//! the generator could not send were not answered.
 
 use std::fmt;
 use std::str::FromStr;
@@ -83,7 +83,8 @@ impl FromStr for Promise {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no promise: expected one like p99<1ms, of p50, p90, p99, p99.9 or p99.99"
+                "`{text}` is not a promise: expected one like p99<1ms, of p50, p90, p99, p99.9 or \
+                 p99.99"
             )
         };
         let (name, time) = text.split_once('<').ok_or_else(wrong)?;

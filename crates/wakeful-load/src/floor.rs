@@ -1,5 +1,5 @@
-//! What the generator and the kernel take by themselves: the same load against a server that only
-//! answers, and spins.
+//! The time that the generator and the kernel take themselves: the same load against a server that
+//! spins and only answers.
 
 use std::time::Duration;
 

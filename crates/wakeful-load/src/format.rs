@@ -1,4 +1,4 @@
-//! Figures as people read them: three significant digits, a unit, and "-" for what is not known.
+//! Formats figures for people: three significant digits, a unit, and "-" for unknown values.
 
 use crate::results::{Cell, Unit};
 
@@ -7,10 +7,10 @@ pub const ABSENT: &str = "-";
 
 /// What [`ABSENT`] means in a column of percentiles.
 pub const ABSENT_NOTE: &str =
-    "- stands for a percentile that fewer than 100 samples lie beyond: too few to be told.";
+    "- means that fewer than 100 samples lie beyond the percentile: too few to report it.";
 
 /// What `saturated` means behind a run.
-pub const SATURATED_NOTE: &str = "saturated: it was offered more than it can do, to find that out; its response times grow as long as that lasts.";
+pub const SATURATED_NOTE: &str = "saturated: the load exceeded what the server can do, to find its maximum; response times grow for as long as the run lasts.";
 
 /// Rounds to three significant digits, and says how many decimals these are.
 fn significant(value: f64) -> (f64, usize) {

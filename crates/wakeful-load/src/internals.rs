@@ -1,5 +1,5 @@
-//! What this project's own programs share: `wakeful load`, the lab and the simulator. There is no
-//! promise of stability here.
+//! Items that this project's own programs share: `wakeful load`, the lab and the simulator. They
+//! are not stable.
 
 /// CPUs and which thread may use them.
 pub mod affinity {

@@ -1,5 +1,5 @@
-//! Interval logs in HdrHistogram's format, version 2 of its encoding (compressed, base64): what
-//! HistogramLogAnalyzer, HdrHistogram's own plotter and other public viewers open. Values are
+//! Writes interval logs in HdrHistogram's format, version 2 (compressed, base64), which
+//! HistogramLogAnalyzer, HdrHistogram's plotter and other public viewers open. Values are
 //! nanoseconds.
 
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ impl Log {
         for (number, entry) in IntervalLogIterator::new(text).enumerate() {
             let wrong = |why: String| format!("entry {}: {why}", number + 1);
             let entry =
-                entry.map_err(|error| wrong(format!("this is no HdrHistogram log: {error:?}")))?;
+                entry.map_err(|error| wrong(format!("not an HdrHistogram log: {error:?}")))?;
             let LogEntry::Interval(interval) = entry else { continue };
             let bytes = BASE64_STANDARD
                 .decode(interval.encoded_histogram())

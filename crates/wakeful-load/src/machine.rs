@@ -1,4 +1,4 @@
-//! Where and on what was measured: what a reader needs to judge a figure.
+//! Describes the machine and its settings, so that readers can judge the figures.
 
 use std::collections::BTreeSet;
 use std::fs;

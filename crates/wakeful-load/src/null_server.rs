@@ -1,9 +1,8 @@
-//! A server that does nothing but answer frames, and spins: what is left of a response time is the
+//! A server that spins and only answers frames. The response times against it are those of the
 //! generator and the kernel.
 //!
-//! It can also be slow in a known way, so that the generator itself can be tested: a delay for each
-//! answer from a seeded distribution, which holds up no other answer; and a stall of the whole
-//! server at fixed intervals.
+//! For tests of the generator it can be slow in a known way: it delays each answer by a seeded
+//! distribution, without holding up others, or stalls as a whole at fixed intervals.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,11 +1,11 @@
-//! What the kernel counted: CPU time of processes and of CPUs, from `/proc`.
+//! The CPU time of processes and of CPUs, from `/proc`.
 //!
-//! Readings are cumulative, and only differences of two of them mean anything; a difference is
+//! Readings are cumulative: only the difference of two readings has a meaning. A difference is
 //! never negative.
 //!
-//! Unless a kernel counts interrupts apart (`CONFIG_IRQ_TIME_ACCOUNTING`), a thread's time includes
-//! the interrupts and softirqs that it was interrupted by, and those of its own packets over
-//! loopback.
+//! Unless the kernel counts interrupts separately (`CONFIG_IRQ_TIME_ACCOUNTING`), the time of a
+//! thread includes the interrupts and softirqs that interrupted it, and those of its own packets
+//! over loopback.
 
 mod cpus;
 mod processes;

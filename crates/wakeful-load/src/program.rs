@@ -1,9 +1,9 @@
-//! Programs that measure inside themselves: started alone on a quiet machine, run to their end
-//! within a bounded time, and what they printed is the result.
+//! Runs programs that measure inside themselves: alone on a quiet machine, to their end, within a
+//! bounded time. Their output is the result.
 //!
-//! One that other programs disturbed is run again, as blocks are ([`Bench::undisturbed`]). It is
-//! the leader of a process group that ends with us, as a server is, and is reaped only after its
-//! CPU time was read, so that its own work is nobody else's.
+//! If other programs disturbed a run, it is repeated, as blocks are ([`Bench::undisturbed`]). Like
+//! a server, the program leads a process group that ends with this process. It is reaped only after
+//! its CPU time was read, so that its own work does not count as that of others.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -107,7 +107,7 @@ impl Bench<'_> {
             match group.state() {
                 State::Runs => {}
                 State::Ended(how) => break how,
-                State::Gone => break "ended, and somebody else knows how".to_owned(),
+                State::Gone => break "ended, and another process took its exit status".to_owned(),
             }
             if self.is_interrupted() {
                 return Err(ProgramError::Interrupted);

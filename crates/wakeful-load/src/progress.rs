@@ -1,5 +1,5 @@
-//! What is going on and how long it will take, on stderr: one line that is redrawn on a terminal, a
-//! line for each block elsewhere.
+//! Shows on stderr which block runs and how long the rest will take: one line that is redrawn on a
+//! terminal, elsewhere a line for each block.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};

@@ -1,23 +1,23 @@
-//! Whether other programs had the CPUs meanwhile, and waiting until they do not.
+//! Whether other programs used the CPUs during a measurement, and the wait until they no longer do.
 //!
-//! What the CPUs of server and generator did in threads, minus what our own processes used, is what
-//! outsiders used. How fast anything answered has no part in it: a server that makes its generator
-//! late spoils nothing.
+//! The use by outsiders is the CPU time of all threads on the CPUs of server and generator, minus
+//! that of our own processes. Response times have no part in it: a server that makes its generator
+//! late disturbs nothing.
 //!
 //! # What it cannot see
 //!
-//! * `/proc/stat` counts in ticks of 10 ms, cut off, and most kernels find out what runs by looking
-//!   at each timer interrupt. [`Outside::resolution`] is what may be but rounding: 28 ms on two
-//!   CPUs. Below 0.5 s that is more than the default limit, so a short block is called spoilt only
-//!   by more than that.
-//! * Interrupts and softirqs are never charged to outsiders by themselves, as those of loopback are
-//!   our own packets. But a kernel without `CONFIG_IRQ_TIME_ACCOUNTING` has them in our threads'
-//!   time as well, and so up to [`Outside::interrupts`] of outside use could hide behind them. What
-//!   other processes are seen to use is therefore counted one by one too; hidden stay those in
-//!   other containers, and those that end before the second reading.
-//! * Threads of ours that run on other CPUs are deducted as if they had run on these: pin them, or
-//!   name their CPUs too.
-//! * Children of ours that start and end between two readings count as outsiders.
+//! * `/proc/stat` counts in ticks of 10 ms, rounded down, and most kernels notice what runs only at
+//!   each timer interrupt. [`Outside::resolution`] is the possible rounding error: 28 ms on two
+//!   CPUs. In a block below 0.5 s that exceeds the default limit, so such a block counts as
+//!   disturbed only beyond it.
+//! * Interrupts and softirqs are never charged to outsiders, because those of loopback are our own
+//!   packets. But a kernel without `CONFIG_IRQ_TIME_ACCOUNTING` also has them in the time of our
+//!   threads. So outside use of up to [`Outside::interrupts`] could be hidden by them. Therefore
+//!   other processes are also counted one by one. Those in other containers stay hidden, and those
+//!   that end before the second reading.
+//! * Our threads on other CPUs are deducted as if they had run on these: pin them, or name their
+//!   CPUs, too.
+//! * Our child processes that start and end between two readings count as outsiders.
 
 mod strangers;
 

@@ -1,6 +1,5 @@
-//! What is kept of each request. Nothing here allocates or asks the kernel once the measured time
-//! has begun, and every page has been touched before: the recorder must not show in what it
-//! records.
+//! Records each request. During the measured time the recorder neither allocates nor calls the
+//! kernel, and all its pages have been touched before: it must not show in its own figures.
 
 use std::ops::Range;
 use std::time::Duration;

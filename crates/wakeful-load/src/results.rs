@@ -1,6 +1,6 @@
-//! What a run measured, as `--json` prints it. This is the schema: version 1.
+//! The results of a run, as `--json` prints them. This is version 1 of the schema.
 //!
-//! Times are nanoseconds unless a name says otherwise. Fields are only ever added within a version.
+//! Times are nanoseconds unless a name says otherwise. Within a version, fields are only added.
 
 mod run;
 

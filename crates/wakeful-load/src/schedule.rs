@@ -1,5 +1,5 @@
-//! When requests are due. A schedule is fixed before the first request is sent: nothing that the
-//! server does can move it.
+//! When requests are due. The schedule is fixed before the first request is sent, and the server
+//! cannot move it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -123,7 +123,8 @@ impl FromStr for Rate {
         match digits.parse::<f64>().map(|rate| rate * factor) {
             Ok(rate) if (0.001..=1e7).contains(&rate) => Ok(Self(rate)),
             _ => Err(format!(
-                "`{text}` is no rate: expected requests a second, as 250, 10k or 1.5M, at most 10M"
+                "`{text}` is not a rate: expected requests a second, as 250, 10k or 1.5M, at most \
+                 10M"
             )),
         }
     }
@@ -152,11 +153,10 @@ pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let seconds = line
-            .parse::<f64>()
-            .ok()
-            .filter(|seconds| (0.0..1e6).contains(seconds))
-            .ok_or_else(|| format!("line {}: `{line}` is no time in seconds", index + 1))?;
+        let seconds =
+            line.parse::<f64>().ok().filter(|seconds| (0.0..1e6).contains(seconds)).ok_or_else(
+                || format!("line {}: `{}` is no time in seconds", index + 1, shown(line)),
+            )?;
         let at = (seconds * 1e9) as u64;
         if times.last().is_some_and(|last| at < *last) {
             return Err(format!("line {}: {line} is earlier than the line before", index + 1));
@@ -164,6 +164,11 @@ pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
         times.push(at);
     }
     if times.is_empty() { Err("it has no times".to_owned()) } else { Ok(times.into()) }
+}
+
+/// A file of something else may have one line of any length.
+fn shown(line: &str) -> String {
+    line.chars().take(40).collect()
 }
 
 #[cfg(test)]
@@ -205,6 +210,7 @@ mod tests {
             assert!(read_trace(text).unwrap_err().contains(line));
         }
         assert!(read_trace("").is_err());
+        assert!(read_trace(&"x".repeat(1000)).unwrap_err().len() < 100);
     }
 
     #[test]

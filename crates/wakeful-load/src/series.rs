@@ -1,8 +1,7 @@
-//! Blocks of the same server under the same load: the figures of each, and all of them as one line
-//! of the results.
+//! Blocks of the same server under the same load: the figures of each block, and one result for
+//! all.
 //!
-//! The distributions are merged, and the whole is judged; what a block was by itself stays in its
-//! [`Figures`].
+//! The distributions are merged and judged together; [`Figures`] keeps those of each block.
 
 use crate::bench::Block;
 use crate::generator::Measurement;

@@ -1,4 +1,5 @@
-//! Servers to measure: started here and stopped at the end, or running already.
+//! Servers to measure: those that are started here and stopped at the end, and those that already
+//! run.
 
 pub(crate) mod group;
 mod owner;
@@ -335,6 +336,12 @@ impl Server {
                 (error.kind() == io::ErrorKind::NotFound).then(|| error.to_string())
             }
         }
+    }
+
+    /// The last lines of its stderr; nothing of a server that ran already.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        self.stderr(Duration::ZERO)
     }
 
     /// Stops what was started here: SIGTERM to its group, SIGKILL once its leader has ended or

@@ -1,5 +1,5 @@
-//! Clients that dribble: each sends one byte of its request at a time, and reads what comes. A
-//! server must not let them hold up others.
+//! Slow clients: each sends its request one byte at a time, and reads the answer. A server must not
+//! let them hold up others.
 
 use std::io;
 use std::sync::Arc;

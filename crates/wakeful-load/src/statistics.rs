@@ -1,14 +1,13 @@
-//! The few statistics that a paired comparison needs, and when it may claim a difference.
+//! The statistics of a paired comparison, and the rule for when it may claim a difference.
 //!
-//! A and B are measured in interleaved pairs of blocks; what counts is each pair's ratio B / A, so
-//! that what drifts slowly cancels out. **The rule:** B is called higher or lower than A only if
-//! three things agree. The exact Wilcoxon signed-rank test of the pairs' ratios gives p ≤ 0.02; the
-//! 99 % bootstrap interval of the ratio's median lies wholly on that side of 1; and, if A was also
-//! measured against itself, the interval does not overlap the band in which the middle 80 % of the
-//! bootstrapped medians of A against A lie. Anything else is "no difference", and fewer than
-//! [`MIN_PAIRS`] pairs are never more than that.
+//! A and B are measured in interleaved pairs of blocks. Each pair gives one ratio B / A, so slow
+//! drifts cancel out. **The rule:** B is called higher or lower than A only if three things agree.
+//! The exact Wilcoxon signed-rank test of the ratios gives p ≤ 0.02. The 99 % bootstrap interval of
+//! the median ratio lies wholly on that side of 1. And if A was also measured against itself, the
+//! interval does not overlap the noise: the middle 80 % of the bootstrapped medians of A against A.
+//! Everything else is "no difference", and so are fewer than [`MIN_PAIRS`] pairs.
 //!
-//! The rank test is there because the bootstrap of a median is too sure of itself with so few
+//! The rank test is needed because the bootstrap of a median is too sure of itself with so few
 //! pairs.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! From what was recorded to what is reported.
+//! Turns the recording of a run into its results.
 
 use hdrhistogram::Histogram;
 

@@ -1,4 +1,4 @@
-//! Results as tables of text: for a terminal, or as Markdown to paste.
+//! Results as text tables, for a terminal or as Markdown.
 
 use comfy_table::{CellAlignment, Table, presets};
 

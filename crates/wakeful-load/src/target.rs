@@ -1,4 +1,4 @@
-//! Where the server is, and how a connection to it is opened.
+//! The address of a server, and how a connection to it is opened.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ pub enum Target {
 
 /// The error of parsing a [`Target`].
 #[derive(Debug, Error)]
-#[error("`{text}` is no address: {why}; expected HOST:PORT, unix:PATH or unix:@NAME")]
+#[error("`{text}` is not an address: {why}; expected HOST:PORT, unix:PATH or unix:@NAME")]
 pub struct InvalidTarget {
     text: String,
     why: String,

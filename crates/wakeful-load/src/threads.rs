@@ -1,4 +1,4 @@
-//! Threads by an error where `std::thread::spawn` panics: at the limit of threads.
+//! Starts threads with an error at the limit of threads, where `std::thread::spawn` panics.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};

@@ -1,4 +1,4 @@
-//! Whether what was measured may be believed.
+//! Decides whether a measurement is valid.
 
 use hdrhistogram::Histogram;
 

@@ -274,7 +274,7 @@ impl Loops {
     fn encode_load(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (active, utilisation): (_, Vec<_>) =
             (self.loads.active(), self.loads.utilisation().collect());
-        let help = "1 if the loop is active, 0 if the load is too light for so many: such a loop gets no new connections (but with reuse-port) and gives its own away";
+        let help = "1 if the loop is active, 0 if fewer loops suffice for the load: such a loop gets no new connections (except with reuse-port) and hands its own to active loops";
         let is_active = |number| f64::from(u8::from(number < active));
         self.encode_gauge(encoder, ("wakeful_loop_active", help), is_active)?;
         let help = "The share of its time that the loop spends on work, lately";

@@ -13,7 +13,7 @@ type Count = (&'static str, &'static str, fn(&TlsCounts) -> u64);
 
 const COUNTS: [Count; 7] = [
     ("wakeful_tls_handshakes", "Handshakes that succeeded", TlsCounts::handshakes),
-    ("wakeful_tls_resumed", "Handshakes that took up an earlier session", TlsCounts::resumed),
+    ("wakeful_tls_resumed", "Handshakes that resumed an earlier session", TlsCounts::resumed),
     ("wakeful_tls_failures", "Handshakes that failed, for whatever reason", TlsCounts::failed),
     ("wakeful_tls_timeouts", "Handshakes that failed by their deadline", TlsCounts::timed_out),
     ("wakeful_tls_not_tls", "Connections that spoke something else than TLS", TlsCounts::not_tls),

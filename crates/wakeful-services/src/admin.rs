@@ -216,7 +216,7 @@ fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
 
 fn end(admin: Option<Running>) {
     if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(SILENCE))) {
-        tracing::warn!(%error, "the loop for operators is left behind");
+        tracing::warn!(%error, "cannot drain the connections to --admin: its loop is abandoned");
     }
 }
 
@@ -225,7 +225,7 @@ fn end_beside(admin: Option<Running>) -> Option<JoinHandle<()>> {
     thread::Builder::new()
         .name("wakeful-admin-end".to_owned())
         .spawn(move || end(admin))
-        .inspect_err(|error| tracing::warn!(%error, "connections of operators are aborted"))
+        .inspect_err(|error| tracing::warn!(%error, "connections to --admin are aborted: cannot start a thread that drains them"))
         .ok()
 }
 

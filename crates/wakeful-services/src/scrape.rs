@@ -146,7 +146,7 @@ impl Scrape {
         if let Some(reports) = self.reports()
             && let Err(error) = reports.publish(|| self.last_said())
         {
-            tracing::warn!(%error, "the last counts of this worker are lost");
+            tracing::warn!(%error, "cannot write this worker's last counts: /metrics may lack them");
         }
     }
 

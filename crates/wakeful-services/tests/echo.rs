@@ -1,11 +1,12 @@
 //! Echo's connections go on to another loop while frames go on.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use wakeful::IdlePolicy;
 use wakeful::accept::{Moves, SharedListener};
 use wakeful::group::Targets;
@@ -72,5 +73,38 @@ fn connections_move_between_frames_with_what_has_come_of_the_next_one() {
     });
     assert!(serving.counts().moved() > 0);
     assert_eq!(serving.counts().accepted(), 3);
+    assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+}
+
+/// Its end was the end of its questions only, until it is gone.
+#[test]
+fn a_client_of_a_frontend_that_is_gone_is_let_go_although_the_backend_is_silent() {
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = ListenAddr::Tcp(backend.local_addr().unwrap());
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let echo = EchoOptions::default().max_connections(1);
+    let serving = echo::start_frontend(&options(), echo, vec![listener], &to).unwrap();
+    let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
+    let ask = || {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(GUARD)).unwrap();
+        stream.write_all(&frame(1)).unwrap();
+        stream
+    };
+    let first = ask();
+    let (mut silent, _) = backend.accept().unwrap();
+    first.shutdown(Shutdown::Write).unwrap();
+    silent.read_to_end(&mut Vec::new()).unwrap();
+    SockRef::from(&first).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(first);
+    thread::spawn(move || {
+        let (mut stream, _) = backend.accept().unwrap();
+        std::io::copy(&mut stream.try_clone().unwrap(), &mut stream)
+    });
+    // There is no room for it before.
+    let (mut second, mut answer) = (ask(), vec![0; frame(1).len()]);
+    second.read_exact(&mut answer).unwrap();
+    assert!(answer == frame(1));
+    drop(second);
     assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
 }

@@ -26,7 +26,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     for part in ["WARN", &away.to_string(), "is not excluded", "refused"] {
         assert!(lines[0].contains(part), "{part}: {lines:?}");
     }
-    assert_eq!(alone.counts().failures(0), 100);
+    assert_eq!(alone.counts().backends()[0].failures(), 100);
     let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
         while let Some(request) = this.read(stream) {
             answer(stream, &request);
@@ -48,7 +48,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     });
     until("it was tried several times", || {
         assert_status(&get(addr(&two), "/"), 200);
-        two.counts().ejections(0) >= 4
+        two.counts().backends()[0].ejections() >= 4
     });
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");

@@ -34,7 +34,10 @@ fn a_shortage_of_descriptors_has_no_backend_ejected() {
     }
     for backend in 0..2 {
         let counts = proxy.counts();
-        assert_eq!((counts.failures(backend), counts.ejections(backend)), (0, 0));
+        assert_eq!(
+            (counts.backends()[backend].failures(), counts.backends()[backend].ejections()),
+            (0, 0)
+        );
     }
     assert!(proxy.counts().overloads() >= 6);
 }

@@ -1,8 +1,10 @@
 //! Which workers there are, and which there should be. It decides, and neither forks nor kills: it
 //! is told what happened and when.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::port_groups::Inside;
 use crate::reports::WorkerState;
 
 /// A worker that dies sooner after its start, or before it is ready, died young. A place whose
@@ -66,12 +68,17 @@ pub(crate) struct Crew {
     wanted: usize,
     members: Vec<Member>,
     places: Vec<Place>,
+    /// Places that are not wanted any more, and where clients wait: one more worker is started
+    /// there, and drains as soon as it accepts.
+    clearing: BTreeSet<usize>,
     generation: u64,
     /// Workers of earlier generations are to be replaced.
     is_replacing: bool,
     /// All that were wanted at the start have accepted.
     has_begun: bool,
     is_ending: bool,
+    /// Where a worker has been started since for clients that waited there.
+    cleared_at_the_end: BTreeSet<usize>,
     next_id: u64,
 }
 
@@ -81,10 +88,12 @@ impl Crew {
             wanted,
             members: Vec::new(),
             places: Vec::new(),
+            clearing: BTreeSet::new(),
             generation: 0,
             is_replacing: false,
             has_begun: false,
             is_ending: false,
+            cleared_at_the_end: BTreeSet::new(),
             next_id: 0,
         }
     }
@@ -100,7 +109,7 @@ impl Crew {
         let lacks = |place: &usize| {
             !self.is_filled(*place) || (may_replace && !self.is_filled_by_this_generation(*place))
         };
-        let places = (0..self.wanted_now()).filter(lacks);
+        let places = (0..self.wanted_now()).filter(lacks).chain(self.places_to_clear());
         places.filter_map(|place| self.places.get(place)?.not_before).min()
     }
 
@@ -116,6 +125,9 @@ impl Crew {
     /// No process could be had for this place. Returns whether it is tried again, after a pause:
     /// among the first, each has to start.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) -> bool {
+        if self.is_ending {
+            self.clearing.remove(&place);
+        }
         self.pause(place, now);
         self.has_begun
     }
@@ -131,17 +143,17 @@ impl Crew {
     }
 
     /// Do all that are wanted accept, for the first time since the start or since all were to be
-    /// replaced?
+    /// replaced? A replacement of the first ones may have been asked for before they accept: that
+    /// it fails later ends nobody.
     fn completes(&mut self) -> bool {
         let wanted = self.wanted_now();
-        let is_filled = |place| self.is_filled_by_this_generation(place);
-        let is_whole = wanted > 0 && (0..wanted).all(is_filled);
-        let completes = is_whole && (self.is_replacing || !self.has_begun);
-        if is_whole {
-            self.is_replacing = false;
-            self.has_begun = true;
-        }
-        completes
+        let all = |is_so: &dyn Fn(usize) -> bool| wanted > 0 && (0..wanted).all(is_so);
+        let begins = !self.has_begun && all(&|place| self.accepts(place));
+        let is_whole = all(&|place| self.is_filled_by_this_generation(place));
+        let is_replaced = is_whole && self.is_replacing;
+        self.has_begun |= begins;
+        self.is_replacing &= !is_whole;
+        begins || is_replaced
     }
 
     /// It is dead.
@@ -150,6 +162,10 @@ impl Crew {
             return Loss::Expected;
         };
         let member = self.members.swap_remove(position);
+        if self.is_ending && member.state != State::Draining {
+            // Another one would not fare better.
+            self.clearing.remove(&member.place);
+        }
         if member.state == State::Draining || self.is_ending {
             return Loss::Expected;
         }
@@ -188,11 +204,57 @@ impl Crew {
     /// Returns whether that completes a replacement of all.
     pub(crate) fn set_wanted(&mut self, wanted: usize) -> bool {
         self.wanted = wanted;
+        if wanted > 0 {
+            self.clearing.retain(|place| *place >= wanted);
+        }
         self.has_begun && self.completes()
     }
 
     pub(crate) fn wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Clients wait in this place, which is not wanted, and no worker accepts there.
+    pub(crate) fn clear(&mut self, place: usize) {
+        self.clearing.insert(place);
+    }
+
+    /// All end, and clients wait in this place. Returns whether a worker is started for them: once.
+    pub(crate) fn clear_at_the_end(&mut self, place: usize) -> bool {
+        // Those that wait while all were told to drain, or before anybody accepted, are not served.
+        let may = self.has_begun && self.wanted > 0 && self.cleared_at_the_end.insert(place);
+        if may {
+            self.clearing.insert(place);
+            if let Some(place) = self.places.get_mut(place) {
+                *place = Place::default();
+            }
+        }
+        may
+    }
+
+    /// Is one still to accept what waits in a place that is not wanted?
+    pub(crate) fn is_clearing(&self) -> bool {
+        !self.clearing.is_empty()
+    }
+
+    pub(crate) fn stop_clearing(&mut self) {
+        self.clearing.clear();
+    }
+
+    /// Does a worker accept in this place?
+    pub(crate) fn accepts(&self, place: usize) -> bool {
+        self.in_place(place).any(|member| member.state == State::Ready)
+    }
+
+    /// In a place that is not wanted.
+    pub(crate) fn inside(&self, place: usize) -> Inside {
+        if self.clearing.contains(&place) || self.is_filled(place) {
+            Inside::Accepting
+        } else if self.members.iter().any(|member| member.place == place) {
+            Inside::Draining
+        } else {
+            Inside::Nobody
+        }
     }
 
     /// Where this worker is in the crew, and what it is doing.
@@ -207,8 +269,9 @@ impl Crew {
         Some((member.place, state))
     }
 
-    /// All drain, and none is started any more.
+    /// All drain, and none is started any more, but [where clients wait](Self::clear_at_the_end).
     pub(crate) fn end(&mut self) {
+        self.clearing.clear();
         self.is_ending = true;
     }
 
@@ -218,7 +281,7 @@ impl Crew {
 
     /// Nobody is left, and nobody is wanted.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_ending && self.members.is_empty()
+        self.is_ending && self.members.is_empty() && self.clearing.is_empty()
     }
 
     fn wanted_now(&self) -> usize {
@@ -243,13 +306,25 @@ impl Crew {
         self.members.iter().any(|member| member.state == State::Starting)
     }
 
+    /// Where nobody is yet. While all are told to drain, those who wait there go on waiting.
+    fn places_to_clear(&self) -> impl Iterator<Item = usize> {
+        let places = self.clearing.iter().copied().filter(|_| self.clears_places());
+        places.filter(|place| !self.is_filled(*place))
+    }
+
+    fn clears_places(&self) -> bool {
+        self.is_ending || self.wanted > 0
+    }
+
     fn place_to_fill(&mut self, now: Instant) -> Option<usize> {
         let wanted = self.wanted_now();
-        if self.places.len() < wanted {
-            self.places.resize(wanted, Place::default());
+        let places = self.clearing.last().map_or(0, |last| last + 1).max(wanted);
+        if self.places.len() < places {
+            self.places.resize(places, Place::default());
         }
         let may_start = |place: &usize| self.places[*place].not_before.is_none_or(|at| at <= now);
         let empty = (0..wanted).find(|place| !self.is_filled(*place) && may_start(place));
+        let empty = empty.or_else(|| self.places_to_clear().find(may_start));
         if empty.is_some() || !self.is_replacing {
             return empty;
         }
@@ -265,12 +340,15 @@ impl Crew {
         let wanted = self.wanted_now();
         let is_replaced = |old: &Member| {
             let newer = |new: &Member| new.state == State::Ready && new.id > old.id;
-            old.place >= wanted || self.in_place(old.place).any(newer)
+            let clears = self.clears_places() && self.clearing.contains(&old.place);
+            (old.place >= wanted && !(clears && old.state == State::Starting))
+                || self.in_place(old.place).any(newer)
         };
         let serving = self.members.iter().filter(|member| member.state != State::Draining);
         let id = serving.filter(|member| is_replaced(member)).map(|member| member.id).next()?;
         let member = self.members.iter_mut().find(|member| member.id == id)?;
         member.state = State::Draining;
+        self.clearing.remove(&member.place);
         Some(id)
     }
 

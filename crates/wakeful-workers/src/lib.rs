@@ -1,4 +1,5 @@
-//! A server as processes: a master that holds the listening sockets, and workers that it forks.
+//! A server as processes: a master that holds the listening sockets, and workers that it forks, or
+//! that [execute the program anew](StartMethod::Exec).
 //!
 //! The master has one thread and serves no clients, so a request cannot harm it. Each worker is a
 //! separate process with a group of loops, and accepts from the master's sockets: a connection
@@ -66,21 +67,31 @@
 //! Each worker has a copy of all data that is in memory before [`Master::run`]. The copy costs
 //! nothing until it is changed, so load large data before. But start no thread before: a fork
 //! copies only one thread, so `run` fails in a process with several threads.
+//!
+//! With [`StartMethod::Exec`] a worker executes the program anew instead, and has nothing of the
+//! master's memory.
 
 mod crew;
+mod exec;
+mod listen_again;
 mod listeners;
+mod memory_file;
+mod passing;
 mod pid_file;
+mod port_groups;
 mod reports;
 mod run;
 mod running;
 mod settings;
 mod signals;
+mod steering;
 mod successor;
 #[allow(unsafe_code)]
 mod sys;
 mod systemd;
 mod worker;
 
+pub use self::exec::{StartMethod, is_executed_worker};
 pub use self::reports::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops, WorkerState};
 pub use self::run::Role;
 pub use self::settings::Master;

@@ -3,20 +3,27 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_acceptconn;
-use rustix::net::{bind, connect_unspec, getsockname, listen};
+use rustix::net::getsockname;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
 
-use crate::systemd::{self, Kept};
+use crate::listen_again::listen_again;
+pub(crate) use crate::port_groups::Inherited;
+use crate::port_groups::{
+    PortGroups, address_of, is_reached_by_others, let_in_again, let_nobody_in,
+};
+use crate::sys;
+use crate::systemd::{self, KEPT, Kept};
 
 /// What stands for a socket that a service manager passes, in the place of an address.
 const PASSED: &str = "passed";
+
+/// Why it is no socket for each loop.
+const ONE_IS_PASSED: &str = "a socket that a service manager passes is one for all workers, and each loop needs its own (reuse-port): use the strategy exclusive";
 
 /// For handshakes that are under way, where the peer is not on this host.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -24,6 +31,8 @@ const SETTLE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Listeners {
     all: Vec<Listening>,
+    /// Instead, if each loop of each worker has its own.
+    pub(crate) groups: PortGroups,
     /// Where operators ask.
     admin: Vec<Listening>,
     /// Names of the predecessor's sockets that nobody asks for any more.
@@ -38,13 +47,11 @@ struct Listening {
     kept: Kept,
 }
 
-/// A socket of this master's predecessor, and the name that it had there or with a service manager.
-pub(crate) type Inherited = (String, OwnedFd);
-
 impl Listeners {
     /// Listens on `addrs` and `admin`, but has those that are among `inherited` from there, and
     /// takes the sockets that are `passed`. Others that are inherited close: nobody asks for them
-    /// any more.
+    /// any more. `each` is the numbers of workers and of their loops, if each loop is to have its
+    /// own socket.
     ///
     /// # Errors
     /// The text names the address.
@@ -53,9 +60,18 @@ impl Listeners {
         passed: Vec<SharedListener>,
         admin: &[ListenAddr],
         mut inherited: Vec<Inherited>,
+        each: Option<(usize, usize)>,
     ) -> io::Result<Self> {
-        let mut all = open(addrs, &[], &mut inherited)?;
-        let admin = open(admin, &all, &mut inherited)?;
+        is_same_strategy(addrs, &inherited, each.is_some())?;
+        let (mut all, groups) = match each {
+            None => (open(addrs, &[], &mut inherited)?, PortGroups::default()),
+            Some(_) if !passed.is_empty() => return Err(invalid(ONE_IS_PASSED.to_owned())),
+            Some(each) => (Vec::new(), PortGroups::open(addrs, each, &mut inherited)?),
+        };
+        let before: Vec<_> =
+            all.iter().map(|one: &Listening| one.socket.local_addr().clone()).collect();
+        let before: Vec<_> = before.into_iter().chain(groups.addrs().cloned()).collect();
+        let admin = open(admin, &before, &mut inherited)?;
         let is_passed = |(name, _): &Inherited| name == PASSED;
         let again = inherited.extract_if(.., |one| is_passed(one));
         let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
@@ -64,11 +80,19 @@ impl Listeners {
         let passed = if again.is_empty() { passed } else { again };
         let named = |socket| Listening { name: PASSED.to_owned(), socket, kept: Kept::Yes };
         all.extend(passed.into_iter().map(named));
-        let dropped: Vec<_> = inherited.into_iter().map(|(name, _)| name).collect();
+        let mut dropped: Vec<_> = inherited.into_iter().map(|(name, _)| address(name)).collect();
+        dropped.dedup();
         for name in &dropped {
             tracing::info!("no longer listening on {name}");
         }
-        let listeners = Self { all, admin, dropped };
+        if each.is_some() && systemd::keeps_sockets() {
+            tracing::info!(
+                "the service manager keeps no sockets, since each loop has one (--accept reuse-port)"
+            );
+            // It may still have those of a master before.
+            dropped.extend(addrs.iter().map(ToString::to_string));
+        }
+        let listeners = Self { all, groups, admin, dropped };
         listeners.warn_of_lost_files();
         Ok(listeners)
     }
@@ -82,19 +106,22 @@ impl Listeners {
 
     /// Somebody may have shut a socket down: whoever else has it, or an operator (`ss -K`). It lets
     /// clients in again: else no worker could serve any more.
-    pub(crate) fn listen_again(&self) {
+    pub(crate) fn listen_again(&mut self) {
         for one in self.every() {
             listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
         }
+        self.groups.listen_again();
     }
 
-    /// Descriptors of its own for a worker: those for clients, and those for operators.
+    /// Descriptors of its own for the worker in this place: those for clients, and those for
+    /// operators.
     ///
     /// # Errors
     /// No descriptors left.
-    pub(crate) fn for_worker(&self) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
-        let duplicate = |one: &Listening| one.socket.as_fd().try_clone_to_owned();
-        let clients = self.all.iter().map(duplicate).collect::<io::Result<_>>()?;
+    pub(crate) fn for_worker(&self, place: usize) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+        let duplicate = |one: &Listening| sys::duplicate(one.socket.as_fd());
+        let mut clients = self.all.iter().map(duplicate).collect::<io::Result<Vec<_>>>()?;
+        clients.extend(self.groups.for_worker(place)?);
         let operators = self.admin.iter().map(duplicate).collect::<io::Result<_>>()?;
         Ok((clients, operators))
     }
@@ -103,6 +130,8 @@ impl Listeners {
     /// forgets those that nobody asks for any more.
     pub(crate) fn take_over(&mut self) {
         self.every().for_each(|one| one.socket.take_file());
+        let before = self.every_mut().filter(|one| one.kept == Kept::Before);
+        before.for_each(|one| one.kept = Kept::No);
         if !systemd::keeps_sockets() {
             return;
         }
@@ -124,15 +153,14 @@ impl Listeners {
     }
 
     fn give_to_keep(&mut self, which: Kept) {
-        let every = self.all.iter_mut().chain(&mut self.admin);
-        for one in every.filter(|one| one.kept == which) {
+        for one in self.every_mut().filter(|one| one.kept == which) {
             one.kept = systemd::keep(&one.name, one.socket.as_fd());
         }
     }
 
     /// Where they listen.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &ListenAddr> {
-        self.all.iter().map(|one| one.socket.local_addr())
+        self.all.iter().map(|one| one.socket.local_addr()).chain(self.groups.addrs())
     }
 
     /// For a successor: names, and descriptors that an `exec` does not close.
@@ -140,17 +168,21 @@ impl Listeners {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn for_successor(&self) -> io::Result<Vec<Inherited>> {
-        let pass = |one: &Listening| Ok((one.name.clone(), rustix::io::dup(&one.socket)?));
-        self.every().map(pass).collect()
+        let pass = |one: &Listening| Ok((one.name.clone(), sys::duplicate_to_pass(&one.socket)?));
+        let mut all = self.every().map(pass).collect::<io::Result<Vec<_>>>()?;
+        all.extend(self.groups.for_successor()?);
+        Ok(all)
     }
 
     /// A successor has them now, and files of Unix sockets are its own.
     pub(crate) fn hand_over(&mut self) {
+        self.groups.clear();
         self.all.drain(..).chain(self.admin.drain(..)).for_each(|one| one.socket.leave_file());
     }
 
     /// Leaves them to the predecessor, which continues to use them.
     pub(crate) fn leave(&mut self) {
+        self.groups.clear();
         self.all.clear();
         self.admin.clear();
     }
@@ -159,20 +191,24 @@ impl Listeners {
         self.all.iter().chain(&self.admin)
     }
 
-    /// No client comes in any more, but to sockets that a service manager keeps. The workers accept
-    /// what has come before they close theirs.
-    pub(crate) fn close(&mut self) {
+    fn every_mut(&mut self) -> impl Iterator<Item = &mut Listening> {
+        self.all.iter_mut().chain(&mut self.admin)
+    }
+
+    /// No client comes in any more, but to sockets that a service manager keeps.
+    pub(crate) fn let_nobody_in(&self) {
         let own = || self.all.iter().filter(|one| !one.is_kept());
-        for one in own() {
-            if let Err(error) = one.socket.let_nobody_in() {
-                tracing::debug!(%error, "a listener's filter cannot be attached");
-            }
-        }
-        let is_remote = |addr: SocketAddr| !addr.ip().to_canonical().is_loopback();
-        if own().any(|one| one.socket.socket_addr().is_some_and(is_remote)) {
+        own().for_each(|one| let_nobody_in(&one.socket));
+        let is_remote = own().any(|one| is_reached_by_others(&one.socket));
+        if self.groups.let_nobody_in() || is_remote {
             // Handshakes with other hosts are under way: they complete.
             thread::sleep(SETTLE);
         }
+    }
+
+    /// The workers accept what has come before they close theirs.
+    pub(crate) fn close(&mut self) {
+        self.groups.clear();
         self.all.drain(..).for_each(Listening::end);
     }
 }
@@ -192,36 +228,8 @@ impl Listening {
     }
 
     fn is_kept(&self) -> bool {
-        self.kept == Kept::Yes
+        matches!(self.kept, Kept::Before | Kept::Yes)
     }
-}
-
-/// If it has been shut down. `bound` is where an internet socket was, and `addr` names it.
-fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Option<SocketAddr>) {
-    if socket_acceptconn(socket) != Ok(false) {
-        return;
-    }
-    match open_again(socket, bound) {
-        Ok(()) => tracing::warn!("{addr} had been shut down: listening again"),
-        Err(error) => {
-            let error = io::Error::from(error);
-            tracing::error!(%error, "{addr} has been shut down: cannot listen again");
-        }
-    }
-}
-
-fn open_again(socket: BorrowedFd<'_>, bound: Option<SocketAddr>) -> Result<(), Errno> {
-    if let Some(addr) = bound {
-        // Else each connection would begin as shut down as this socket is (`ss -K`).
-        connect_unspec(socket)?;
-        // It has lost a port that the kernel chose, and has kept one that was asked for (EINVAL).
-        bind(socket, &addr).or_else(|error| match error {
-            Errno::INVAL => Ok(()),
-            _ => Err(error),
-        })?;
-    }
-    // The kernel lowers it to its own limit.
-    listen(socket, i32::MAX)
 }
 
 /// `others` are open already.
@@ -230,7 +238,7 @@ fn open_again(socket: BorrowedFd<'_>, bound: Option<SocketAddr>) -> Result<(), E
 /// The text names the address.
 fn open(
     addrs: &[ListenAddr],
-    others: &[Listening],
+    others: &[ListenAddr],
     inherited: &mut Vec<Inherited>,
 ) -> io::Result<Vec<Listening>> {
     let mut open: Vec<Listening> = Vec::new();
@@ -238,11 +246,15 @@ fn open(
         let name = addr.to_string();
         if name.contains('\n') {
             // A name is passed on as a part of a line.
-            let text = format!("cannot listen on {addr:?}: its name has a line break");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            return Err(invalid(format!("cannot listen on {addr:?}: its name has a line break")));
         }
+        let mut kept = Kept::No;
         let socket = match take(inherited, &name) {
-            Some(socket) => {
+            Some((known, socket)) => {
+                if known.starts_with(KEPT) {
+                    kept = Kept::Before;
+                    let_in_again(&socket);
+                }
                 // A service manager may have kept one that was shut down.
                 let bound = getsockname(&socket).ok();
                 let bound = bound.and_then(|bound| SocketAddr::try_from(bound).ok());
@@ -252,19 +264,55 @@ fn open(
                 })?
             }
             None => {
-                let before = others.iter().chain(&open).map(|one| one.socket.local_addr());
+                let open = open.iter().map(|one| one.socket.local_addr());
+                let before = others.iter().chain(open);
                 SharedListener::bind_beside(addr, before)?
             }
         };
-        open.push(Listening { name, socket, kept: Kept::No });
+        open.push(Listening { name, socket, kept });
     }
     Ok(open)
 }
 
-fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<OwnedFd> {
+/// An upgrade does not turn the one kind of socket into the other: the master before continues with
+/// its own if this one fails.
+///
+/// # Errors
+/// The master before listens in the other way.
+fn is_same_strategy(
+    addrs: &[ListenAddr],
+    inherited: &[Inherited],
+    is_for_each: bool,
+) -> io::Result<()> {
+    for name in addrs.iter().map(ToString::to_string) {
+        let has = |known: &str| inherited.iter().any(|(inherited, _)| inherited == known);
+        let has_each = || inherited.iter().any(|(known, _)| address_of(known) == Some(&name));
+        let (before, now) = match is_for_each {
+            true if has(&name) => ("all workers share a socket", "each loop is to have its own"),
+            false if has_each() => ("each loop has a socket", "the workers are to share one"),
+            _ => continue,
+        };
+        return Err(invalid(format!(
+            "cannot take over {name}: in the master before {before}, and here {now}. An upgrade \
+             cannot change --accept from or to reuse-port: restart instead"
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// Of a name that nobody has asked for.
+fn address(name: String) -> String {
+    address_of(&name).map(ToOwned::to_owned).unwrap_or(name)
+}
+
+fn take(inherited: &mut Vec<Inherited>, name: &str) -> Option<Inherited> {
     let kept = systemd::kept_name(name);
     let position = inherited.iter().position(|(known, _)| known == name || *known == kept)?;
-    Some(inherited.remove(position).1)
+    Some(inherited.remove(position))
 }
 
 #[cfg(test)]
@@ -289,7 +337,7 @@ mod tests {
         let expected: Vec<_> = inherited.iter().map(|(_, socket)| addr(socket)).collect();
         inherited.insert(0, ("127.0.0.1:0".to_owned(), any()));
         let asked: [ListenAddr; 1] = ["127.0.0.1:0".parse().unwrap()];
-        let listeners = Listeners::open(&asked, Vec::new(), &[], inherited).unwrap();
+        let listeners = Listeners::open(&asked, Vec::new(), &[], inherited, None).unwrap();
         let found: Vec<_> = listeners.all.iter().map(|one| one.socket.socket_addr()).collect();
         assert_eq!(found[1..], expected);
         assert!(listeners.dropped.is_empty());
@@ -298,7 +346,7 @@ mod tests {
     #[test]
     fn a_name_that_is_no_line_is_refused() {
         let asked: [ListenAddr; 1] = ["unix:/tmp/a\nb".parse().unwrap()];
-        let error = Listeners::open(&asked, Vec::new(), &[], Vec::new()).unwrap_err();
+        let error = Listeners::open(&asked, Vec::new(), &[], Vec::new(), None).unwrap_err();
         assert!(error.to_string().contains("line break"), "{error}");
     }
 }

@@ -1,8 +1,17 @@
 //! A file that names the master in charge.
+//!
+//! The master holds a lock of its file (`flock(2)`) until it is told to end, so that a second
+//! master with the same file knows of it. The number in the file would not do: a dead master's
+//! number is given to other processes, and another container counts from 1 again. A successor
+//! writes a file of its own in that place, if the lock is that of the master before.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::Pid;
 
 /// In bytes. Somebody else's file may be of any size.
 const LONGEST: u64 = 32;
@@ -11,6 +20,8 @@ const LONGEST: u64 = 32;
 pub(crate) struct PidFile {
     path: PathBuf,
     process: u32,
+    /// The file, locked. `None`: others may have its place.
+    lock: Option<File>,
 }
 
 impl PidFile {
@@ -22,25 +33,64 @@ impl PidFile {
     /// The text names the file.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
         let process = std::process::id();
-        put(path, process)?;
-        Ok(Self { path: path.to_owned(), process })
+        let lock = Some(put(path, process)?);
+        Ok(Self { path: path.to_owned(), process, lock })
+    }
+
+    /// From now on another master may write the file.
+    pub(crate) fn let_go(&mut self) {
+        self.lock = None;
     }
 
     /// Writes it again if another number is there: of a successor that is dead.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
-    pub(crate) fn restore(&self) -> io::Result<()> {
-        if self.is_ours() {
-            return Ok(());
+    /// As for [`write`](Self::write); another master has the file now.
+    pub(crate) fn restore(&mut self) -> io::Result<()> {
+        if !self.is_ours() {
+            self.lock = None;
+            is_free(&self.path, None)?;
+            self.lock = Some(put(&self.path, self.process)?);
         }
-        put(&self.path, self.process)
+        Ok(())
     }
 
     /// Only a file is read: a FIFO that somebody has put there would hold this process up.
     fn is_ours(&self) -> bool {
         let is_file = is_file(&self.path).is_ok_and(|is| is);
         is_file && number_in(&self.path).is_ok_and(|process| process == Some(self.process))
+    }
+}
+
+/// A master asks this before it starts, and before it writes. It may take the file of its
+/// predecessor.
+///
+/// # Errors
+/// Another master that runs has the file.
+pub(crate) fn is_free(path: &Path, predecessor: Option<Pid>) -> io::Result<()> {
+    if !is_file(path).is_ok_and(|is| is) {
+        return Ok(());
+    }
+    // What cannot be opened or locked says nothing of a master.
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    // Shared: two that ask at once do not take each other for a master.
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => {
+            let who = number_in(path).ok().flatten();
+            if who.is_some() && who == predecessor.map(|pid| pid.as_raw_pid().cast_unsigned()) {
+                return Ok(());
+            }
+            let who = who.map_or_else(String::new, |process| format!(", process {process},"));
+            Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!(
+                    "a running master{who} has the pid file {}: end it first, or give this one \
+                     another file",
+                    path.display()
+                ),
+            ))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -53,11 +103,11 @@ fn is_file(path: &Path) -> io::Result<bool> {
 /// The process that a file names.
 fn number_in(path: &Path) -> io::Result<Option<u32>> {
     let mut text = String::new();
-    fs::File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
+    File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
     Ok(text.trim().parse().ok())
 }
 
-fn put(path: &Path, process: u32) -> io::Result<()> {
+fn put(path: &Path, process: u32) -> io::Result<File> {
     let named = |error: io::Error| {
         io::Error::new(
             error.kind(),
@@ -69,8 +119,15 @@ fn put(path: &Path, process: u32) -> io::Result<()> {
         return Err(named(io::Error::other("there is something else than a file")));
     }
     let new = path.with_extension(format!("{process}.new"));
-    let written = fs::write(&new, format!("{process}\n")).and_then(|()| fs::rename(&new, path));
-    written.map_err(|error| {
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(format!("{process}\n").as_bytes())?;
+        // Nobody else knows the file. Some file systems have no locks.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        fs::rename(&new, path)?;
+        Ok(file)
+    };
+    write().map_err(|error| {
         let _ = fs::remove_file(&new);
         named(error)
     })
@@ -96,7 +153,7 @@ mod tests {
     fn a_successors_number_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("server.pid");
-        let file = PidFile::write(&path).unwrap();
+        let mut file = PidFile::write(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         fs::write(&path, "1\n").unwrap();
         file.restore().unwrap();
@@ -107,6 +164,45 @@ mod tests {
         drop(PidFile::write(&path).unwrap());
         assert!(!path.exists());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_another_master_has_taken_meanwhile_is_not_restored() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("server.pid");
+        let mut file = PidFile::write(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let other = put(&path, 1).unwrap();
+        assert_eq!(file.restore().unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(other);
+        file.restore().unwrap();
+        assert_eq!(number_in(&path).unwrap(), Some(std::process::id()));
+    }
+
+    #[test]
+    fn a_file_is_free_if_no_master_that_runs_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("server.pid");
+        is_free(&path, None).unwrap();
+        // Left behind, by whomever.
+        fs::write(&path, format!("{}\n", std::process::id())).unwrap();
+        is_free(&path, None).unwrap();
+        let mut file = PidFile::write(&path).unwrap();
+        let error = is_free(&path, None).unwrap_err().to_string();
+        assert!(error.contains(&format!(", process {}, has", std::process::id())), "{error}");
+        // Its successor may have it, and no other one.
+        is_free(&path, Some(rustix::process::getpid())).unwrap();
+        is_free(&path, Pid::from_raw(1)).unwrap_err();
+        // Written again, by a master whose successor is dead.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "1\n").unwrap();
+        is_free(&path, None).unwrap();
+        file.restore().unwrap();
+        is_free(&path, None).unwrap_err();
+        file.let_go();
+        is_free(&path, None).unwrap();
+        drop(file);
+        assert!(!path.exists());
     }
 
     #[test]
@@ -122,11 +218,11 @@ mod tests {
         for make in make {
             // From the start on, and in the place of the file.
             for was_there in [true, false] {
-                let file = (!was_there).then(|| PidFile::write(&path).unwrap());
+                let mut file = (!was_there).then(|| PidFile::write(&path).unwrap());
                 let _ = fs::remove_file(&path);
                 make(&path);
                 let before = is_there();
-                let error = match &file {
+                let error = match &mut file {
                     Some(file) => file.restore().unwrap_err(),
                     None => PidFile::write(&path).unwrap_err(),
                 };
@@ -146,7 +242,7 @@ mod tests {
     fn a_fifo_in_the_place_of_the_file_holds_nobody_up() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("server.pid");
-        let file = PidFile::write(&path).unwrap();
+        let mut file = PidFile::write(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());

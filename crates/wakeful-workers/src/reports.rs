@@ -5,7 +5,7 @@ mod page;
 mod roster;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use rustix::process::{Pid, test_kill_process};
 use wakeful::readiness::AsyncFd;
 use wakeful::time::timeout;
 
+use crate::sys;
+
 pub(crate) use self::desk::Desk;
 use self::page::Page;
 use self::roster::Roster;
@@ -22,6 +24,9 @@ pub use self::roster::{LoopInfo, WorkerInfo, WorkerLoops, WorkerState};
 
 /// In the page. The places of workers follow.
 const ROSTER: usize = 0;
+
+/// How many descriptors it has.
+const WIRES: usize = 5;
 
 /// Lets any worker answer for all workers: it collects a text about each of them.
 ///
@@ -87,6 +92,30 @@ pub struct Report {
 }
 
 impl Reports {
+    fn new(wires: Wires, place: usize) -> Self {
+        let (process, writes) = (std::process::id(), Mutex::new(()));
+        Self(Arc::new(Shared { wires, place, process, writes }))
+    }
+
+    pub(crate) fn place(&self) -> usize {
+        self.0.place
+    }
+
+    /// What a worker needs that is executed, in the order of
+    /// [`from_descriptors`](Self::from_descriptors).
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; WIRES] {
+        let Wires { page, asks, news, asks_master, lifeline } = &self.0.wires;
+        [page.file(), asks.as_fd(), news.as_fd(), asks_master.as_fd(), lifeline.as_fd()]
+    }
+
+    /// For this process, which is the worker that has this place.
+    pub(crate) fn from_descriptors(place: usize, descriptors: [OwnedFd; WIRES]) -> Self {
+        let [page, asks, news, asks_master, lifeline] = descriptors;
+        let (page, asks, news) = (Page::of(page), Arc::new(asks), Arc::new(news));
+        let (asks_master, lifeline) = (Arc::new(asks_master), Arc::new(lifeline));
+        Self::new(Wires { page, asks, news, asks_master, lifeline }, place)
+    }
+
     /// Answers questions on this thread's loop, as long as the future runs. It calls `say` once at
     /// the start, and then once for each question, or for several questions together.
     ///
@@ -98,11 +127,11 @@ impl Reports {
         &self,
         mut say: impl FnMut() -> Said + 'static,
     ) -> io::Result<impl Future<Output = ()> + 'static> {
-        let asks = AsyncFd::new(self.0.wires.asks.try_clone()?)?;
+        let asks = AsyncFd::new(sys::duplicate(&*self.0.wires.asks)?)?;
         let this = self.clone();
         let mut say = move || {
             if let Err(error) = this.publish(&mut say) {
-                tracing::warn!(%error, "this worker cannot report what it counts");
+                tracing::warn!(%error, "cannot report this worker's counts: /metrics may lack them");
             }
         };
         Ok(async move {
@@ -146,7 +175,7 @@ impl Reports {
     /// No loop runs on this thread; or no descriptors or memory are left.
     pub async fn collect(&self, limit: Duration) -> io::Result<Vec<Report>> {
         let wires = &self.0.wires;
-        let news = AsyncFd::new(wires.news.try_clone()?)?;
+        let news = AsyncFd::new(sys::duplicate(&*wires.news)?)?;
         let before = (1..=self.roster()?.places).map(|place| wires.page.number(place));
         let before = before.collect::<io::Result<Vec<_>>>()?;
         let is_new = |place: usize| {
@@ -179,7 +208,7 @@ impl Reports {
         if wires.is_master_gone() {
             return Ok(Vec::new());
         }
-        let news = AsyncFd::new(wires.news.try_clone()?)?;
+        let news = AsyncFd::new(sys::duplicate(&*wires.news)?)?;
         let before = wires.page.number(ROSTER)?;
         ring(&wires.asks_master);
         let answer = async {
@@ -250,7 +279,7 @@ impl Reports {
         if self.roster()?.is_in_charge {
             return Ok(());
         }
-        let news = AsyncFd::new(self.0.wires.news.try_clone()?)?;
+        let news = AsyncFd::new(sys::duplicate(&*self.0.wires.news)?)?;
         while !self.roster()?.is_in_charge {
             news.readable().await?.clear_ready();
         }

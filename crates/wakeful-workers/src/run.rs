@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::crew::Order;
+use crate::exec;
 use crate::running::Running;
 use crate::settings::Master;
 use crate::successor::{Inheritance, Program};
@@ -22,18 +23,22 @@ pub enum Role {
 }
 
 impl Master {
-    /// Forks the workers and supervises them. It returns in this process when the master has ended,
-    /// and in each worker when the worker starts.
+    /// Starts the workers and supervises them. It returns in this process when the master has
+    /// ended, and in each worker when the worker starts.
     ///
-    /// The memory of a worker is a copy of this process's memory at this point. The master's own
-    /// descriptors are closed in the worker.
+    /// The memory of a worker is a copy of this process's memory at this point, unless workers are
+    /// [executed](crate::StartMethod::Exec). The master's own descriptors are closed in the worker.
     ///
     /// # Errors
     /// The process has several threads; an address cannot be bound; no descriptors are left; one of
     /// the first workers cannot be forked; or the pid file cannot be written. When it returns such
-    /// an error, all workers have drained. In a worker: no descriptors are left.
+    /// an error, all workers have drained. In a worker: no descriptors are left; the program cannot
+    /// be executed; or, in one that was executed, a worker has run before.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
+        if let Some(worker) = exec::this_worker()? {
+            return Ok(Role::Worker(worker));
+        }
         let program = Program::this();
         let inheritance = Inheritance::take()?;
         let mut running = Running::new(self, program, inheritance)?;

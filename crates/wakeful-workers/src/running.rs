@@ -1,67 +1,42 @@
 //! A master that runs: its workers, what it waits for, and how one is forked.
 
 mod events;
+mod process;
 mod requests;
+mod waiting;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::iter;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getppid, waitpid};
 use wakeful::LoopGroupBuilder;
-use wakeful::accept::{Sibling, Siblings};
-use wakeful::heartbeat::{Heartbeats, LoopState, Watchdog};
+use wakeful::accept::{AcceptStrategy, Sibling, Siblings};
+use wakeful::heartbeat::{Heartbeats, Watchdog};
 
+use self::process::Process;
 use crate::crew::{Crew, WorkerId};
+use crate::exec::{self, StartMethod};
 use crate::listeners::Listeners;
-use crate::pid_file::PidFile;
-use crate::reports::{Desk, LoopInfo, WorkerInfo, WorkerState};
+use crate::pid_file::{self, PidFile};
+use crate::port_groups::Inside;
+use crate::reports::{Desk, WorkerInfo, WorkerState};
 use crate::settings::Master;
-use crate::signals::Signals;
+use crate::signals::{Request, Signals};
 use crate::successor::{Inheritance, Program, Successor, is_successor};
-use crate::worker::{Orphans, Worker};
+use crate::worker::{Orphans, SharedData, Worker};
 use crate::{signals, sys, systemd};
 
 /// How long processes may take that were told to end at once. Then they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How often it looks at everything while it cannot wait for events.
-const LOOKS: Duration = Duration::from_millis(100);
-
 /// What comes within so much time of a signal to end is no second one: timeout(1) signals a process
 /// and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
-
-/// A worker as its master sees it.
-#[derive(Debug)]
-struct Process {
-    id: WorkerId,
-    pid: Pid,
-    /// Readable when it is dead.
-    pidfd: OwnedFd,
-    /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
-    ready: Option<OwnedFd>,
-    has_accepted: bool,
-    /// When it has taken too long to accept. `None`: it has accepted, or is killed.
-    start_by: Option<Instant>,
-    /// When it has taken too long to end. `None`: nobody has told it to, or it is killed, or has no
-    /// limit.
-    end_by: Option<Instant>,
-    /// It is to open its files anew as soon as it accepts.
-    is_to_reopen: bool,
-    heartbeats: Heartbeats,
-    sibling: Option<Sibling>,
-    is_stopped: bool,
-    since: SystemTime,
-    /// The place of its reports.
-    reports_at: usize,
-}
 
 /// A dead child, which a debugger has not let go of: how it ended is not known before.
 #[derive(Debug)]
@@ -88,6 +63,8 @@ pub(crate) struct Running {
     /// It cannot wait for events, and has said so.
     cannot_wait: bool,
     listeners: Listeners,
+    /// Of each worker, if each of them has sockets of its own.
+    loops: Option<NonZeroUsize>,
     signals: Signals,
     watchdog: Watchdog,
     /// `None`: they cannot be had, and each worker waits for connections at all times.
@@ -102,15 +79,23 @@ pub(crate) struct Running {
     pre_drain: Duration,
     /// When nobody new is to come in: the workers still accept until then.
     close_at: Option<Instant>,
+    /// When the sockets close: nobody comes in any more. `None`: they are open, or closed.
+    closing: Option<Instant>,
+    /// When those have to have ended that are told to end.
+    ends_by: Option<Instant>,
     drain_timeout: Option<Duration>,
     group: LoopGroupBuilder,
     orphans: Orphans,
+    start_method: StartMethod,
+    shared_data: SharedData,
     /// Each worker has what is read, and the master the other end: which closes with it.
     lifeline: (OwnedFd, OwnedFd),
     pid_path: Option<PathBuf>,
     pid_file: Option<PidFile>,
     program: Program,
     inheritance: Inheritance,
+    /// It is this process's parent until all its workers have ended.
+    predecessor: Option<Pid>,
     successor: Option<Successor>,
     /// Since when all end.
     ending_since: Option<Instant>,
@@ -133,42 +118,63 @@ impl Running {
     ) -> io::Result<Self> {
         let Master { group, listen, passed, admin, workers, timeout, .. } = master;
         let Master { start_timeout, pre_drain, drain_timeout, orphans, pid_file, .. } = master;
+        let Master { start_method, shared_data, .. } = master;
+        if start_method == StartMethod::Exec {
+            exec::is_possible()?;
+        }
         let is_successor = is_successor();
+        let predecessor = getppid().filter(|_| is_successor);
+        if let Some(path) = &pid_file {
+            pid_file::is_free(path, predecessor)?;
+        }
         let inherited = match std::mem::take(&mut inheritance.listeners) {
             none if none.is_empty() && !is_successor => systemd::kept(),
             inherited => inherited,
         };
-        let listeners = Listeners::open(&listen, passed, &admin, inherited)?;
-        let lifeline = pipe_with(PipeFlags::CLOEXEC)?;
-        // Further ones are there while others drain.
-        let siblings = Siblings::new(2 * workers + 8, lifeline.0.try_clone()?);
-        let siblings = siblings
-            .inspect_err(|error| tracing::warn!(%error, "workers cannot share their turns: a connection may wake several of them"))
-            .ok();
+        let loops = match master.strategy {
+            AcceptStrategy::ReusePort => NonZeroUsize::new(group.loop_count()?),
+            _ => None,
+        };
+        let each = loops.map(|loops| (workers, loops.get()));
+        let listeners = Listeners::open(&listen, passed, &admin, inherited, each)?;
+        // Before its workers have them.
+        inheritance.has_made(&listeners.groups.made_here().collect::<Vec<_>>())?;
+        let lifeline = sys::pipe()?;
+        let siblings = match loops {
+            None => siblings(workers, &lifeline.0)?,
+            // The kernel chooses who accepts.
+            Some(_) => None,
+        };
         let running = Self {
             crew: Crew::new(workers),
             processes: Vec::new(),
             unburied: Vec::new(),
             cannot_wait: false,
             listeners,
+            loops,
             signals: Signals::new(is_successor)?,
             watchdog: Watchdog::new(timeout)?,
             siblings,
-            desk: Desk::new(lifeline.0.try_clone()?)?,
+            desk: Desk::new(sys::duplicate(&lifeline.0)?)?,
             is_in_charge: false,
             is_succeeded: false,
             look_at: None,
             start_timeout,
             pre_drain,
             close_at: None,
+            closing: None,
+            ends_by: None,
             drain_timeout,
             group,
             orphans,
+            start_method,
+            shared_data,
             lifeline,
             pid_path: pid_file,
             pid_file: None,
             program,
             inheritance,
+            predecessor,
             successor: None,
             ending_since: None,
             at_once: None,
@@ -185,7 +191,7 @@ impl Running {
 
     /// Nobody is left, and nobody is wanted.
     pub(crate) fn is_over(&self) -> bool {
-        self.crew.is_over() && self.successor.is_none()
+        self.crew.is_over() && self.successor.is_none() && self.closing.is_none()
     }
 
     /// What this master ends with: no worker is left.
@@ -200,7 +206,10 @@ impl Running {
     /// workers, all end.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: &io::Error) {
         let text = format!("cannot start a worker: {error}");
-        if self.crew.cannot_start(place, now) {
+        let is_tried_again = self.crew.cannot_start(place, now);
+        if self.crew.is_ending() {
+            tracing::error!("{text}; clients that wait for it are not served");
+        } else if is_tried_again {
             tracing::error!("{text}; the master tries again");
         } else {
             self.fail(io::Error::new(error.kind(), text));
@@ -213,6 +222,10 @@ impl Running {
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
         self.listeners.listen_again();
+        // During an upgrade the kernel's list is the new master's. At the end nobody comes in.
+        if self.successor.is_none() && !self.crew.is_ending() {
+            self.listeners.groups.make(place, self.crew.wanted())?;
+        }
         let (ready, told) = sys::pipe_of_news()?;
         let heartbeats = self.watchdog.heartbeats_for(&self.group)?;
         let sibling = self.siblings.as_ref().and_then(Siblings::join);
@@ -226,7 +239,7 @@ impl Running {
             }
         };
         // It has not been waited for, so the number is its own.
-        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        let pidfd = match sys::pidfd_of(pid) {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 if sys::signal_child(pid, None, Signal::KILL) {
@@ -235,10 +248,7 @@ impl Running {
                     self.unburied.push(Unburied { pid, may_fail: false });
                 }
                 self.forget(&heartbeats, sibling.as_ref(), reports_at);
-                return Err(io::Error::new(
-                    io::Error::from(error).kind(),
-                    format!("pidfd_open: {error}"),
-                ));
+                return Err(error);
             }
         };
         let id = self.crew.started(place, now);
@@ -248,7 +258,7 @@ impl Running {
             pidfd,
             ready: Some(ready),
             has_accepted: false,
-            start_by: now.checked_add(self.start_timeout),
+            start_by: self.started_by(now),
             end_by: None,
             is_to_reopen: false,
             heartbeats,
@@ -271,21 +281,21 @@ impl Running {
         }
     }
 
-    /// This process is a worker. What is the master's is closed here.
+    /// This process is a worker. What is the master's is closed here. One that is to be executed
+    /// returns only by an error.
     ///
     /// # Errors
-    /// No descriptors left.
+    /// No descriptors left; the program cannot be executed.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
         // Before the master's are blocked no longer, which is at the end of this function.
-        if let Err(error) = signals::survive_requests() {
-            tracing::warn!(%error, "cannot catch HUP: it would end this worker");
-        }
-        let (listeners, admin_listeners) = self.listeners.for_worker()?;
+        signals::survive_requests();
+        let (listeners, admin_listeners) = self.listeners.for_worker(number)?;
         let (lifeline, _) = self.lifeline;
         let reports = self.desk.reports(new.reports_at);
-        Ok(Worker {
+        let worker = Worker {
             number,
             listeners,
+            sockets_each: self.loops,
             admin_listeners,
             reports,
             heartbeats: new.heartbeats,
@@ -293,7 +303,14 @@ impl Running {
             ready: Some(new.ready),
             lifeline,
             orphans: self.orphans,
-        })
+            shared_data: self.shared_data,
+        };
+        if self.start_method == StartMethod::Exec {
+            // Blocked signals would be blocked in the program, too.
+            drop(self.signals);
+            return Err(exec::execute(&worker, &self.program));
+        }
+        Ok(worker)
     }
 
     /// It drains, and ends.
@@ -315,9 +332,17 @@ impl Running {
         }
     }
 
+    /// When who starts now has to accept.
+    fn started_by(&self, now: Instant) -> Option<Instant> {
+        // At the end it only serves who waits.
+        let drained_by = self.drained_by(now).filter(|_| self.crew.is_ending());
+        now.checked_add(self.start_timeout).into_iter().chain(drained_by).min()
+    }
+
     /// When who is told to drain now has to have ended.
     fn drained_by(&self, now: Instant) -> Option<Instant> {
-        self.drain_timeout.and_then(|limit| now.checked_add(limit))
+        let limit = || self.drain_timeout.and_then(|limit| now.checked_add(limit));
+        self.ends_by.or_else(limit)
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -348,9 +373,11 @@ impl Running {
     /// Waits until something has happened, and takes note of all that has.
     pub(crate) fn wait_and_see(&mut self) {
         self.wait();
-        while let Some((signal, request)) = self.signals.next() {
-            self.take(signal, request);
-        }
+        let mut requests: Vec<_> = iter::from_fn(|| self.signals.next()).collect();
+        // The kernel does not tell their order. Who sends WINCH together with HUP or TTIN wants
+        // workers.
+        requests.sort_by_key(|(_, request)| *request != Request::DrainWorkers);
+        requests.into_iter().for_each(|(signal, request)| self.take(signal, request));
         self.see_who_is_ready();
         self.see_who_is_dead();
         self.see_successor();
@@ -360,6 +387,7 @@ impl Running {
         let now = Instant::now();
         self.kill_who_takes_too_long(now);
         self.close_if_due(now);
+        self.see_who_waits(now);
         systemd::send_what_waits();
         self.listeners.give_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
@@ -376,66 +404,37 @@ impl Running {
         }
     }
 
-    fn wait(&mut self) {
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let own = [self.signals.as_fd(), self.watchdog.as_fd(), self.desk.as_fd()];
-        let mut fds: Vec<_> = own.into_iter().map(readable).collect();
-        fds.extend(self.processes.iter().map(|process| readable(process.pidfd.as_fd())));
-        let starting = self.processes.iter().filter_map(|process| process.ready.as_ref());
-        fds.extend(starting.map(|ready| readable(ready.as_fd())));
-        fds.extend(self.successor.iter().flat_map(Successor::news).map(readable));
-        let killed_at = self.at_once.map(|since| since + AT_ONCE);
-        let alive_at = self.alive_at.map(|(at, _)| at);
-        let limits = |process: &Process| [process.start_by, process.end_by];
-        let limit = self.processes.iter().flat_map(limits).flatten().min();
-        let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
-        let until = [
-            self.crew.next_at(),
-            self.close_at,
-            self.look_at,
-            killed_at,
-            alive_at,
-            limit,
-            successor_by,
-            systemd::next_at(),
-            self.listeners.next_at(),
-        ];
-        let left = until
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at| at.saturating_duration_since(Instant::now()));
-        let limit = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => self.cannot_wait = false,
-            // No memory, or a limit of descriptors that was lowered below those that are open.
-            Err(error) => {
-                if !std::mem::replace(&mut self.cannot_wait, true) {
-                    tracing::error!(
-                        %error,
-                        "cannot wait for events (is RLIMIT_NOFILE below {}?): looking every {LOOKS:?}",
-                        fds.len()
-                    );
-                }
-                thread::sleep(left.map_or(LOOKS, |left| left.min(LOOKS)));
+    /// Does only this master decide which sockets get connections? During an upgrade there are two.
+    fn are_sockets_ours(&self) -> bool {
+        self.successor.is_none() && !self.inheritance.is_waited_for() && !self.crew.is_ending()
+    }
+
+    /// In a place whose sockets leave. Workers of a predecessor may be in any.
+    fn inside(&self, place: usize) -> Inside {
+        match self.crew.inside(place) {
+            Inside::Nobody if self.predecessor.is_some_and(|one| getppid() == Some(one)) => {
+                Inside::Draining
             }
+            inside => inside,
+        }
+    }
+
+    /// At sockets whose worker has left.
+    fn see_who_waits(&mut self, now: Instant) {
+        if self.are_sockets_ours() {
+            let mut groups = std::mem::take(&mut self.listeners.groups);
+            let waiting = groups.look(now, |place| self.inside(place));
+            self.listeners.groups = groups;
+            waiting.into_iter().for_each(|place| self.crew.clear(place));
         }
     }
 }
 
-impl Process {
-    fn loops(&self, watchdog: &Watchdog) -> Vec<LoopInfo> {
-        let seen = watchdog.loops(&self.heartbeats).into_iter();
-        let loops = seen.map(|seen| match seen {
-            LoopState::Awake { at_least, running, work, .. } => {
-                LoopInfo::awake(at_least, running, work)
-            }
-            _ => LoopInfo::asleep(),
-        });
-        loops.collect()
-    }
-
-    fn signal(&self, signal: Signal) {
-        sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
-    }
+/// `None`: they cannot be had.
+fn siblings(workers: usize, lifeline: &OwnedFd) -> io::Result<Option<Siblings>> {
+    // Further ones are there while others drain.
+    let siblings = Siblings::new(2 * workers + 8, sys::duplicate(lifeline)?);
+    let siblings = siblings
+        .inspect_err(|error| tracing::warn!(%error, "workers cannot coordinate who accepts: a connection may wake several of them"));
+    Ok(siblings.ok())
 }

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use wakeful::LoopGroupBuilder;
-use wakeful::accept::SharedListener;
+use wakeful::accept::{AcceptStrategy, SharedListener};
 use wakeful::net::ListenAddr;
 
-use crate::worker::Orphans;
+use crate::exec::StartMethod;
+use crate::worker::{Orphans, SharedData};
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -19,6 +20,7 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// | setting | default | range |
 /// |---|---|---|
 /// | [`listen`](Self::listen), [`passed`](Self::passed) | nowhere | |
+/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | [`AcceptStrategy`] |
 /// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest limit |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
 /// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
@@ -27,6 +29,8 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// | [`admin`](Self::admin) | none | |
 /// | [`orphans`](Self::orphans) | [`Orphans::Drain`] | [`Orphans`] |
 /// | [`pid_file`](Self::pid_file) | none | |
+/// | [`start_method`](Self::start_method) | [`StartMethod::Fork`] | [`StartMethod`] |
+/// | [`shared_data`](Self::shared_data) | none | |
 #[derive(Debug)]
 #[must_use = "nothing happens until it runs"]
 pub struct Master {
@@ -34,6 +38,7 @@ pub struct Master {
     pub(crate) listen: Vec<ListenAddr>,
     pub(crate) passed: Vec<SharedListener>,
     pub(crate) admin: Vec<ListenAddr>,
+    pub(crate) strategy: AcceptStrategy,
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
     pub(crate) start_timeout: Duration,
@@ -41,6 +46,8 @@ pub struct Master {
     pub(crate) drain_timeout: Option<Duration>,
     pub(crate) orphans: Orphans,
     pub(crate) pid_file: Option<PathBuf>,
+    pub(crate) start_method: StartMethod,
+    pub(crate) shared_data: SharedData,
 }
 
 impl Master {
@@ -51,6 +58,7 @@ impl Master {
             listen: Vec::new(),
             passed: Vec::new(),
             admin: Vec::new(),
+            strategy: AcceptStrategy::default(),
             workers: 1,
             timeout: Duration::from_secs(30),
             start_timeout: Duration::from_secs(60),
@@ -58,6 +66,8 @@ impl Master {
             drain_timeout: None,
             orphans: Orphans::default(),
             pid_file: None,
+            start_method: StartMethod::default(),
+            shared_data: SharedData::default(),
         }
     }
 
@@ -79,6 +89,25 @@ impl Master {
     /// stay open until the last worker has drained.
     pub fn admin(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.admin = addrs.into_iter().collect();
+        self
+    }
+
+    /// Sets how connections reach the workers.
+    ///
+    /// With [`AcceptStrategy::ReusePort`] each loop of each worker has a socket of its own, on the
+    /// same port. The kernel chooses a socket by a hash, so connections that wait for a worker that
+    /// is stuck, stopped or starts again go to no other. The replacement of a worker gets its
+    /// sockets. A new worker gets connections as soon as it accepts, and those that wait at the
+    /// sockets of a worker that leaves are served before these close. The master makes all sockets:
+    /// it needs a descriptor for each, and [`listen`](Self::listen) must have internet addresses
+    /// only. An upgrade cannot change to this strategy or away from it.
+    ///
+    /// With the others the workers share one socket for each address.
+    /// [`AcceptStrategy::Dispatch`] distributes connections among the loops of the worker that
+    /// accepts them, and never to another worker. Sockets of [`passed`](Self::passed) and
+    /// [`admin`](Self::admin) are always shared.
+    pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -130,6 +159,21 @@ impl Master {
     /// the first workers accept. In an upgrade it changes when the new master takes over.
     pub fn pid_file(mut self, path: impl Into<Option<PathBuf>>) -> Self {
         self.pid_file = path.into();
+        self
+    }
+
+    /// Sets how workers are started.
+    pub fn start_method(mut self, method: StartMethod) -> Self {
+        self.start_method = method;
+        self
+    }
+
+    /// Sets bytes that each worker gets from [`Worker::shared_data`](crate::Worker::shared_data),
+    /// also one that is executed: for what all workers must have in common, for example the secret
+    /// of session tickets. They are in neither the environment nor the command line, which others
+    /// can read.
+    pub fn shared_data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.shared_data = SharedData(data.into());
         self
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
+use wakeful::limits::explain_call_error;
 
 use crate::sys;
 
@@ -65,7 +66,8 @@ impl Signals {
         if is_successor {
             REQUESTS.iter().for_each(|(signal, _)| before.remove(*signal));
         }
-        let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+        let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+            .map_err(|error| explain_call_error("signalfd4")(error.into()));
         let fd = fd.inspect_err(|_| {
             // It has no error for a mask that the kernel gave.
             let _ = before.thread_set_mask();
@@ -102,13 +104,22 @@ impl Drop for Signals {
 /// Signals that ask a master for something do not end its worker: whoever signals all processes of
 /// a service or a terminal means the master, which also sends HUP so that files are opened anew.
 /// Whoever handles them is called as before.
+pub(crate) fn survive_requests() {
+    let caught = [SIGHUP, SIGUSR1, SIGUSR2]
+        .into_iter()
+        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(drop));
+    if let Err(error) = caught {
+        tracing::warn!(%error, "cannot catch HUP: it would end this worker");
+    }
+}
+
+/// As [`survive_requests`], for a program that this process executes, until that catches them.
 ///
 /// # Errors
 /// None that the kernel documents.
-pub(crate) fn survive_requests() -> io::Result<()> {
-    [SIGHUP, SIGUSR1, SIGUSR2]
-        .into_iter()
-        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(drop))
+pub(crate) fn survive_requests_in_program() -> io::Result<()> {
+    // Handlers do not survive it, and what is ignored stays so.
+    sys::ignore(&[Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2])
 }
 
 impl AsFd for Signals {

@@ -1,8 +1,9 @@
 //! The upgrade: the program is started again from its file, and gets the sockets.
 //!
-//! What the new process needs to know is in one variable of its environment, a word or more a line:
-//! whose successor it is, where it says that it is ready, and the sockets with their names. It is
-//! believed only by a child of the process that it names.
+//! A variable of its environment says whose successor the new process is, and which descriptor is a
+//! file in memory with the rest, a word or more a line: where it says that it is ready, where it
+//! passes the sockets that it makes, and the sockets of this master with their names. It is
+//! believed only by a child of the process that the variable names.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,21 +11,24 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
+use rustix::process::{Pid, Signal, getppid};
 
 use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, End, News, end_of};
+use crate::{memory_file, passing};
 
 /// The environment variable with which a master tells a new master that it is the successor. Its
 /// first line is `from` and the process id of the old master.
 pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
+
+/// The file that this process runs, also if it has another path by now, or none.
+pub(crate) const THIS_FILE: &str = "/proc/self/exe";
 
 /// A program's file that is being written cannot be executed. So often, and after such pauses, it
 /// is tried again.
@@ -36,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Program {
     /// An error: nobody can say (there is no /proc).
     path: io::Result<PathBuf>,
+    /// As the first word of its command line, which need not lead to its file.
+    called: OsString,
     arguments: Vec<OsString>,
 }
 
@@ -44,21 +50,34 @@ impl Program {
     /// deleted.
     pub(crate) fn this() -> Self {
         let mut arguments = env::args_os();
-        let called = arguments.next().map(PathBuf::from);
+        let called = arguments.next().unwrap_or_default();
         Self {
-            path: as_called(called).ok_or(()).or_else(|()| env::current_exe()),
+            path: as_called(Path::new(&called)).ok_or(()).or_else(|()| env::current_exe()),
+            called,
             arguments: arguments.collect(),
         }
+    }
+
+    /// The same command line again, but of the file that this process runs, whatever is at its path
+    /// by now.
+    pub(crate) fn again(&self) -> Command {
+        let mut command = Command::new(THIS_FILE);
+        command.arg0(&self.called).args(&self.arguments);
+        // Whoever runs it is nobody's successor.
+        command.env_remove(SUCCEEDS);
+        command
     }
 }
 
 /// The path by which this program was called, if it leads to this program: through symbolic links,
 /// which may lead elsewhere by the time of an upgrade.
-fn as_called(called: Option<PathBuf>) -> Option<PathBuf> {
-    let called = called.filter(|called| called.components().count() > 1)?;
+fn as_called(called: &Path) -> Option<PathBuf> {
+    if called.components().count() <= 1 {
+        return None;
+    }
     let path = env::current_dir().ok()?.join(called);
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
-    let is_this = identity(&path)? == identity(Path::new("/proc/self/exe"))?;
+    let is_this = identity(&path)? == identity(Path::new(THIS_FILE))?;
     is_this.then_some(path)
 }
 
@@ -72,6 +91,8 @@ pub(crate) struct Successor {
     /// die of; nor need it come when it dies, if it has started others that have this, too. `None`:
     /// the end has come.
     ready: Option<OwnedFd>,
+    /// The sockets that it makes come here.
+    made: OwnedFd,
     /// When it has taken too long. `None`: it is killed.
     pub(crate) start_by: Option<Instant>,
     is_given_up: bool,
@@ -97,34 +118,37 @@ impl Successor {
         start_by: Option<Instant>,
     ) -> io::Result<Self> {
         let (ready, told) = sys::pipe_of_news()?;
+        let (made, made_there) = passing::ends()?;
         // Open in the child, and closed here when it has been started. This thread is the only one,
         // so nobody else can start a program meanwhile.
-        let told_there = rustix::io::dup(&told)?;
-        let passed = listeners.for_successor()?;
-        let told_line = format!("ready {}", told_there.as_raw_fd());
-        let from = format!("from {}", std::process::id());
-        let lines = passed.iter().map(|(name, fd)| format!("listener {} {name}", fd.as_raw_fd()));
-        let lines: Vec<_> = [from, told_line].into_iter().chain(lines).collect();
+        let inheritance = Inheritance {
+            ready: Some(sys::duplicate_to_pass(&told)?),
+            made: Some(sys::duplicate_to_pass(&made_there)?),
+            listeners: listeners.for_successor()?,
+        };
+        let text = sys::duplicate_to_pass(inheritance.text()?)?;
+        let told = told_of(std::process::id(), text.as_raw_fd());
         let path = program.path.as_ref().map_err(|error| {
             io::Error::new(error.kind(), format!("this program's own file is not known: {error}"))
         })?;
         let mut command = Command::new(path);
-        command.args(&program.arguments).env(SUCCEEDS, lines.join("\n"));
-        let mut process = spawn(&mut command).map_err(|error| {
+        command.args(&program.arguments).env(SUCCEEDS, told);
+        let mut process = spawn(&mut command).map_err(sys::explain_fork).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         })?;
         // It has not been waited for, so the number is its own.
-        match pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) {
+        match sys::pidfd_of(Pid::from_child(&process)) {
             Ok(pidfd) => {
                 let (is_given_up, is_held) = (false, false);
-                Ok(Self { process, pidfd, ready: Some(ready), start_by, is_given_up, is_held })
+                let ready = Some(ready);
+                Ok(Self { process, pidfd, ready, made, start_by, is_given_up, is_held })
             }
             Err(error) => {
                 // One that lives on is waited for by nobody.
                 if sys::signal_child(Pid::from_child(&process), None, Signal::KILL) {
                     let _ = process.wait();
                 }
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -167,6 +191,11 @@ impl Successor {
         self.is_held.then(|| Pid::from_child(&self.process))
     }
 
+    /// The sockets that it has made, in that order. Its workers may still have them.
+    pub(crate) fn made(&self) -> Vec<OwnedFd> {
+        passing::take(&self.made)
+    }
+
     pub(crate) fn kill(&mut self) {
         self.start_by = None;
         self.signal(Signal::KILL);
@@ -201,6 +230,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 #[derive(Debug, Default)]
 pub(crate) struct Inheritance {
     ready: Option<OwnedFd>,
+    made: Option<OwnedFd>,
     pub(crate) listeners: Vec<Inherited>,
 }
 
@@ -210,17 +240,64 @@ impl Inheritance {
     /// # Errors
     /// What the environment says is not true.
     pub(crate) fn take() -> io::Result<Self> {
-        let Some(Told { ready, listeners }) = Told::this() else { return Ok(Self::default()) };
-        let numbers: Vec<RawFd> =
-            [ready].into_iter().chain(listeners.iter().map(|(_, number)| *number)).collect();
-        let taken = sys::take_descriptors(&numbers).map_err(|error| {
-            io::Error::new(error.kind(), format!("what {SUCCEEDS} names is not open: {error}"))
-        })?;
-        let Some(taken) = taken else { return Ok(Self::default()) };
-        let mut taken = taken.into_iter();
-        let ready = taken.next();
-        let names = listeners.into_iter().map(|(name, _)| name);
-        Ok(Self { ready, listeners: names.zip(taken).collect() })
+        let Some(text) = told() else { return Ok(Self::default()) };
+        let not_true = |error: io::Error| {
+            io::Error::new(error.kind(), format!("what {SUCCEEDS} says is not true: {error}"))
+        };
+        let Some(text) = sys::take_descriptors(&[text]).map_err(not_true)? else {
+            return Ok(Self::default());
+        };
+        let text = text.into_iter().map(memory_file::read).collect::<io::Result<Vec<_>>>();
+        Self::understand(&text.map_err(not_true)?.concat()).map_err(not_true)
+    }
+
+    /// The lines that [`understand`](Self::understand) reads, in a file.
+    ///
+    /// # Errors
+    /// No memory; no descriptors left; the limit of file sizes.
+    fn text(&self) -> io::Result<OwnedFd> {
+        let own = [("ready", &self.ready), ("made", &self.made)];
+        let own = own.into_iter().filter_map(|(word, fd)| Some((word, fd.as_ref()?)));
+        let own = own.map(|(word, fd)| format!("{word} {}\n", fd.as_raw_fd()));
+        let listeners = self.listeners.iter();
+        let listeners = listeners.map(|(name, fd)| format!("listener {} {name}\n", fd.as_raw_fd()));
+        let text: String = own.chain(listeners).collect();
+        memory_file::with("wakeful-successor", "what the new master is told", text.as_bytes())
+    }
+
+    /// # Errors
+    /// It is not such a text; a descriptor is not open.
+    fn understand(text: &[u8]) -> io::Result<Self> {
+        let not_understood = || io::Error::from(io::ErrorKind::InvalidData);
+        let text = str::from_utf8(text).map_err(|_| not_understood())?;
+        let mut this = Self::default();
+        for line in text.lines() {
+            let (word, rest) = line.split_once(' ').ok_or_else(not_understood)?;
+            let (number, name) = rest.split_once(' ').unwrap_or((rest, ""));
+            let number: RawFd = number.parse().map_err(|_| not_understood())?;
+            let taken = sys::take_descriptors(&[number])?.ok_or_else(not_understood)?;
+            match word {
+                "ready" => this.ready = taken.into_iter().next(),
+                "made" => this.made = taken.into_iter().next(),
+                "listener" => {
+                    this.listeners.extend(taken.into_iter().map(|fd| (name.to_owned(), fd)));
+                }
+                _ => return Err(not_understood()),
+            }
+        }
+        Ok(this)
+    }
+
+    /// The master before has these sockets, too, until this one is in charge.
+    ///
+    /// # Errors
+    /// As for [`passing::pass`], but that a master that is dead needs none.
+    pub(crate) fn has_made(&self, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(made) = &self.made else { return Ok(()) };
+        passing::pass(made, sockets).or_else(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
+            _ => Err(error),
+        })
     }
 
     /// Is there a master before this one, that is still in charge?
@@ -244,42 +321,26 @@ impl Inheritance {
 /// After the successor has taken over, it has another parent, and the result is `false`.
 #[must_use]
 pub fn is_successor() -> bool {
-    Told::this().is_some()
+    told().is_some()
 }
 
-/// The variable's text, understood.
-#[derive(Debug, PartialEq, Eq)]
-struct Told {
-    ready: RawFd,
-    listeners: Vec<(String, RawFd)>,
+/// The variable's text.
+fn told_of(master: u32, text: RawFd) -> String {
+    format!("from {master}\ntold {text}")
 }
 
-impl Told {
-    /// What this process was told, if it was started as a successor.
-    fn this() -> Option<Self> {
-        let text = env::var_os(SUCCEEDS)?.into_string().ok()?;
-        Self::parse(&text, getppid().map(Pid::as_raw_pid))
-    }
-
-    /// `None`: it is not for this process, whose parent is `parent`.
-    fn parse(text: &str, parent: Option<i32>) -> Option<Self> {
-        let mut lines = text.lines();
-        let from = number(lines.next()?.strip_prefix("from ")?)?;
-        if Some(from) != parent {
-            return None;
-        }
-        let ready = number(lines.next()?.strip_prefix("ready ")?)?;
-        let listener = |line: &str| {
-            let (fd, name) = line.strip_prefix("listener ")?.split_once(' ')?;
-            Some((name.to_owned(), number(fd)?))
-        };
-        let listeners = lines.map(listener).collect::<Option<_>>()?;
-        Some(Self { ready, listeners })
-    }
+/// The number of the file with the rest, if this process was started as a successor.
+fn told() -> Option<RawFd> {
+    let text = env::var_os(SUCCEEDS)?.into_string().ok()?;
+    understand(&text, getppid().map(Pid::as_raw_pid))
 }
 
-fn number<N: FromStr>(text: &str) -> Option<N> {
-    text.parse().ok()
+/// `None`: it is not for this process, whose parent is `parent`.
+fn understand(text: &str, parent: Option<i32>) -> Option<RawFd> {
+    let (from, told) = text.split_once('\n')?;
+    let from: i32 = from.strip_prefix("from ")?.parse().ok()?;
+    let told = told.strip_prefix("told ")?.parse().ok()?;
+    (Some(from) == parent).then_some(told)
 }
 
 #[cfg(test)]
@@ -288,17 +349,34 @@ mod tests {
 
     #[test]
     fn only_a_child_of_who_is_named_believes_it() {
-        let text = "from 7\nready 3\nlistener 4 127.0.0.1:0\nlistener 5 unix:/a b";
-        let listeners = vec![("127.0.0.1:0".to_owned(), 4), ("unix:/a b".to_owned(), 5)];
-        assert_eq!(Told::parse(text, Some(7)), Some(Told { ready: 3, listeners }));
-        assert_eq!(Told::parse(text, Some(8)), None);
-        assert_eq!(Told::parse(text, None), None);
+        let text = told_of(7, 3);
+        assert_eq!(understand(&text, Some(7)), Some(3));
+        assert_eq!(understand(&text, Some(8)), None);
+        assert_eq!(understand(&text, None), None);
     }
 
     #[test]
     fn what_is_not_understood_is_not_believed() {
-        for text in ["", "from 7", "from 7\nready x", "from 7\nready 3\nlistener 4"] {
-            assert_eq!(Told::parse(text, Some(7)), None, "{text}");
+        for text in ["", "from 7", "from 7\ntold x", "from x\ntold 3", "told 3\nfrom 7"] {
+            assert_eq!(understand(text, Some(7)), None, "{text}");
+        }
+        for text in ["ready", "ready x", "listener 1000000 name", "other 1", "\n"] {
+            assert!(Inheritance::understand(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    /// The environment has no room for so much in one variable.
+    #[test]
+    fn a_successor_gets_more_sockets_than_an_environment_has_room_for() {
+        let name = |number: usize| format!("unix:/{number} {}", "long ".repeat(200));
+        let pass = |number| (name(number), memory_file::create("passed").unwrap());
+        let passed = Inheritance { listeners: (0..200).map(pass).collect(), ..Default::default() };
+        let text = memory_file::read(passed.text().unwrap()).unwrap();
+        assert!(text.len() > 128 * 1024);
+        let numbers = passed.listeners.iter().map(|(_, fd)| fd.as_raw_fd());
+        let has_all = numbers.zip(str::from_utf8(&text).unwrap().lines()).enumerate();
+        for (number, (fd, line)) in has_all {
+            assert_eq!(line, format!("listener {fd} {}", name(number)));
         }
     }
 }

@@ -1,17 +1,22 @@
-//! System calls: a fork and a descriptor that comes as a number, for which there is no safe call,
-//! and a look at one descriptor.
+//! System calls: a fork, a descriptor that comes as a number, a change of the environment and of
+//! what signals do, and options of sockets, for which there is no safe call; and a look at one
+//! descriptor.
 
+use std::env;
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::ForkResult;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, FdFlags, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, WaitStatus, kill_process, pidfd_send_signal, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, WaitOptions, WaitStatus, kill_process, pidfd_open, pidfd_send_signal, waitpid,
+};
+use wakeful::limits::explain_call_error;
 
 /// In the parent it returns the child, and in the child `None`.
 ///
@@ -21,10 +26,60 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
     is_single_threaded()?;
     // SAFETY: the process has one thread, this one, so nothing that another one holds (a lock, a
     // half-changed value) is copied.
-    match unsafe { nix::unistd::fork() }? {
+    match unsafe { nix::unistd::fork() }.map_err(|error| explain_fork(error.into()))? {
         ForkResult::Parent { child } => Ok(Pid::from_raw(child.as_raw())),
         ForkResult::Child => Ok(None),
     }
+}
+
+/// The kernel says the same (EAGAIN) of each limit of processes.
+pub(crate) fn explain_fork(error: io::Error) -> io::Error {
+    if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) {
+        let text = format!(
+            "{error}: a limit of processes is reached. Raise RLIMIT_NPROC (ulimit -u), pids.max of \
+             the cgroup (TasksMax of systemd) or kernel.pid_max, or end other processes"
+        );
+        return io::Error::new(error.kind(), text);
+    }
+    explain_call_error("clone")(error)
+}
+
+/// Of a child that has not been waited for.
+///
+/// # Errors
+/// No descriptors left; the call is refused.
+pub(crate) fn pidfd_of(child: Pid) -> io::Result<OwnedFd> {
+    let pidfd = pidfd_open(child, PidfdFlags::empty());
+    pidfd.map_err(|error| explain_call_error("pidfd_open")(error.into()))
+}
+
+/// # Errors
+/// No descriptors left.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    pipe_with(PipeFlags::CLOEXEC).map_err(|error| explain_call_error("pipe2")(error.into()))
+}
+
+/// A descriptor by which one process wakes others. It does not block.
+///
+/// # Errors
+/// No descriptors left.
+pub(crate) fn bell() -> io::Result<OwnedFd> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    bell.map_err(|error| explain_call_error("eventfd2")(error.into()))
+}
+
+/// # Errors
+/// No descriptors left.
+pub(crate) fn duplicate(fd: impl AsFd) -> io::Result<OwnedFd> {
+    fd.as_fd().try_clone_to_owned().map_err(explain_call_error("fcntl"))
+}
+
+/// As [`duplicate`], for a program that this one starts.
+///
+/// # Errors
+/// No descriptors left.
+pub(crate) fn duplicate_to_pass(fd: impl AsFd) -> io::Result<OwnedFd> {
+    rustix::io::dup(fd).map_err(|error| explain_call_error("dup")(error.into()))
 }
 
 /// Sends a signal to a child that has not been waited for, so that `pid` is its own. Where kill(2)
@@ -73,15 +128,43 @@ pub(crate) fn hear_of_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes descriptors that were passed to this program, by their numbers. `None`: it is not the
-/// first call, so they may have an owner.
+/// These signals do nothing, in this process and in the program that it executes, until they are
+/// caught.
+///
+/// # Errors
+/// None that the kernel documents.
+pub(crate) fn ignore(signals: &[Signal]) -> io::Result<()> {
+    for name in signals {
+        // SAFETY: to ignore a signal runs no code of this process.
+        unsafe { signal(*name, SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}
+
+/// Removes a variable of the environment.
+///
+/// # Errors
+/// The process has several threads.
+pub(crate) fn forget_variable(name: &str) -> io::Result<()> {
+    is_single_threaded()?;
+    // SAFETY: the process has one thread, this one, so no other one reads the environment.
+    unsafe { env::remove_var(name) };
+    Ok(())
+}
+
+/// Takes descriptors that were passed to this program, by their numbers. `None`: one of them was
+/// taken before, so it may have an owner.
 ///
 /// # Errors
 /// One of them is not open.
 pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<OwnedFd>>> {
-    static TAKEN: AtomicBool = AtomicBool::new(false);
-    if TAKEN.swap(true, Ordering::Relaxed) {
-        return Ok(None);
+    static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    for number in numbers {
+        if taken.contains(number) {
+            return Ok(None);
+        }
+        taken.push(*number);
     }
     let take = |&number: &RawFd| {
         if number <= 2 {
@@ -92,8 +175,8 @@ pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<Owned
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         rustix::io::fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
         // SAFETY: it is open, and whoever started this program has passed it on for this purpose.
-        // It was not close-on-exec, unlike every descriptor that Rust's libraries open, so it has
-        // no owner here; and it is taken once.
+        // It came with the program, so nothing here has opened it and owns it, and it is taken
+        // once.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     };
     numbers.iter().map(take).collect::<io::Result<_>>().map(Some)
@@ -104,8 +187,8 @@ pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<Owned
 /// # Errors
 /// No descriptors left.
 pub(crate) fn pipe_of_news() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ready, told) = pipe_with(PipeFlags::CLOEXEC)?;
-    ioctl_fionbio(&ready, true)?;
+    let (ready, told) = pipe()?;
+    ioctl_fionbio(&ready, true).map_err(|error| explain_call_error("ioctl")(error.into()))?;
     Ok((ready, told))
 }
 
@@ -144,5 +227,71 @@ pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
     match waitpid(Some(child), WaitOptions::NOHANG) {
         Ok(Some((_, status))) => Some(End::As(status)),
         _ => (is_dead == Ok(true)).then_some(End::Held),
+    }
+}
+
+/// Has `program` (see `steering.rs`) choose among all sockets on the port of this one.
+///
+/// # Errors
+/// The kernel's: it has no such programs, or this process may not use them.
+pub(crate) fn steer(socket: impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the option's value is a program, and the kernel only reads what `filter` points to,
+    // during the call.
+    unsafe { set_option(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
+}
+
+/// The kernel chooses by its hash again.
+///
+/// # Errors
+/// A filter refuses the call (it is of Linux 5.3).
+pub(crate) fn stop_steering(socket: impl AsFd) -> io::Result<()> {
+    // SAFETY: the kernel reads a number, and ignores it.
+    match unsafe { set_option(socket.as_fd(), libc::SO_DETACH_REUSEPORT_BPF, &0) } {
+        // There is none.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Undoes [`SharedListener::let_nobody_in`](wakeful::accept::SharedListener::let_nobody_in).
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn let_in_again(socket: impl AsFd) -> io::Result<()> {
+    // SAFETY: the kernel reads a number, and ignores it.
+    match unsafe { set_option(socket.as_fd(), libc::SO_DETACH_FILTER, &0) } {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// # Safety
+/// The option has a value of this type, all of whose pointers are good for the call.
+unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the socket is open, and the value has that length. The caller keeps the rest.
+    let result = unsafe {
+        let value = std::ptr::from_ref(value).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_processes_is_named() {
+        let limit = explain_fork(Errno::AGAIN.into());
+        assert!(limit.to_string().contains("ulimit -u"), "{limit}");
+        let refused = explain_fork(Errno::PERM.into());
+        assert!(refused.to_string().contains("the system call clone is refused"), "{refused}");
+        let none = io::Error::from(Errno::NOENT);
+        assert_eq!(explain_fork(none).raw_os_error(), Some(Errno::NOENT.raw_os_error()));
     }
 }

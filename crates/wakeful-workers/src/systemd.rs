@@ -28,6 +28,9 @@ static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// How often it is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
+/// It is told no more often that the master is alive: a shorter `WatchdogSec=` cannot be kept.
+const MOST_OFTEN: Duration = Duration::from_millis(10);
+
 /// More than a manager that reads ever lets wait.
 const MOST_WAITING: usize = 64;
 
@@ -62,6 +65,8 @@ pub(crate) fn keeps_sockets() -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     No,
+    /// It is from there.
+    Before,
     /// It is to be given the socket as soon as it has room.
     NotYet,
     Yes,
@@ -74,7 +79,7 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
         Ok(()) => Kept::Yes,
         Err(Errno::AGAIN) => Kept::NotYet,
         Err(error) => {
-            tracing::warn!(%error, "cannot give the service manager a socket to keep");
+            tracing::warn!(%error, "cannot give the service manager a socket to keep for the next master");
             Kept::No
         }
     }
@@ -124,7 +129,7 @@ pub(crate) fn watchdog(is_successor: bool) -> Option<Duration> {
         sd_notify::watchdog_enabled()
     };
     // Half of the time after which it gives the service up, as its documentation advises.
-    limit.map(|limit| limit / 2)
+    limit.map(|limit| (limit / 2).max(MOST_OFTEN))
 }
 
 /// Tells it now, or as soon as it has room. A manager that does not read keeps nobody waiting.

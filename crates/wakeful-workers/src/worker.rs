@@ -1,8 +1,11 @@
 //! What a worker has from its master.
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::{pending, poll_fn};
 use std::io;
+use std::iter;
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::Poll;
@@ -14,11 +17,22 @@ use wakeful::readiness::AsyncFd;
 use wakeful::signal::run_until_terminated_in;
 
 use crate::reports::Reports;
+use crate::sys;
 
 /// A worker drains after its first signal, whatever else it gets: a terminal, or a service manager,
 /// signals all processes, and the master signals its workers as well, at some other time. Only the
 /// master ends a worker at once, by SIGKILL.
 const ONE_SIGNAL: Duration = Duration::MAX;
+
+/// What a master tells all of its workers. It may be a secret.
+#[derive(Clone, Default)]
+pub(crate) struct SharedData(pub(crate) Vec<u8>);
+
+impl fmt::Debug for SharedData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
 
 /// What workers do when their master is gone (killed, or crashed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +45,7 @@ pub enum Orphans {
     GoOn,
 }
 
-/// A forked process that serves clients: see [`Master::run`](crate::Master::run).
+/// A process that serves clients: see [`Master::run`](crate::Master::run).
 ///
 /// The master sends SIGTERM to make the worker drain, and SIGHUP, once the worker is
 /// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
@@ -42,6 +56,8 @@ pub enum Orphans {
 pub struct Worker {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<OwnedFd>,
+    /// So many of them are for one address: one for each loop. `None`: its loops share one.
+    pub(crate) sockets_each: Option<NonZeroUsize>,
     pub(crate) admin_listeners: Vec<OwnedFd>,
     pub(crate) reports: Reports,
     pub(crate) heartbeats: Heartbeats,
@@ -50,6 +66,7 @@ pub struct Worker {
     /// At its end when the master is gone.
     pub(crate) lifeline: OwnedFd,
     pub(crate) orphans: Orphans,
+    pub(crate) shared_data: SharedData,
 }
 
 impl Worker {
@@ -60,13 +77,21 @@ impl Worker {
         self.number
     }
 
-    /// Returns the master's sockets, in the order in which they were given to the master. A second
-    /// call returns none.
+    /// Returns the master's sockets, in the order in which they were given to the master. With
+    /// [`AcceptStrategy::ReusePort`](wakeful::accept::AcceptStrategy::ReusePort) each listener has
+    /// a socket for each loop ([`SharedListener::from_sockets`]), and the group needs as many loops
+    /// as the one that was given to the master. A second call returns none.
     ///
     /// # Errors
     /// No descriptors are left.
     pub fn listeners(&mut self) -> io::Result<Vec<SharedListener>> {
-        self.listeners.drain(..).map(SharedListener::from_socket).collect()
+        let mut sockets = self.listeners.drain(..);
+        let Some(each) = self.sockets_each else {
+            return sockets.map(SharedListener::from_socket).collect();
+        };
+        let of_one = || Some(sockets.by_ref().take(each.get()).collect::<Vec<_>>());
+        let of_each = iter::from_fn(of_one).take_while(|of_one| !of_one.is_empty());
+        of_each.map(SharedListener::from_sockets).collect()
     }
 
     /// Returns the sockets for operators, in the order in which they were given to the master. An
@@ -85,6 +110,12 @@ impl Worker {
         self.reports.clone()
     }
 
+    /// Returns the master's [`shared_data`](crate::Master::shared_data).
+    #[must_use]
+    pub fn shared_data(&self) -> &[u8] {
+        &self.shared_data.0
+    }
+
     /// Returns the heartbeats for
     /// [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats), for the group that
     /// was given to the master. The master watches only loops with heartbeats.
@@ -95,8 +126,9 @@ impl Worker {
 
     /// Returns this worker's place for
     /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling), for the same group, or
-    /// `None` if there are more workers than places. With it a connection wakes a worker only if no
-    /// active worker is awake, and light load stays on few workers.
+    /// `None` if there are more workers than places, or each loop has its own socket. With it a
+    /// connection wakes a worker only if no active worker is awake, and light load stays on few
+    /// workers.
     #[must_use]
     pub fn sibling(&self) -> Option<Sibling> {
         self.sibling.clone()
@@ -170,7 +202,7 @@ impl Worker {
     /// # Errors
     /// No loop runs on this thread; or no descriptors are left.
     pub fn orphaned(&self) -> io::Result<impl Future<Output = ()> + use<>> {
-        let (lifeline, orphans) = (self.lifeline.try_clone()?, self.orphans);
+        let (lifeline, orphans) = (sys::duplicate(&self.lifeline)?, self.orphans);
         let lifeline = AsyncFd::new(lifeline)?;
         Ok(async move {
             // Nobody writes to it: readable is its end. (An error is that of a loop that ends.)
@@ -189,4 +221,14 @@ async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) 
         ready => ready,
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", SharedData(b"secret".to_vec())), "6 bytes");
+    }
 }

@@ -9,20 +9,28 @@ use std::process::{ChildStderr, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use wakeful::LoopGroup;
-use wakeful::accept::{Connection, ConnectionServer, Serving};
+use wakeful::accept::{AcceptStrategy, Connection, ConnectionServer, Serving};
 use wakeful::log::LossyWriter;
 use wakeful::signal::run_until_terminated_or_failed;
-use wakeful_workers::{Master, Reports, Role};
+use wakeful_workers::{Master, Reports, Role, StartMethod};
 
+/// How the master that is started starts its workers, and how connections reach them.
 const ROLE: &str = "WAKEFUL_TEST_MASTER";
-/// Has its loop run for ever.
+const EXEC: &str = "exec";
+const REUSE_PORT: &str = "reuse-port";
+/// Is answered with the same, and then has its loop run for ever.
 const HANG: u8 = b'h';
 /// Is answered with the same, if the master says that this loop is in a turn.
 const LOOK: u8 = b'l';
 
 fn main() -> io::Result<ExitCode> {
-    if env::var_os(ROLE).is_some() {
-        return serve();
+    if let Ok(role) = env::var(ROLE) {
+        let method = if role.contains(EXEC) { StartMethod::Exec } else { StartMethod::Fork };
+        let strategy = match role.contains(REUSE_PORT) {
+            true => AcceptStrategy::ReusePort,
+            false => AcceptStrategy::Exclusive,
+        };
+        return serve(method, strategy);
     }
     // As a harness answers it: `.ci/contract` asks all programs of tests.
     let is_asked = |option| env::args().any(|argument| argument == option);
@@ -32,17 +40,21 @@ fn main() -> io::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not();
+    for role in ["fork", EXEC, REUSE_PORT, "exec, reuse-port"] {
+        a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not(role);
+    }
     println!("test a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not ... ok");
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve() -> io::Result<ExitCode> {
+fn serve(method: StartMethod, strategy: AcceptStrategy) -> io::Result<ExitCode> {
     tracing_subscriber::fmt().with_writer(|| LossyWriter::without_thread(io::stderr())).init();
     let group = LoopGroup::builder().loops(1);
     let master = Master::new(group.clone())
         .listen(["127.0.0.1:0".parse().expect("an address")])
+        .strategy(strategy)
         .workers(1)
+        .start_method(method)
         .timeout(Duration::from_secs(1));
     let mut worker = match master.run()? {
         Role::Worker(worker) => worker,
@@ -71,7 +83,7 @@ async fn echo(connection: Connection, reports: Reports) {
     let mut stream = connection.stream;
     let mut byte = [0];
     while matches!(stream.read(&mut byte).await, Ok(1)) {
-        if byte[0] == HANG {
+        if byte[0] == HANG && stream.write_all(&byte).await.is_ok() {
             loop {
                 std::hint::spin_loop();
             }
@@ -115,9 +127,9 @@ fn behind(log: &mut BufReader<ChildStderr>, text: &str) -> String {
     }
 }
 
-fn a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not() {
+fn a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not(role: &str) {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.env(ROLE, "1").env("NO_COLOR", "1").stderr(Stdio::piped()).stdin(Stdio::null());
+    command.env(ROLE, role).env("NO_COLOR", "1").stderr(Stdio::piped()).stdin(Stdio::null());
     let mut master = command.spawn().unwrap();
     let mut log = BufReader::new(master.stderr.take().unwrap());
     let addr = behind(&mut log, "master listening on ");
@@ -131,10 +143,17 @@ fn a_worker_that_hangs_is_killed_and_one_that_sleeps_is_not() {
     drop(idle);
     assert_eq!(asks(addr, LOOK).unwrap(), LOOK);
     // The client of the killed worker sees its end.
-    asks(addr, HANG).unwrap_err();
-    let said = behind(&mut log, "is killed: loop 0 has been in one turn for ");
+    let mut hangs = TcpStream::connect(addr).unwrap();
+    hangs.write_all(&[HANG]).unwrap();
+    hangs.read_exact(&mut [0]).unwrap();
+    // One that comes meanwhile waits for the next worker.
+    let mut waits = TcpStream::connect(addr).unwrap();
+    waits.write_all(b"w").unwrap();
+    hangs.read_exact(&mut [0]).unwrap_err();
+    let said = behind(&mut log, ": its loop 0 has been in one turn for ");
     assert!(said.contains("in the task of "), "{said}");
     behind(&mut log, "was killed by signal 9; another one takes its place");
+    waits.read_exact(&mut [0]).unwrap();
     assert_eq!(asks(addr, b'c').unwrap(), b'c');
     let term = Command::new("kill").arg(master.id().to_string()).status().unwrap();
     assert!(term.success());

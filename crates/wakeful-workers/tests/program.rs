@@ -1,5 +1,6 @@
 //! What a program of one's own meets as a master and as a worker: signals, starts that fail, and
-//! the end of the master.
+//! the end of the master. Each test runs with workers that are only forked, and with workers that
+//! execute the program.
 //!
 //! This program starts itself again as a master. So it has no harness: see `Cargo.toml`.
 
@@ -16,7 +17,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use wakeful::LoopGroup;
 use wakeful::accept::{Connection, ConnectionServer, Serving, SharedListener};
 use wakeful::log::LossyWriter;
-use wakeful_workers::{Master, Role};
+use wakeful_workers::{Master, Role, StartMethod, is_executed_worker};
 
 #[path = "../../wakeful/tests/refused/mod.rs"]
 mod refused;
@@ -25,10 +26,39 @@ mod refused;
 const ROLE: &str = "WAKEFUL_TEST_ROLE";
 /// A file: while it exists, new workers do not get ready.
 const SLOW: &str = "WAKEFUL_TEST_SLOW";
+/// Is there if workers execute the program.
+const EXEC: &str = "WAKEFUL_TEST_EXEC";
+/// By which an executed worker is told that it is one.
+const WORKER: &str = "WAKEFUL_WORKER";
 
 const GUARD: Duration = Duration::from_secs(60);
 
-const TESTS: [(&str, fn()); 9] = [
+/// A master cannot do without these. By the role of a master that has none of it.
+const NEEDED: [(&str, libc::c_long); 6] = [
+    ("memfd_create", libc::SYS_memfd_create),
+    ("eventfd2", libc::SYS_eventfd2),
+    ("signalfd4", libc::SYS_signalfd4),
+    ("pipe2", libc::SYS_pipe2),
+    ("pidfd_open", libc::SYS_pidfd_open),
+    ("clone", libc::SYS_clone),
+];
+
+/// Its name, and what it does with workers that are started in this way.
+type Test = (&'static str, fn(StartMethod));
+
+const TESTS: [Test; 12] = [
+    (
+        "a_master_that_may_not_wait_for_events_names_the_call",
+        a_master_that_may_not_wait_for_events_names_the_call,
+    ),
+    (
+        "a_call_that_a_master_cannot_do_without_is_named",
+        a_call_that_a_master_cannot_do_without_is_named,
+    ),
+    (
+        "where_limits_cannot_be_asked_for_workers_are_listed",
+        where_limits_cannot_be_asked_for_workers_are_listed,
+    ),
     (
         "where_kill_is_refused_workers_are_told_by_their_pidfds",
         where_kill_is_refused_workers_are_told_by_their_pidfds,
@@ -61,13 +91,38 @@ const TESTS: [(&str, fn()); 9] = [
     ),
 ];
 
+/// Of executed workers alone.
+const OF_EXECUTED: [(&str, fn()); 4] = [
+    (
+        "a_process_that_inherits_a_worker_s_variable_is_a_master",
+        a_process_that_inherits_a_worker_s_variable_is_a_master,
+    ),
+    (
+        "a_worker_that_is_told_nonsense_ends_and_is_no_master",
+        a_worker_that_is_told_nonsense_ends_and_is_no_master,
+    ),
+    (
+        "a_worker_whose_master_is_killed_before_it_begins_ends",
+        a_worker_whose_master_is_killed_before_it_begins_ends,
+    ),
+    (
+        "each_executed_worker_has_an_address_space_of_its_own",
+        each_executed_worker_has_an_address_space_of_its_own,
+    ),
+];
+
 fn main() -> io::Result<ExitCode> {
     if let Ok(role) = env::var(ROLE) {
         return serve(&role);
     }
     // As a harness answers it: `.ci/contract` asks all programs of tests.
     let is_asked = |option| env::args().any(|argument| argument == option);
-    for (name, test) in TESTS {
+    let of_both = TESTS.into_iter().map(|(name, test)| {
+        let both = move || [StartMethod::Fork, StartMethod::Exec].into_iter().for_each(test);
+        (name, Box::new(both) as Box<dyn Fn()>)
+    });
+    let of_executed = OF_EXECUTED.into_iter().map(|(name, test)| (name, Box::new(test) as _));
+    for (name, test) in of_both.chain(of_executed) {
         if !is_asked("--list") {
             test();
             println!("test {name} ... ok");
@@ -102,12 +157,20 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
+    if is_executed_worker() {
+        wait_while_slow();
+    }
     let group = LoopGroup::builder().loops(1);
     // An upgrade gets it from the master before.
     let first = TcpListener::bind("127.0.0.1:0")?;
     let master = Master::new(group.clone())
         .passed([SharedListener::from_socket(OwnedFd::from(first))?])
         .workers(1)
+        .shared_data(SHARED)
+        .start_method(match env::var_os(EXEC) {
+            Some(_) => StartMethod::Exec,
+            None => StartMethod::Fork,
+        })
         .start_timeout(Duration::from_secs(1));
     let mut worker = match master.run()? {
         Role::Worker(worker) => worker,
@@ -116,16 +179,30 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             return Ok(code);
         }
     };
+    assert_eq!((worker.number(), worker.shared_data()), (0, SHARED));
+    assert_eq!(is_executed_worker(), env::var_os(EXEC).is_some());
+    if is_executed_worker() {
+        // It would be the master of a worker that is the next master.
+        let error = Master::new(LoopGroup::builder()).run().unwrap_err();
+        assert!(error.to_string().contains("an executed worker cannot be a master"), "{error}");
+    }
     let server = ConnectionServer::new(worker.listeners()?)
         .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
     let start = || {
-        while env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_while_slow();
         server.start(|| answer)
     };
     worker.serve(start, Serving::failure, |serving| serving.shutdown(Duration::from_secs(10)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// With a line's end and what is no text.
+const SHARED: &[u8] = b"\n\nshared\0\xff";
+
+fn wait_while_slow() {
+    while env::var_os(SLOW).is_some_and(|file| fs::exists(file).is_ok_and(|is| is)) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Those that a seccomp filter refuses.
@@ -133,15 +210,21 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
     match role {
         "no kill" => &[libc::SYS_kill],
         "no signal" => &[libc::SYS_kill, libc::SYS_pidfd_send_signal],
-        _ => &[],
+        "no limits" => &[libc::SYS_prlimit64],
+        "no waits" => &[libc::SYS_ppoll],
+        _ => {
+            let needed = NEEDED.iter().find(|(call, _)| *call == role);
+            needed.map_or(&[], |(_, number)| std::slice::from_ref(number))
+        }
     }
 }
 
-/// With what a process that it starts has blocked.
+/// With what a process that it starts has blocked, and whether it is told to be a worker.
 async fn answer(connection: Connection) {
     let mut stream = connection.stream;
     let asked = stream.read(&mut [0; 1]).await;
-    let output = Command::new("grep").args(["SigBlk", "/proc/self/status"]).output();
+    let script = r#"grep SigBlk /proc/self/status; env | grep WAKEFUL_WORKER; exit 0"#;
+    let output = Command::new("sh").args(["-c", script]).output();
     if let (Ok(1), Ok(output)) = (asked, output) {
         let _ = stream.write_all(&output.stdout).await;
     }
@@ -160,34 +243,43 @@ fn blocked(process: &str) -> io::Result<String> {
 struct Running {
     first: Child,
     log: BufReader<ChildStderr>,
+    /// All that was read of it.
+    read: String,
     /// All processes that were seen.
     seen: BTreeSet<u32>,
 }
 
 impl Running {
-    fn start(role: &str, slow: Option<&std::path::Path>) -> Self {
+    fn start(role: &str, method: StartMethod, slow: Option<&std::path::Path>) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.env(ROLE, role).env("NO_COLOR", "1").stdin(Stdio::null()).stderr(Stdio::piped());
-        command.env_remove("NOTIFY_SOCKET").env_remove(SLOW);
         if let Some(slow) = slow {
             command.env(SLOW, slow);
+        }
+        Self::start_by(command, role, method)
+    }
+
+    fn start_by(mut command: Command, role: &str, method: StartMethod) -> Self {
+        command.env(ROLE, role).env("NO_COLOR", "1").stdin(Stdio::null()).stderr(Stdio::piped());
+        command.env_remove("NOTIFY_SOCKET");
+        if method == StartMethod::Exec {
+            command.env(EXEC, "");
         }
         let mut first = command.spawn().unwrap();
         let log = BufReader::new(first.stderr.take().unwrap());
         let seen = BTreeSet::from([first.id()]);
-        Self { first, log, seen }
+        Self { first, log, read: String::new(), seen }
     }
 
     /// What is behind `text` in the next line that has it.
     fn says(&mut self, text: &str) -> String {
-        let mut all = String::new();
         loop {
             let mut line = String::new();
-            assert!(self.log.read_line(&mut line).unwrap() > 0, "no {text:?} in:\n{all}");
+            let read = self.log.read_line(&mut line).unwrap();
+            assert!(read > 0, "no further {text:?} in:\n{}", self.read);
+            self.read.push_str(&line);
             if let Some((_, rest)) = line.split_once(text) {
                 return rest.trim().to_owned();
             }
-            all.push_str(&line);
         }
     }
 
@@ -257,19 +349,22 @@ fn none_is_blocked(line: &str) -> bool {
     line.trim().ends_with("\t0000000000000000")
 }
 
-/// The new master, and its worker.
+/// The new master, and its worker. (Its lines may come before the one that says that it starts.)
 fn upgrade(master: &mut Running) -> (u32, u32) {
+    let before = master.read.len();
     master.signal("USR2");
-    let successor = master.says("upgrading: process ");
-    let successor = successor.split(' ').next().unwrap().parse().unwrap();
-    master.seen.insert(successor);
-    let worker = master.next_worker();
     master.says(" has taken over");
+    let number_behind = |text: &str| {
+        let (_, rest) = master.read[before..].split_once(text).unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (successor, worker) = (number_behind("upgrading: process "), number_behind(": worker "));
+    master.seen.extend([successor, worker]);
     (successor, worker)
 }
 
-fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade() {
-    let mut master = Running::start("serve", None);
+fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade(method: StartMethod) {
+    let mut master = Running::start("serve", method, None);
     let addr = master.addr();
     let worker = master.next_worker();
     let answer = asks(&addr);
@@ -286,21 +381,57 @@ fn what_a_worker_starts_has_no_signal_blocked_also_after_an_upgrade() {
     master.says("after the end: ");
 }
 
-/// A master and its first worker. `None`: no filter can be set here.
-fn start_with_filter(role: &str) -> Option<(Running, String, u32)> {
+fn can_refuse() -> bool {
     let refused = std::thread::spawn(|| refused::refuse(libc::SYS_kill)).join().unwrap();
-    if let Err(error) = refused {
-        eprintln!("skipped: no filter can be set: {error}");
+    refused.inspect_err(|error| eprintln!("skipped: no filter can be set: {error}")).is_ok()
+}
+
+fn a_call_that_a_master_cannot_do_without_is_named(method: StartMethod) {
+    if !can_refuse() {
+        return;
+    }
+    for (call, _) in NEEDED {
+        let mut master = Running::start(call, method, None);
+        // It is the result of `main`, and so the last line.
+        let error = master.says("Error: ");
+        assert!(error.contains(&format!("the system call {call} is refused")), "{call}: {error}");
+        assert!(!master.ends_within_guard().success());
+    }
+}
+
+fn a_master_that_may_not_wait_for_events_names_the_call(method: StartMethod) {
+    if !can_refuse() {
+        return;
+    }
+    let mut master = Running::start("no waits", method, None);
+    let said = master.says("cannot wait for events");
+    assert!(said.contains("the system call ppoll is refused"), "{said}");
+    assert!(!said.contains("RLIMIT_NOFILE"), "{said}");
+}
+
+fn where_limits_cannot_be_asked_for_workers_are_listed(method: StartMethod) {
+    let Some((mut master, ..)) = start_with_filter("no limits", method) else { return };
+    master.signal("TERM");
+    assert!(master.ends_within_guard().success());
+    let mut rest = String::new();
+    master.log.read_to_string(&mut rest).unwrap();
+    let all = [&master.read[..], &rest].concat();
+    assert!(!all.contains("cannot write the list of workers"), "{all}");
+}
+
+/// A master and its first worker. `None`: no filter can be set here.
+fn start_with_filter(role: &str, method: StartMethod) -> Option<(Running, String, u32)> {
+    if !can_refuse() {
         return None;
     }
-    let mut master = Running::start(role, None);
+    let mut master = Running::start(role, method, None);
     let addr = master.addr();
     let worker = master.next_worker();
     Some((master, addr, worker))
 }
 
-fn where_kill_is_refused_workers_are_told_by_their_pidfds() {
-    let Some((mut master, addr, before)) = start_with_filter("no kill") else { return };
+fn where_kill_is_refused_workers_are_told_by_their_pidfds(method: StartMethod) {
+    let Some((mut master, addr, before)) = start_with_filter("no kill", method) else { return };
     master.signal("HUP");
     let worker = master.next_worker();
     assert_ne!(worker, before);
@@ -310,8 +441,8 @@ fn where_kill_is_refused_workers_are_told_by_their_pidfds() {
     assert!(!is_ours(worker) && !is_ours(before));
 }
 
-fn a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on() {
-    let Some((mut master, addr, before)) = start_with_filter("no signal") else { return };
+fn a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on(method: StartMethod) {
+    let Some((mut master, addr, before)) = start_with_filter("no signal", method) else { return };
     let (successor, worker) = upgrade(&mut master);
     let said = master.says("cannot send SIGTERM to process ");
     assert!(said.starts_with(&format!("{before} (kill: ")) && said.contains("seccomp"), "{said}");
@@ -322,8 +453,8 @@ fn a_worker_that_cannot_be_signalled_is_logged_and_an_upgrade_goes_on() {
     assert!(is_ours(successor) && is_ours(worker));
 }
 
-fn a_hangup_ends_no_worker() {
-    let mut master = Running::start("serve", None);
+fn a_hangup_ends_no_worker(method: StartMethod) {
+    let mut master = Running::start("serve", method, None);
     let addr = master.addr();
     let worker = master.next_worker();
     master.signal("USR1");
@@ -336,21 +467,13 @@ fn a_hangup_ends_no_worker() {
     assert!(master.ends_within_guard().success());
 }
 
-fn signals_for_the_master_end_no_worker_that_starts() {
+fn signals_for_the_master_end_no_worker_that_starts(method: StartMethod) {
     let directory = tempfile::tempdir().unwrap();
     let slow = directory.path().join("slow");
     fs::write(&slow, "").unwrap();
-    let mut master = Running::start("serve", Some(&slow));
+    let mut master = Running::start("serve", method, Some(&slow));
     let addr = master.addr();
-    let (pid, start) = (master.first.id(), Instant::now());
-    let worker = loop {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        if let Some(worker) = children.split_whitespace().next() {
-            break worker.parse().unwrap();
-        }
-        assert!(start.elapsed() < GUARD, "there is no worker");
-    };
-    master.seen.insert(worker);
+    let worker = worker_that_starts(&mut master, method);
     for name in ["HUP", "USR1", "USR2"] {
         signal(worker, name);
     }
@@ -361,15 +484,15 @@ fn signals_for_the_master_end_no_worker_that_starts() {
     assert!(master.ends_within_guard().success());
 }
 
-fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays() {
+fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMethod) {
     let directory = tempfile::tempdir().unwrap();
     let slow = directory.path().join("slow");
-    let mut master = Running::start("serve", Some(&slow));
+    let mut master = Running::start("serve", method, Some(&slow));
     let addr = master.addr();
     master.next_worker();
     fs::write(&slow, "").unwrap();
     master.signal("HUP");
-    master.says("is killed: it does not accept after 1s");
+    master.says(": it does not accept connections after 1s");
     master.says("before it accepted: the old workers continue");
     assert!(asks(&addr).starts_with("SigBlk"));
     // The same in an upgrade.
@@ -389,8 +512,8 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays() {
     assert!(master.ends_within_guard().success());
 }
 
-fn workers_end_with_a_master_that_is_killed() {
-    let mut master = Running::start("serve", None);
+fn workers_end_with_a_master_that_is_killed(method: StartMethod) {
+    let mut master = Running::start("serve", method, None);
     let addr = master.addr();
     let worker = master.next_worker();
     assert!(asks(&addr).starts_with("SigBlk"));
@@ -403,8 +526,8 @@ fn workers_end_with_a_master_that_is_killed() {
     }
 }
 
-fn after_its_end_a_master_has_its_signals_as_before() {
-    let mut master = Running::start("serve", None);
+fn after_its_end_a_master_has_its_signals_as_before(method: StartMethod) {
+    let mut master = Running::start("serve", method, None);
     master.addr();
     master.next_worker();
     master.signal("TERM");
@@ -413,8 +536,96 @@ fn after_its_end_a_master_has_its_signals_as_before() {
     assert!(master.ends_within_guard().success());
 }
 
-fn a_log_that_starts_a_thread_ends_the_first_start() {
-    let mut master = Running::start("log", None);
+fn a_log_that_starts_a_thread_ends_the_first_start(method: StartMethod) {
+    let mut master = Running::start("log", method, None);
     master.says("a master must not start a thread");
     assert!(!master.ends_within_guard().success());
+}
+
+/// One that executes the program has begun with that.
+fn worker_that_starts(master: &mut Running, method: StartMethod) -> u32 {
+    let (pid, start) = (master.first.id(), Instant::now());
+    let worker = loop {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        if let Some(worker) = children.split_whitespace().next() {
+            break worker.parse().unwrap();
+        }
+        assert!(start.elapsed() < GUARD, "there is no worker");
+    };
+    master.seen.insert(worker);
+    while method == StartMethod::Exec && !is_told_to_be_a_worker(worker) {
+        assert!(start.elapsed() < GUARD, "it is not executed");
+    }
+    worker
+}
+
+fn is_told_to_be_a_worker(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|all| all.windows(WORKER.len()).any(|part| part == WORKER.as_bytes()))
+}
+
+fn a_process_that_inherits_a_worker_s_variable_is_a_master() {
+    let mut command = Command::new(env::current_exe().unwrap());
+    // This process is another one than that.
+    command.env(WORKER, format!("{} 0", std::process::id()));
+    let mut master = Running::start_by(command, "serve", StartMethod::Exec);
+    let addr = master.addr();
+    let worker = master.next_worker();
+    assert!(is_told_to_be_a_worker(worker));
+    // What the worker starts is not told so.
+    let answer = asks(&addr);
+    assert!(answer.starts_with("SigBlk") && !answer.contains(WORKER), "{answer}");
+}
+
+fn a_worker_that_is_told_nonsense_ends_and_is_no_master() {
+    for descriptor in ["0", "999", "2147483647", "3"] {
+        let mut shell = Command::new("sh");
+        let script = format!(r#"{WORKER}="$$ {descriptor}" exec "$0" 3</dev/null"#);
+        shell.args(["-c", &script]).arg(env::current_exe().unwrap());
+        let mut process = Running::start_by(shell, "serve", StartMethod::Exec);
+        process.says("this process was told by WAKEFUL_WORKER that it is a worker: ");
+        assert!(!process.ends_within_guard().success());
+    }
+}
+
+fn a_worker_whose_master_is_killed_before_it_begins_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("serve", StartMethod::Exec, Some(&slow));
+    master.addr();
+    let worker = worker_that_starts(&mut master, StartMethod::Exec);
+    master.signal("KILL");
+    assert!(!master.ends_within_guard().success());
+    // It has another parent by now, and is a worker all the same.
+    fs::remove_file(&slow).unwrap();
+    master.says("the master is gone");
+    let start = Instant::now();
+    while is_ours(worker) {
+        assert!(start.elapsed() < GUARD, "the worker lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Where the program's own file is in the memory of a process.
+fn base(pid: u32) -> String {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    maps.split('-').next().unwrap().to_owned()
+}
+
+fn each_executed_worker_has_an_address_space_of_its_own() {
+    for method in [StartMethod::Fork, StartMethod::Exec] {
+        let mut master = Running::start("serve", method, None);
+        master.addr();
+        let first = master.next_worker();
+        let (of_master, of_first) = (base(master.first.id()), base(first));
+        master.signal("HUP");
+        let second = base(master.next_worker());
+        let is_random = fs::read_to_string("/proc/sys/kernel/randomize_va_space").unwrap();
+        if method == StartMethod::Fork || is_random.trim() == "0" {
+            assert_eq!([&of_first, &second], [&of_master; 2]);
+        } else {
+            assert!(of_first != of_master && second != of_master && of_first != second);
+        }
+    }
 }

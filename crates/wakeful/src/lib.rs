@@ -135,6 +135,12 @@ pub mod internals {
     pub use crate::sys::duplicate::duplicate;
 }
 
+/// For the other crates of this runtime: what a limit, or a refused system call, has caused.
+#[doc(hidden)]
+pub mod limits {
+    pub use crate::sys::limits::{explain_call_error, of_file_sizes};
+}
+
 /// What `wakeful-torture` injects. No promise of stability.
 #[cfg(feature = "faults")]
 #[doc(hidden)]

@@ -15,17 +15,23 @@ mod from_tokio;
 mod idle;
 #[path = "fragments/keeper.rs"]
 mod keeper;
+#[path = "fragments/production.rs"]
+mod production;
+#[path = "fragments/tls.rs"]
+mod tls;
 #[path = "fragments/workers.rs"]
 mod workers;
 
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 5] = [
+const COMPILED: [&str; 7] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
+    include_str!("fragments/production.rs"),
+    include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),
 ];
 

@@ -2,29 +2,38 @@
 //!
 //! Servers made of processes ([`contenders`]) under a steady load ([`clients`]), and an operator
 //! who goes on all the while ([`operator`]) by the signals of each server ([`master`]). What is
-//! claimed is in [`verdicts`].
+//! claimed is in [`verdicts`]. And what it costs that workers are executed instead of forked, in
+//! time and memory ([`starts`]).
 
 mod clients;
 mod contenders;
 mod found;
 mod master;
 mod operator;
+mod starts;
 mod tables;
 mod verdicts;
 
 use std::time::Duration;
 
+use wakeful_load::internals::bench::Undisturbed;
 use wakeful_load::internals::results::Results;
 
-use self::clients::CLIENTS;
+use self::clients::{CLIENTS, Client};
 use self::contenders::Server;
 use self::found::{Found, Served};
 use self::master::Act;
 use self::operator::Operator;
+use self::starts::START;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 use crate::scratch::Scratch;
+
+const PARTS: [&str; 5] = {
+    let [upgrade, reload, scaling, kill] = Act::NAMES;
+    [upgrade, reload, scaling, kill, START]
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -45,11 +54,17 @@ impl Experiment for Upgrade {
     }
 
     fn claims(&self) -> Vec<String> {
-        verdicts::claims(&Found::default()).into_iter().map(|claim| claim.claim).collect()
+        let claims = verdicts::claims(&Found::default()).into_iter();
+        claims.map(|(_, claim)| claim.claim).collect()
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &Act::NAMES
+        &PARTS
+    }
+
+    /// An act takes its time.
+    fn has_blocks(&self) -> bool {
+        false
     }
 
     fn probes(&self) -> Vec<Probe> {
@@ -57,67 +72,98 @@ impl Experiment for Upgrade {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError> {
-        let (rounds, acts) = match lab.size {
-            Size::Quick => (1, 4),
-            Size::Full => (1, 20),
-        };
-        let rounds = lab.rounds.unwrap_or(rounds);
+        let repeats = lab.bench.most_repeats;
         if lab.size == Size::Quick {
             lab.bench.limits.settle = Duration::from_millis(100);
             lab.bench.limits.patience = Duration::from_secs(5);
         }
+        let servers = contenders::all(lab);
+        let extent = Extent::of(lab);
+        extent.expect(lab, &servers);
         // A neighbour delays answers, and loses none.
         lab.bench.most_repeats = 0;
-        let servers = contenders::all(lab);
-        let wanted: Vec<Act> =
-            Act::ALL.into_iter().filter(|act| lab.is_wanted(act.name())).collect();
-        for act in &wanted {
-            let able = servers.iter().filter(|server| server.can(*act)).count();
-            let each = act.every() * (acts + 2) + Duration::from_secs(1);
-            lab.bench.progress.expect(able * CLIENTS.len() * rounds, each);
-        }
-        let mut found = Found::default();
-        for act in wanted {
-            let able: Vec<&Server> = servers.iter().filter(|server| server.can(act)).collect();
-            for client in CLIENTS {
-                let part = format!("{} {}", act.name(), client.name);
-                let served = measure(lab, &part, &able, rounds, act, acts, client)?;
-                found.add(act, client.name, served);
-            }
-        }
-        if found.is_empty() {
+        let found = extent.measure(lab, &servers)?;
+        lab.bench.most_repeats = repeats;
+        let starts = if lab.is_wanted(START) { starts::measure(lab)? } else { Measured::default() };
+        if found.is_empty() && starts.is_empty() {
             return Err(LabError::Nothing);
         }
-        let (tables, claims) = (tables::tables(&found), verdicts::claims(&found));
+        let claims = verdicts::claims(&found).into_iter();
+        let claims = claims.filter(|(act, _)| lab.is_wanted(act.name())).map(|(_, claim)| claim);
+        let (tables, claims) = (tables::tables(&found, &starts, extent.rate), claims.collect());
         Ok(lab.results(self, Findings { tables, claims, ..Findings::default() }))
     }
 }
 
-fn measure(
-    lab: &mut Lab<'_>,
-    part: &str,
-    servers: &[&Server],
+/// How much is done to servers under load.
+struct Extent {
+    wanted: Vec<Act>,
     rounds: usize,
-    act: Act,
+    /// How often each.
     acts: u32,
-    client: clients::Client,
-) -> Result<Measured<Served>, LabError> {
-    let names: Vec<String> = servers.iter().map(|server| server.name.to_owned()).collect();
-    interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
-        let server = servers[one];
-        let scratch = Scratch::new().map_err(|error| Failure::LeftOut(error.to_string()))?;
-        let load = client.load(lab.seed, act.every() * (acts + 2))?;
-        let mut operator = Operator::new(server.master(scratch.path()), act, acts);
-        let spec = server.spec(scratch.path(), client);
-        let block = lab.bench.block_beside(&spec, &load, label, &mut operator)?;
-        if block.measurement.interrupted {
-            return Err(Failure::Interrupted);
+    /// Requests a second.
+    rate: u32,
+}
+
+impl Extent {
+    fn of(lab: &Lab<'_>) -> Self {
+        // The lower rate is for a machine that is busy with other things, too.
+        let (acts, rate) = match lab.size {
+            Size::Quick => (4, 1_000),
+            Size::Full => (20, 10_000),
+        };
+        let wanted = Act::ALL.into_iter().filter(|act| lab.is_wanted(act.name())).collect();
+        Self { wanted, rounds: lab.rounds.unwrap_or(1), acts, rate }
+    }
+
+    /// Tells the user how long all of it will take.
+    fn expect(&self, lab: &mut Lab<'_>, servers: &[Server]) {
+        for act in &self.wanted {
+            let able = servers.iter().filter(|server| server.can(*act)).count();
+            let each = act.every() * (self.acts + 2) + Duration::from_secs(1);
+            lab.bench.progress.expect(able * CLIENTS.len() * self.rounds, each);
         }
-        let acted = operator.end().map_err(Failure::LeftOut)?;
-        Ok(wakeful_load::internals::bench::Undisturbed {
-            value: Served::of(&block, acted),
-            repeated: block.repeated,
-            spoilt: false,
+        if lab.is_wanted(START) {
+            starts::expect(lab);
+        }
+    }
+
+    fn measure(&self, lab: &mut Lab<'_>, servers: &[Server]) -> Result<Found, LabError> {
+        let mut found = Found::default();
+        for act in self.wanted.iter().copied() {
+            let able: Vec<&Server> = servers.iter().filter(|server| server.can(act)).collect();
+            for client in CLIENTS {
+                found.add(act, client.name, self.serve(lab, &able, act, client)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn serve(
+        &self,
+        lab: &mut Lab<'_>,
+        servers: &[&Server],
+        act: Act,
+        client: Client,
+    ) -> Result<Measured<Served>, LabError> {
+        let names: Vec<String> = servers.iter().map(|server| server.name.to_owned()).collect();
+        let part = format!("{} {}", act.name(), client.name);
+        interleaved::measure(lab, &part, &names, self.rounds, |lab, one, label| {
+            let server = servers[one];
+            let scratch = Scratch::new().map_err(|error| Failure::LeftOut(error.to_string()))?;
+            let load = client.load(self.rate, lab.seed, act.every() * (self.acts + 2))?;
+            let mut operator = Operator::new(server.master(scratch.path()), act, self.acts);
+            let spec = server.spec(scratch.path(), client);
+            let block = lab.bench.block_beside(&spec, &load, label, &mut operator)?;
+            if block.measurement.interrupted {
+                return Err(Failure::Interrupted);
+            }
+            let acted = operator.end().map_err(Failure::LeftOut)?;
+            Ok(Undisturbed {
+                value: Served::of(&block, acted),
+                repeated: block.repeated,
+                spoilt: false,
+            })
         })
-    })
+    }
 }

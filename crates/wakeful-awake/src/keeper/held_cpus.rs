@@ -48,7 +48,7 @@ pub(super) enum HoldFailed {
     Offline(usize),
     #[error("CPU {0}: {1}")]
     Cpu(usize, #[source] io::Error),
-    #[error("{0}, in which the keeper notes what it has to undo: {1}")]
+    #[error("cannot use the keeper's state file {0}, so no CPU is held: {1}")]
     State(String, #[source] io::Error),
 }
 
@@ -69,7 +69,8 @@ impl HeldCpus {
         } else {
             let cpus: Vec<usize> = held.changes.keys().copied().collect();
             lines.note(format_args!(
-                "an earlier keeper was killed while it held CPUs {}: what stood there before is restored",
+                "an earlier keeper was killed while it held CPUs {}: this keeper restores the \
+                 earlier values",
                 format_cpus(&cpus)
             ));
             held.restore_all(lines);
@@ -233,7 +234,8 @@ impl HeldCpus {
             Err(error) => {
                 self.unrestored.insert(cpu);
                 lines.trouble(format_args!(
-                    "CPU {cpu} is still held: {before} cannot be restored in {}: {error}",
+                    "CPU {cpu} is still held: cannot write its earlier value, {before}, to {}: \
+                     {error}",
                     self.files.path(cpu).display()
                 ));
             }
@@ -271,7 +273,8 @@ fn plan(changed: &mut Changed, now: Limit, microseconds: u32) -> Limit {
 
 fn left_alone(cpu: usize, now: Limit) -> String {
     format!(
-        "somebody else wrote {now} to the pm_qos_resume_latency_us of CPU {cpu} while it was held: that is left alone"
+        "another process wrote {now} to the pm_qos_resume_latency_us of CPU {cpu} while the \
+         keeper held it: the keeper leaves that value"
     )
 }
 

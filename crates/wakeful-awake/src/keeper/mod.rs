@@ -44,6 +44,7 @@ use self::lock::Lock;
 use self::socket::Listener;
 use self::worth::Worth;
 use crate::back_off::BackOff;
+use crate::keeper_protocol::format_cpus;
 use crate::keeper_protocol::{Answer, Request};
 
 /// Without descriptors nobody is let in for so long.
@@ -130,6 +131,12 @@ impl Keeper {
         let first = *all.first().ok_or(KeeperStartError::NoFiles(cpu_directory.clone()))?;
         let writable = files.check_write(first);
         writable.map_err(|error| KeeperStartError::NotWritable(files.path(first), error))?;
+        let missing: Vec<usize> =
+            limits.cpus.iter().flatten().copied().filter(|cpu| !all.contains(cpu)).collect();
+        if !missing.is_empty() {
+            let missing = format_cpus(&missing);
+            lines.trouble(format_args!("nobody can hold CPU {missing}: it is not on this machine"));
+        }
         let lock = Lock::take(&lock)?;
         let cpus = HeldCpus::recover(files, &state, &mut lines);
         let listener = match listener {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum KeeperStartError {
     /// A keeper already runs.
-    #[error("another keeper{} has the lock {}: one is enough for a machine", pid.map_or_else(String::new, |pid| format!(" (process {pid})")), lock.display())]
+    #[error("another keeper{} has the lock {}: a machine can have only one", pid.map_or_else(String::new, |pid| format!(" (process {pid})")), lock.display())]
     Running {
         /// Its lock file.
         lock: PathBuf,
@@ -37,14 +37,17 @@ pub enum KeeperStartError {
     NoFiles(PathBuf),
     /// These files may not be written.
     #[error(
-        "{0} may not be written: {1}. It takes root, and /sys mounted for writing (systemd: ReadWritePaths=/sys/devices/system/cpu)"
+        "cannot write {0}: {1}. The keeper needs root, and /sys mounted for writing (systemd: \
+         ReadWritePaths=/sys/devices/system/cpu)"
     )]
     NotWritable(PathBuf, #[source] io::Error),
     /// Another process, which does not hold the lock, listens on the socket.
-    #[error("somebody listens on {0} already")]
+    #[error("another process already listens on {0}")]
     SocketInUse(PathBuf),
     /// Another file is at the path of the socket.
-    #[error("{0} is no socket: it is left alone")]
+    #[error(
+        "{0} is not a socket, so the keeper does not replace it: remove it, or choose another path"
+    )]
     NotASocket(PathBuf),
     /// The socket cannot be made.
     #[error("the socket {0}: {1}")]

@@ -63,7 +63,8 @@ pub(super) enum StateError {
     #[error("{0}: {1}")]
     Read(PathBuf, #[source] io::Error),
     #[error(
-        "{0} is damaged, and ignored: CPUs that an earlier keeper held may still be held (write 0 to pm_qos_resume_latency_us of each that says n/a)"
+        "the state file {0} is damaged, and ignored: CPUs that an earlier keeper held may still \
+         be held (where a CPU's pm_qos_resume_latency_us says n/a, write 0 to it)"
     )]
     Damaged(PathBuf),
 }

@@ -92,9 +92,11 @@ fn gain(
 ) -> Result<Gain, String> {
     let driver = IdleDriver::read_from(root, Path::new("/sys/module/haltpoll/parameters"));
     if driver.driver.is_none() || driver.states.is_empty() {
-        return Err("nothing is gained: without an idle driver CPUs halt whatever is asked for \
+        return Err(
+            "nothing is gained: without an idle driver, a hold does not keep CPUs from halting \
             (a KVM guest may get one: modprobe cpuidle-haltpoll force=1)"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let gain = measure(cpus, held, lines)
         .map_err(|error| format!("what is gained cannot be measured: {error}"))?;

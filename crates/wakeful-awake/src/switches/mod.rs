@@ -11,8 +11,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use events::Events;
@@ -48,17 +49,32 @@ pub enum CountError {
     #[error("there is no process {0}")]
     NoProcess(i32),
     /// There is no such cgroup.
-    #[error("{0} is no folder of a cgroup: {1}")]
+    #[error("{0} is not a cgroup's directory: {1}")]
     NoCgroup(PathBuf, #[source] io::Error),
     /// Perf events are refused. A process can be sampled without them, a cgroup cannot.
-    #[error(
-        "the context switches of a cgroup cannot be counted: {0}. It takes CAP_PERFMON (systemd: AmbientCapabilities=CAP_PERFMON; Docker: \
-         --cap-add PERFMON, and a seccomp profile that allows perf_event_open), or sysctl kernel.perf_event_paranoid=-1"
-    )]
+    #[error("the context switches of a cgroup cannot be counted: {0}. This needs {needed}", needed = needed(.0))]
     Refused(#[source] io::Error),
     /// Anything else.
     #[error("the context switches of process {0} cannot be counted: {1}")]
     Other(i32, #[source] io::Error),
+}
+
+fn needed(refusal: &io::Error) -> &'static str {
+    match Errno::from_io_error(refusal) {
+        Some(Errno::MFILE) => "a higher limit of open files (ulimit -n)",
+        _ => {
+            "CAP_PERFMON (systemd: AmbientCapabilities=CAP_PERFMON; Docker: --cap-add PERFMON, and \
+             a seccomp profile that allows perf_event_open), or sysctl kernel.perf_event_paranoid=-1"
+        }
+    }
+}
+
+fn is_proc_mounted() -> bool {
+    Path::new("/proc/self").exists()
+}
+
+fn no_proc() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted")
 }
 
 /// Counts, and tells when to count.
@@ -71,7 +87,8 @@ pub(crate) struct Switches {
     events: Option<Events>,
     /// By `/proc`: to be looked at in intervals.
     sampled: Option<Sampled>,
-    are_refused: bool,
+    /// Why there were no events from the start.
+    refusal: Option<io::Error>,
     relief: Relief,
     look: Look,
     total: u64,
@@ -85,20 +102,21 @@ impl Switches {
             Target::Cgroup(folder) => Processes::In(folder.clone()),
         };
         let (events, sampled) = match (open_events(target, &mut processes), target) {
-            (Ok(events), _) => (Some(events), None),
+            (Ok(events), _) => (Ok(events), None),
             (Err(error), Target::Cgroup(path)) => {
                 return Err(match File::open(path.join("cgroup.procs")) {
                     Ok(_) => CountError::Refused(error),
                     Err(error) => CountError::NoCgroup(path.clone(), error),
                 });
             }
-            (Err(_), Target::Process(pid)) => {
+            (Err(refusal), Target::Process(pid)) => {
                 let pid = pid.as_raw_nonzero().get();
                 let sampled = Sampled::of(&mut processes).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => CountError::NoProcess(pid),
+                    io::ErrorKind::NotFound if is_proc_mounted() => CountError::NoProcess(pid),
+                    io::ErrorKind::NotFound => CountError::Other(pid, no_proc()),
                     _ => CountError::Other(pid, error),
                 })?;
-                (None, Some(sampled))
+                (Err(refusal), Some(sampled))
             }
         };
         Ok(Self::new(target.clone(), processes, events, sampled))
@@ -107,12 +125,15 @@ impl Switches {
     fn new(
         target: Target,
         processes: Processes,
-        events: Option<Events>,
+        events: io::Result<Events>,
         sampled: Option<Sampled>,
     ) -> Self {
-        let are_refused = events.is_none();
+        let (events, refusal) = match events {
+            Ok(events) => (Some(events), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
         let (relief, look) = (Relief::default(), Look::default());
-        Self { target, processes, events, sampled, are_refused, relief, look, total: 0 }
+        Self { target, processes, events, sampled, refusal, relief, look, total: 0 }
     }
 
     /// Since it was opened. Adds the CPUs that were used since the last count.
@@ -132,7 +153,7 @@ impl Switches {
     /// To be called after a count: is there traffic, so that it is counted again in a while, and
     /// nobody has to be woken? Then events are closed if that spares the process something.
     pub(crate) fn settle(&mut self, is_traffic: bool) {
-        if self.are_refused {
+        if self.refusal.is_some() {
             return;
         }
         let means = match (&self.events, &self.sampled) {
@@ -180,9 +201,9 @@ impl Switches {
         self.events.is_none()
     }
 
-    /// Events are refused.
-    pub(crate) fn are_refused(&self) -> bool {
-        self.are_refused
+    /// Why `/proc` is read, if events are refused.
+    pub(crate) fn refusal(&self) -> Option<&io::Error> {
+        self.refusal.as_ref()
     }
 }
 

@@ -46,13 +46,13 @@ fn target(pid: i32) -> (Target, Processes) {
 fn by_events(pid: i32) -> io::Result<Switches> {
     let (target, mut processes) = target(pid);
     let events = Events::of_processes(&mut processes)?;
-    Ok(Switches::new(target, processes, Some(events), None))
+    Ok(Switches::new(target, processes, Ok(events), None))
 }
 
 fn by_proc(pid: i32) -> io::Result<Switches> {
     let (target, mut processes) = target(pid);
     let sampled = Sampled::of(&mut processes)?;
-    Ok(Switches::new(target, processes, None, Some(sampled)))
+    Ok(Switches::new(target, processes, Err(Errno::ACCESS.into()), Some(sampled)))
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     };
     let (target, mut processes) = target(std::process::id().try_into().unwrap());
     (switches.events, switches.sampled) = (None, Sampled::of(&mut processes).ok());
-    assert!(switches.wakes_nobody() && !switches.are_refused());
+    assert!(switches.wakes_nobody() && switches.refusal().is_none());
     switches.count(&mut BTreeSet::new()).unwrap();
     switches.settle(false);
     assert!(!switches.wakes_nobody() && switches.sampled.is_none());

@@ -34,7 +34,8 @@ pub(super) fn run(
         // It gets its signals itself then, and has the number of this process.
         Err(error) => {
             say(format_args!(
-                "wakeful awake: the command runs as it would without: signals cannot be passed on to it: {error}"
+                "wakeful awake: no CPU is held for this command, because signals cannot be passed \
+                 on to it: {error}"
             ));
             let mut command = command;
             let error = command.exec();
@@ -54,7 +55,7 @@ pub(super) fn run(
     }
     let waiting = Waiting::begin(child, pid);
     if let Err(error) = watch(pid) {
-        say(format_args!("wakeful awake: the command runs as it would without: {error}"));
+        say(format_args!("wakeful awake: the command runs, but no CPU is held for it: {error}"));
     }
     let status = waiting.end();
     Ok(exit_code(status.map_err(|error| format!("waiting for the command: {error}"))?))

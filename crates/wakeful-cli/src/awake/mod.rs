@@ -16,12 +16,13 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
 
 use crate::logging::say;
-use crate::numbers::{CpuList, cpu_list, number, time_in};
+use crate::numbers::{CpuList, cpu_list, number, positive_count, time_in};
 use crate::stop_signals::stop_signals;
 
 /// A report is printed so often.
@@ -37,7 +38,7 @@ const REPORT: Duration = Duration::from_secs(60);
     after_help = "\
 A CPU with nothing to do halts, and the next wake waits until it is back: tens of microseconds on a virtual \
 machine. This command keeps CPUs from halting while a process has traffic: at least 50 wakes a second, above its \
-own housekeeping. A quarter of a second after the traffic the hold has ended. The process is not changed, and may be \
+own housekeeping. The hold ends at most a quarter of a second after the traffic. The process is not changed, and may be \
 anything: a static binary, Go, the JVM, Node, redis, nginx.
 
 The cost: power, the share of hyper-thread siblings, CPU credits, and a hypervisor that sees the CPUs as busy; `top` \
@@ -68,7 +69,7 @@ pub(crate) struct Arguments {
         long,
         group = "what",
         value_name = "PID",
-        value_parser = clap::value_parser!(i32).range(1..)
+        value_parser = positive_count::<i32>
     )]
     pid: Option<i32>,
 
@@ -88,7 +89,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, conflicts_with_all = ["probe", "hold"])]
     cpus: Option<CpuList>,
 
-    /// How long a CPU may take to come back, in whole microseconds: 2us keeps shallow idle states
+    /// How long a held CPU may take to wake, in whole microseconds: 2us keeps shallow idle states
     /// on bare metal.
     #[arg(
         long,
@@ -203,10 +204,14 @@ fn watch(
         None => settings,
     };
     let mut watcher = Watcher::open(target, settings)?;
-    if watcher.done().is_sampled && !arguments.quiet {
-        say(
-            "wakeful awake: perf events are refused here, so /proc is read five times a second instead (CAP_PERFMON would permit them)",
-        );
+    if let Some(error) = watcher.refusal().filter(|_| !arguments.quiet) {
+        let remedy = match Errno::from_io_error(error) {
+            Some(Errno::MFILE) => "A higher limit of open files (ulimit -n)",
+            _ => "CAP_PERFMON",
+        };
+        say(format!(
+            "wakeful awake: perf events are refused here: {error}. So /proc is read five times a second instead. {remedy} would permit them"
+        ));
     }
     let report = |done: &_| {
         if !arguments.quiet {

@@ -103,7 +103,7 @@ pub(crate) struct Arguments {
     cpus: Option<CpuList>,
 
     /// Hold at most N CPUs at once, for all programs together [default: all].
-    #[arg(long, value_name = "N", value_parser = positive_count)]
+    #[arg(long, value_name = "N", value_parser = positive_count::<usize>)]
     most_cpus: Option<usize>,
 
     /// End a hold that lasts longer than TIME without a release, for example 10m. The program may
@@ -112,7 +112,7 @@ pub(crate) struct Arguments {
     longest: Option<Duration>,
 
     /// Let at most N programs connect; each event loop counts as one.
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count::<usize>)]
     most_clients: usize,
 
     /// Do not measure, and hold even if that gains nothing.

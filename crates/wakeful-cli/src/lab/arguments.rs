@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use wakeful_lab::peers::PeersError;
 
-use crate::numbers::{count, share_of_cpu, time_in};
+use crate::numbers::{count, share_of_cpu, time_in, whole};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
@@ -34,7 +34,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = count::<u64>)]
     pub(super) seed: u64,
 
-    /// late-wake: how far away the loop's timer is, 200ms to 10m [default: 5s; with --quick 2s].
+    /// late-wake: how long until the timer of the loop fires, 200ms to 10m [default: 5s; with
+    /// --quick 2s].
     #[arg(long, value_name = "TIME", value_parser = timer)]
     pub(super) timer: Option<Duration>,
 
@@ -44,8 +45,9 @@ pub(crate) struct Arguments {
 
     /// sleepy-median, shared-socket, herd, upgrade: the number of rounds. In sleepy-median the
     /// parts quota, silence, chain and proxy, and peers that no claim names, have half as many
-    /// [default: 5, with --quick 2; herd: 3, with --quick 2; upgrade: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// [default: 5, with --quick 2; herd: 3, with --quick 2; upgrade: 1, and 20 starts,
+    /// with --quick 3].
+    #[arg(long, value_name = "N", value_parser = whole(1..=1000_u32))]
     pub(super) rounds: Option<u32>,
 
     /// sleepy-median, shared-socket: the measured time of a block, 100ms to 1m [default:

@@ -12,7 +12,7 @@ use wakeful_load::{
     ConnectionUse, Plan, Protocol, Rate, Requests, Schedule, Target, Template, read_trace,
 };
 
-use crate::numbers::{count, share_of_cpu, time_in};
+use crate::numbers::{count, positive_count, share_of_cpu, time_in, whole};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = EXAMPLES)]
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     pub(super) compare: Option<Vec<ServerSpec>>,
 
     /// Pairs of A and B for --compare; fewer than 7 can show no difference.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000_u16))]
     pub(super) pairs: u16,
 
     /// Find the highest rate at which a promise holds, for example p99<1ms; the time is 1us to 1h.
@@ -90,10 +90,10 @@ pub(super) enum Command {
         /// How long to hold back each answer.
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         delay: Duration,
-        /// Draw the delays from an exponential distribution with this mean.
+        /// Draw the delays from an exponential distribution with the mean --delay.
         #[arg(long)]
         exponential: bool,
-        /// Stand still for this long, again and again.
+        /// Stop answering for this long, once every --stall-every.
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         stall: Duration,
         /// The time from the start of one stall to the next.
@@ -137,7 +137,7 @@ struct Request {
     resp_commands: Vec<String>,
 
     /// RESP: how frequent each --command is, for example 3:1 [default: all the same].
-    #[arg(long, value_name = "N:N…", value_delimiter = ':', value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, value_name = "N:N…", value_delimiter = ':', value_parser = whole(0..=1_000_000_u32))]
     mix: Vec<u32>,
 
     /// RESP: how many keys {key} stands for.
@@ -146,7 +146,7 @@ struct Request {
 
     /// Frames and RESP: bytes of payload. One number for each --command, or one for all; 0 for
     /// commands without a payload, as `GET {key}`.
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = whole::<u32>(0..=16 << 20))]
     size: Vec<u32>,
 }
 
@@ -175,7 +175,8 @@ struct When {
     #[arg(long, conflicts_with = "trace")]
     closed: bool,
 
-    /// Replay arrivals from a file: a line for each request, in seconds since the start.
+    /// Replay arrivals from a file: a line for each request, in seconds since the start. The file
+    /// may have 256 MiB. Its times are kept in memory, with 8 bytes for each request.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
@@ -187,7 +188,7 @@ struct When {
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = time)]
     duration: Duration,
 
-    /// How long to load the server before that.
+    /// How long to load the server before it is measured.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
     warm_up: Duration,
 
@@ -199,12 +200,12 @@ struct When {
 #[derive(Debug, Args)]
 struct Connections {
     /// The number of connections.
-    #[arg(long, short, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, short, default_value_t = 32, value_parser = whole(1..=1_000_000_u32))]
     connections: u32,
 
     /// Requests under way on one connection at a time [default: 1 for http1 (more is pipelining),
     /// 100 for h2 and grpc, 64 for frames and RESP; 1 with --closed].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=100_000_u32))]
     in_flight: Option<u32>,
 
     /// Open a connection for each request, and close it after the answer; the time includes the
@@ -214,7 +215,7 @@ struct Connections {
 
     /// Add N slow clients. Each sends one byte of its request every 20 ms. Their requests are not
     /// measured.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=100_000_u32))]
     slow: u32,
 }
 
@@ -230,7 +231,7 @@ pub(super) struct Machine {
     pub(super) server_cpus: Option<Cpus>,
 
     /// The process of a server that runs already, to measure its CPU time.
-    #[arg(long, value_name = "PID", conflicts_with_all = ["server", "compare"])]
+    #[arg(long, value_name = "PID", value_parser = positive_count::<u32>, conflicts_with_all = ["server", "compare"])]
     pub(super) pid: Option<u32>,
 
     /// Measure a block again if other programs used more than this share of a CPU during it.
@@ -242,7 +243,7 @@ pub(super) struct Machine {
     pub(super) quiet_patience: Duration,
 
     /// How often to measure a disturbed block again, at most.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(0..=1000_u16))]
     pub(super) repeats: u16,
 
     /// Do not measure the floor: what the generator and the kernel take by themselves.
@@ -397,8 +398,7 @@ impl Arguments {
             return Ok(vec![Schedule::Closed]);
         }
         if let Some(file) = &when.trace {
-            let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
-            let times = text.and_then(|text| read_trace(&text));
+            let times = read_text(file).and_then(|text| read_trace(&text));
             let times = times.map_err(|error| format!("{}: {error}", file.display()))?;
             return Ok(vec![Schedule::Trace(times)]);
         }
@@ -407,25 +407,37 @@ impl Arguments {
     }
 }
 
-/// In bytes. It is kept in memory.
-const LARGEST_BODY: u64 = 256 << 20;
+/// In bytes. What is read is kept in memory.
+const LARGEST: u64 = 256 << 20;
 
 fn read_body(path: &Path) -> Result<Vec<u8>, String> {
-    let text_of = |error: std::io::Error| error.to_string();
-    let too_large = || format!("it has more than {} MiB, the most for a body", LARGEST_BODY >> 20);
     // Before it is opened: a FIFO would wait for its writer.
-    let known = std::fs::metadata(path).map_err(text_of)?;
+    let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !known.is_file() {
         return Err("it is not a regular file, so it may have no end".to_owned());
     }
-    if known.len() > LARGEST_BODY {
-        return Err(too_large());
+    read_at_most(path, known.len(), "a body")
+}
+
+/// A trace. It may also come by a pipe, from a program that unpacks it.
+fn read_text(path: &Path) -> Result<String, String> {
+    let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    let text = read_at_most(path, known.len(), "a trace: split it, and replay its parts")?;
+    String::from_utf8(text).map_err(|_| "it is not valid UTF-8".to_owned())
+}
+
+fn read_at_most(path: &Path, known: u64, what: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    if known <= LARGEST {
+        let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+        // It may grow, or be a device.
+        let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
+        read.map_err(|error| error.to_string())?;
     }
-    let mut body = Vec::new();
-    let file = std::fs::File::open(path).map_err(text_of)?;
-    // It may grow.
-    file.take(LARGEST_BODY + 1).read_to_end(&mut body).map_err(text_of)?;
-    if body.len() as u64 > LARGEST_BODY { Err(too_large()) } else { Ok(body) }
+    if known > LARGEST || bytes.len() as u64 > LARGEST {
+        return Err(format!("it has more than {} MiB, the most for {what}", LARGEST >> 20));
+    }
+    Ok(bytes)
 }
 
 impl Request {

@@ -14,6 +14,7 @@ use super::activity::ActivityArguments;
 use super::idle::IdleArguments;
 use super::seconds::seconds;
 use super::workers::{WorkerArguments, keep};
+use crate::numbers::whole;
 use crate::passed_sockets::passed_sockets;
 
 /// What stands for the sockets that it passes, in the place of an address.
@@ -38,7 +39,7 @@ pub(super) struct CommonArguments {
     /// The number of loops, each on a thread of its own. 0: one for each CPU that this process may
     /// use, or fewer under a CPU quota of its cgroup; with --workers, the workers divide the CPUs
     /// between them.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=u16::MAX))]
     loops: u16,
 
     /// Pin each loop's thread to a CPU. If there are more loops than CPUs, some share one.
@@ -70,10 +71,11 @@ pub(super) struct CommonArguments {
 enum Accept {
     /// All loops share one socket, and a connection wakes one of them.
     Exclusive,
-    /// Each loop has a socket of its own on the same port, and the kernel chooses by a hash. TCP
-    /// only.
+    /// Each loop (of each worker) has a socket of its own on the same port, and the kernel chooses
+    /// by a hash. TCP only.
     ReusePort,
-    /// The first loop accepts all connections and distributes them by --placement.
+    /// The first loop (of each worker) accepts all connections and distributes them by
+    /// --placement.
     Dispatch,
 }
 
@@ -92,20 +94,9 @@ impl CommonArguments {
             let reason = "--accept reuse-port cannot be used with --listen systemd, since each loop needs a socket of its own: use exclusive or dispatch";
             return Err(reason.to_owned());
         }
-        if self.workers.are_given() {
-            self.check_workers()?;
-        }
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
         each_once(listen.chain(admin))
-    }
-
-    fn check_workers(&self) -> Result<(), String> {
-        if self.accept == Accept::ReusePort {
-            return Err("--accept reuse-port cannot be used with --workers: they share one socket"
-                .to_owned());
-        }
-        Ok(())
     }
 
     pub(super) fn has_file(&self) -> bool {
@@ -119,6 +110,10 @@ impl CommonArguments {
         kept.extend(keep(&mut self.listen, &masters.listen, "--listen"));
         kept.extend(keep(&mut self.loops, &masters.loops, "--loops"));
         kept.extend(keep(&mut self.pin, &masters.pin, "--pin"));
+        if [self.accept, masters.accept].contains(&Accept::ReusePort) {
+            kept.extend(keep(&mut self.accept, &masters.accept, "--accept (by a restart)"));
+            self.placement = masters.placement;
+        }
         // The master kills who takes much longer.
         kept.extend(keep(&mut self.grace, &masters.grace, "--grace"));
         kept
@@ -191,7 +186,7 @@ impl CommonArguments {
         addrs.map_err(|error| format!("--listen: {error}"))
     }
 
-    fn strategy(&self) -> Result<AcceptStrategy, String> {
+    pub(super) fn strategy(&self) -> Result<AcceptStrategy, String> {
         match (self.accept, self.placement) {
             (Accept::Dispatch, placement) => {
                 Ok(AcceptStrategy::Dispatch(placement.unwrap_or_default()))

@@ -1,6 +1,6 @@
-//! With `--workers` a process becomes a master, and forks the workers.
+//! With `--workers` a process becomes a master, and starts the workers.
 
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -14,8 +14,9 @@ use crate::{logging, stack};
 /// So much longer than its drain may take, a worker may live.
 const MORE_THAN_GRACE: Duration = Duration::from_secs(5);
 
-/// With `--workers` this process becomes a master, and returns in each worker, and at its own end.
-/// Workers say for `pre_drain` that they are not ready, before they drain.
+/// With `--workers` this process becomes a master, and returns in each worker that is only forked,
+/// and at its own end. Workers say for `pre_drain` that they are not ready, before they drain. What
+/// is `handed` reaches those that are executed.
 ///
 /// # Errors
 /// A line for the user.
@@ -23,6 +24,7 @@ pub(super) fn divide(
     common: &CommonArguments,
     admin: Option<&AdminArguments>,
     pre_drain: Duration,
+    handed: impl FnOnce() -> Vec<u8>,
 ) -> Result<Divided, String> {
     let arguments = common.workers();
     if !arguments.are_given() {
@@ -30,24 +32,39 @@ pub(super) fn divide(
     }
     stack::has_room_for_a_master()?;
     let group = common.options(&ActivityArguments::default())?.group();
-    let loops = group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
+    // Told before anything listens.
+    group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
     let passed = if is_successor() { Vec::new() } else { common.passed()? };
     let admin = admin.map_or(Ok(Vec::new()), AdminArguments::addresses)?;
-    let master = Master::new(group).listen(common.addresses()?).passed(passed).admin(admin);
+    let master = Master::new(group).strategy(common.strategy()?);
+    let mut master = master.listen(common.addresses()?).passed(passed).admin(admin);
+    if arguments.are_executed() {
+        master = master.shared_data(handed());
+    }
     // Those that can end have ended by then.
     let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
+    let this = process::id();
     let role = arguments.set(master.pre_drain(pre_drain).drain_timeout(limit)).run();
+    if process::id() != this {
+        // Also what a worker says that cannot begin: it cannot use its master's.
+        logging::of_worker();
+    }
     // The text says what cannot be done.
     let role = role.map_err(|error| error.to_string())?;
     match role {
         Role::Worker(worker) => {
-            logging::of_worker();
-            if common.is_pinned() {
-                take_share_of_cpus(worker.number(), loops);
-            }
+            take_cpus(common, &worker);
             Ok(Divided::Worker(worker))
         }
         Role::Ended(code) => Ok(Divided::Ended(code)),
+    }
+}
+
+/// Leaves a worker those CPUs that are its own, if loops are to be pinned: by the settings of its
+/// master.
+pub(super) fn take_cpus(common: &CommonArguments, worker: &Worker) {
+    if common.is_pinned() {
+        take_share_of_cpus(worker.number(), worker.heartbeats().loops());
     }
 }
 
@@ -62,7 +79,7 @@ fn take_share_of_cpus(number: usize, loops: usize) {
         sched_setaffinity(None, &share)
     });
     if let Err(error) = pinned {
-        tracing::warn!(%error, "cannot give this worker CPUs of its own (sched_setaffinity): --pin uses the CPUs of all workers");
+        tracing::warn!(%error, "cannot give this worker its own CPUs (sched_setaffinity): --pin chooses among the CPUs of all workers");
     }
 }
 
@@ -71,6 +88,7 @@ fn take_share_of_cpus(number: usize, loops: usize) {
 pub(super) enum Divided {
     /// The only one.
     Whole,
+    /// One of several.
     Worker(Worker),
     /// A master that is through.
     Ended(ExitCode),

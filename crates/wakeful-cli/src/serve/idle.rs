@@ -25,7 +25,8 @@ pub(super) struct IdleArguments {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_cpu: Option<f64>,
 
-    /// adaptive: the share of events that a spin should meet, 0.05 to 0.9999 [default: 0.999].
+    /// adaptive: the share of events that should arrive during a spin, 0.05 to 0.9999 [default:
+    /// 0.999].
     #[arg(long, value_name = "SHARE", value_parser = hit_rate)]
     hit_rate: Option<f64>,
 
@@ -40,7 +41,7 @@ pub(super) struct IdleArguments {
 
     /// hold: what a held microsecond costs, as a share of what a spun one costs, 0 to 1. At 0 CPUs
     /// are held for 50 ms after each event; at 1 for 4 ms, where adaptive would spin. If a wake
-    /// takes 20us, 0.1 holds from about 100 events a second of a loop on, and 0.01 from 10
+    /// takes 20us, 0.1 holds for loops with at least about 100 events a second, and 0.01 with 10
     /// [default: 0].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     hold_cost: Option<f64>,

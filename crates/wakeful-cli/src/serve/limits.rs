@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::Args;
 use wakeful_services::{Limits, PeerRate};
 
 use super::given::{given, unless_zero};
 use super::seconds::{positive_seconds, seconds};
 use super::size;
-use crate::numbers::count;
+use crate::numbers::{count, positive_count, whole};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
@@ -28,14 +28,14 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     body_timeout: Option<Duration>,
 
-    /// Seconds that a request may take in all; then 503. gRPC calls have their own deadlines
-    /// instead, to rpc and through a proxy with --http2-upstream [default: no limit]
+    /// Seconds that a request may take in all; then 503. It does not apply to gRPC calls to rpc, or
+    /// through a proxy with --http2-upstream: they have their own deadlines [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
     request_timeout: Option<Duration>,
 
     /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
     /// without an answer for as long again, the connection closes. 0: never [default: 75]
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
+    #[arg(long, value_name = "SECONDS", value_parser = whole(0..=32_767_u16))]
     keepalive: Option<u16>,
 
     /// The largest header of a request, at least 8KiB; a larger one is answered 431 [default:
@@ -54,7 +54,7 @@ pub(super) struct LimitArguments {
 
     /// The most connections of one address, or of one /64 network of IPv6; further ones are
     /// answered 503, or closed without an answer on a TLS port. 0: no limit [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     max_connections_per_peer: Option<u32>,
 
     /// The most requests in flight; further ones are answered 503. 0: no limit [default: 0]
@@ -62,8 +62,8 @@ pub(super) struct LimitArguments {
     max_requests: Option<usize>,
 
     /// Requests a second from one address, or from one /64 network of IPv6; further ones are
-    /// answered 429. As many may come at once [default: no limit]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    /// answered 429. That many may also arrive at once [default: no limit]
+    #[arg(long, value_name = "N", value_parser = positive_count::<u32>)]
     peer_rate: Option<u32>,
 }
 

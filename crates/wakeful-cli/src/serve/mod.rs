@@ -5,7 +5,9 @@ mod admin;
 mod common;
 mod divide;
 mod echo;
+mod executed;
 mod given;
+mod handed;
 mod http;
 mod idle;
 mod kv;
@@ -22,6 +24,7 @@ mod start;
 mod tls;
 mod workers;
 
+use std::ffi::OsString;
 use std::mem;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +39,8 @@ use crate::logging::say;
 use self::admin::AdminArguments;
 use self::common::CommonArguments;
 use self::divide::Divided;
+pub(crate) use self::executed::run_worker;
+use self::handed::Handed;
 use self::limits::DrainArguments;
 use self::other_signals::Caught;
 pub(crate) use self::other_signals::put_off_signals;
@@ -54,6 +59,10 @@ pub(crate) struct Arguments {
     /// Without a service it is http.
     #[command(flatten)]
     http: http::HttpArguments,
+
+    /// The whole command line, with what its settings file says.
+    #[arg(skip)]
+    words: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,6 +88,10 @@ impl Arguments {
     /// Is this process to be a master, which must not start a thread?
     pub(crate) fn are_workers_wanted(&self) -> bool {
         self.common().workers().are_given()
+    }
+
+    pub(crate) fn set_words(&mut self, words: Vec<OsString>) {
+        self.words = words;
     }
 
     fn common_mut(&mut self) -> &mut CommonArguments {
@@ -147,18 +160,28 @@ pub(crate) fn run(
     raise_descriptor_limit();
     // Made before the fork, so that all workers have it: a client resumes its session at any.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
-    let (worker, of_worker) = match divide::divide(
+    let divided = divide::divide(
         arguments.common(),
         arguments.http_arguments().map(|(_, admin)| admin),
         arguments.pre_drain(),
-    )? {
+        || Handed::bytes(&arguments.words, tickets.as_ref()),
+    )?;
+    let (worker, of_worker) = match divided {
         Divided::Whole => (None, None),
-        Divided::Worker(worker) => (Some(worker), of_worker(arguments, again)?),
+        Divided::Worker(worker) if arguments.common().has_file() => {
+            (Some(worker), Some(of_worker(arguments, again()?)?))
+        }
+        Divided::Worker(worker) => (Some(worker), None),
         Divided::Ended(code) => return Ok(code),
     };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
-    let start = Start { caught, worker, tickets };
+    serve(arguments, Start { caught, worker, tickets })
+}
+
+/// # Errors
+/// A line for the user.
+fn serve(arguments: &Arguments, start: Start) -> Result<ExitCode, String> {
     match &arguments.service {
         None => http::serve(&arguments.http, start),
         Some(Service::Http(arguments)) => http::serve(arguments, start),
@@ -170,19 +193,12 @@ pub(crate) fn run(
     .map(|()| ExitCode::SUCCESS)
 }
 
-/// What a new worker serves by, if there is a settings file: that may say something else by now
-/// than when its master started.
+/// What a new worker serves by: the settings file may say something else by now than when its
+/// master started.
 ///
 /// # Errors
 /// A line for the user.
-fn of_worker(
-    masters: &Arguments,
-    again: impl FnOnce() -> Result<Arguments, String>,
-) -> Result<Option<Arguments>, String> {
-    if !masters.common().has_file() {
-        return Ok(None);
-    }
-    let mut new = again()?;
+fn of_worker(masters: &Arguments, mut new: Arguments) -> Result<Arguments, String> {
     let service = |arguments: &Arguments| arguments.service.as_ref().map(mem::discriminant);
     if service(&new) != service(masters) {
         return Err("cannot serve: the settings file names another service now. Stop this server and start it again".to_owned());
@@ -194,12 +210,12 @@ fn of_worker(
     }
     if !kept.is_empty() {
         tracing::warn!(
-            "unchanged until an upgrade (USR2), although the settings file differs: {}",
+            "the settings file differs in settings that only an upgrade (USR2) changes: {}",
             kept.join(", ")
         );
     }
     check(&new)?;
-    Ok(Some(new))
+    Ok(new)
 }
 
 /// Whether it would start, as far as that can be known without a socket.

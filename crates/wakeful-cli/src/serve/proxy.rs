@@ -21,7 +21,7 @@ use super::seconds::positive_seconds;
 use super::size;
 use super::start::Start;
 use super::tls::TlsArguments;
-use crate::numbers::positive_count;
+use crate::numbers::{positive_count, whole};
 
 /// Stands before a name whose addresses are backends.
 const DNS: &str = "dns:";
@@ -74,12 +74,12 @@ pub(super) struct ProxyArguments {
 
     /// The most connections to each backend on each loop. Beyond them 1,024 requests may wait, for
     /// up to 2 s; then the answer is 503 [default: 256]
-    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = positive_count)]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = positive_count::<usize>)]
     upstream_connections: Option<usize>,
 
     /// The most header fields of a backend's HTTP/1.1 response; one with more is answered 502
     /// [default: 1000]
-    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=24_576))]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = whole(1..=24_576_u32))]
     max_response_headers: Option<u32>,
 
     /// How much of a request's body is read before a backend is asked; the rest is streamed. gRPC
@@ -103,7 +103,7 @@ pub(super) struct ProxyArguments {
 
     /// The most upgraded connections on each loop, including those that a backend has not answered
     /// yet; further ones are answered 503 [default: 4096]
-    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, help_heading = "Backends", value_name = "N", value_parser = positive_count::<u32>)]
     max_tunnels: Option<u32>,
 
     /// Close an upgraded connection if nothing moves on it for this many seconds, in either

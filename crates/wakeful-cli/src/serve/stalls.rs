@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::Args;
 
 use super::given::unless_zero;
 use super::seconds::seconds;
+use crate::numbers::whole;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
@@ -23,7 +24,7 @@ pub(super) struct StallArguments {
     /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
     /// without an answer for as long again, the connection closes. 0: never. Redis: tcp-keepalive
     /// [default: 300]
-    #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = value_parser!(u16).range(..=32_767))]
+    #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = whole(0..=32_767_u16))]
     keepalive: Option<u16>,
 }
 

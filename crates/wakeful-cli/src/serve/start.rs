@@ -50,6 +50,11 @@ impl Start {
     /// A worker's loops say that they take turns, and wait for connections when it is theirs.
     pub(super) fn watched(&self, options: ServeOptions) -> ServeOptions {
         let worker = self.worker.as_ref();
+        let options = match worker {
+            // As many loops as its master counts on: fewer CPUs may be left to it by now.
+            Some(worker) => options.loops(worker.heartbeats().loops()),
+            None => options,
+        };
         options
             .heartbeats(worker.map(Worker::heartbeats))
             .sibling(worker.and_then(Worker::sibling))

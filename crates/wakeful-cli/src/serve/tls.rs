@@ -44,7 +44,7 @@ pub(super) struct TlsArguments {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Auth {
-    /// A client may come without one; a certificate that does not verify is refused.
+    /// A client may connect without one; a certificate that does not verify is refused.
     Request,
     /// A client without one is refused.
     Require,
@@ -99,7 +99,7 @@ impl TlsArguments {
             };
             builder = builder.client_ca(auth, ca);
         }
-        let tls = builder.build().map_err(|error| format!("cannot serve: {error}"))?;
+        let tls = builder.build().map_err(|error| format!("cannot serve TLS: {error}"))?;
         Ok(Some(tls))
     }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use wakeful_workers::{Master, Orphans};
+use wakeful_workers::{Master, Orphans, StartMethod};
 
 use super::given::given;
-use super::seconds::positive_seconds;
+use super::seconds::one_second_or_more;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Processes")]
@@ -22,19 +22,25 @@ pub(super) struct WorkerArguments {
     #[arg(long, value_name = "FILE", requires = "workers")]
     pid_file: Option<PathBuf>,
 
-    /// Kill and replace a worker if one of its loops is in one turn for this many seconds, 1 or
-    /// more: it looks for no new events meanwhile [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
+    /// Kill and replace a worker if one of its loops spends this many seconds, 1 or more, in one
+    /// turn, and so looks for no new events [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = one_second_or_more, requires = "workers")]
     worker_timeout: Option<Duration>,
 
     /// Kill a new worker that does not accept within this many seconds, 1 or more; the old ones
     /// stay. In an upgrade the new master has 5 seconds more [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, requires = "workers")]
+    #[arg(long, value_name = "SECONDS", value_parser = one_second_or_more, requires = "workers")]
     worker_start_timeout: Option<Duration>,
 
     /// What workers do if the master is gone [default: drain]
     #[arg(long, value_enum, value_name = "WHAT", requires = "workers")]
     orphan: Option<Orphan>,
+
+    /// Execute the program again in each new worker, instead of only forking the master: every
+    /// worker then has an address space layout of its own, and none of the master's memory. A start
+    /// takes some milliseconds longer
+    #[arg(long, requires = "workers")]
+    exec: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +62,10 @@ impl WorkerArguments {
         self.workers.is_some()
     }
 
+    pub(super) fn are_executed(&self) -> bool {
+        self.exec
+    }
+
     /// How many processes there are to be. `None`: this one serves itself.
     pub(super) fn count(&self) -> Option<usize> {
         self.workers.map(|workers| match workers {
@@ -69,6 +79,10 @@ impl WorkerArguments {
         let master = master.workers(self.count().unwrap_or(1)).pid_file(self.pid_file.clone());
         let master = given(master, self.worker_timeout, Master::timeout);
         let master = given(master, self.worker_start_timeout, Master::start_timeout);
+        let master = master.start_method(match self.exec {
+            true => StartMethod::Exec,
+            false => StartMethod::Fork,
+        });
         master.orphans(match self.orphan {
             Some(Orphan::GoOn) => Orphans::GoOn,
             Some(Orphan::Drain) | None => Orphans::Drain,
@@ -87,6 +101,7 @@ impl WorkerArguments {
                 "--worker-start-timeout",
             ),
             keep(&mut self.orphan, &masters.orphan, "--orphan"),
+            keep(&mut self.exec, &masters.exec, "--exec"),
         ];
         kept.into_iter().flatten().collect()
     }

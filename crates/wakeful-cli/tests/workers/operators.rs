@@ -13,7 +13,7 @@ fn start(workers: &'static str, more: &[&'static str]) -> Master {
     Master::start(&with(&[&["--workers", workers], &ADMIN[..], more].concat()))
 }
 
-fn admin(master: &mut Master) -> String {
+pub(super) fn admin(master: &mut Master) -> String {
     // A worker's log comes after the master's.
     master.waits_for("admin on ", 1);
     let log = master.log();
@@ -36,7 +36,7 @@ fn requests(admin: &str) -> u64 {
 }
 
 /// A field of each worker in the list.
-fn listed(admin: &str, field: &str) -> Vec<String> {
+pub(super) fn listed(admin: &str, field: &str) -> Vec<String> {
     let answer = get(admin, "/workers");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("content-type: application/json"), "{head}");

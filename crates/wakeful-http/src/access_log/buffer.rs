@@ -19,7 +19,7 @@ use super::{AccessLog, Inner};
 
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
 const FLUSH_AT: usize = 64 * 1024;
-/// How long a loop's end waits for the writer.
+/// How long a loop's end waits for the writer; for a pipe that nobody reads a quarter of that.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
 pub(crate) struct LoopLog {

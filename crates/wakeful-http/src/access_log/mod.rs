@@ -105,10 +105,11 @@ impl AccessLog {
     }
 
     /// Waits for up to `timeout` until the lines that loops have passed to the writer are written.
-    /// Returns whether they are written. Blocks the calling thread.
+    /// Returns whether they are written. Gives up after a quarter of `timeout` if nobody reads a
+    /// pipe. Blocks the calling thread.
     ///
-    /// Each loop passes on its lines when it ends, and waits for up to a second. So this call is
-    /// not needed after a [`shutdown`](crate::Running::shutdown).
+    /// Each loop passes on its lines when it ends, and waits for up to a second in the same way. So
+    /// this call is not needed after a [`shutdown`](crate::Running::shutdown).
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
         self.inner.writer.flush_within(timeout)

@@ -5,6 +5,7 @@
 //! hyper's error.
 
 use std::error::Error;
+use std::mem;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -12,6 +13,7 @@ use hyper::body::Incoming;
 use super::OutgoingBody;
 use super::body::{OpenStream, Outgoing};
 use super::host_pool::Lease;
+use crate::foreign_code::Contained;
 
 /// Did the server act on a request that failed?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,13 +106,18 @@ impl<B: OutgoingBody> Lease<B> {
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
-                let request = request.map(|body| body.on(Some(&stream)));
+                let mut request = request.map(|body| body.on(Some(&stream)));
+                // h2 has no use for them, and would drop them in the task of all requests.
+                let extensions = Contained::new(mem::take(request.extensions_mut()));
                 let mut failed = match connection.send(request).await {
                     Ok(response) => return Ok((response, Some(stream))),
                     Err(failed) => failed,
                 };
-                let request =
+                let mut request =
                     failed.take_message().map(|request| request.map(|body| body.on(None)));
+                if let Some((request, extensions)) = request.as_mut().zip(extensions.into_inner()) {
+                    *request.extensions_mut() = extensions;
+                }
                 let error = failed.into_error();
                 let of_http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
                 let cause = if stream.has_panicked() {

@@ -18,6 +18,7 @@ use super::error::ClientError;
 use super::tasks::{GivenUp, PanicListener};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
+use crate::foreign_error;
 
 /// The requirements for a request's body: any [`Body`] that is `Unpin` and whose pieces are `Send`.
 /// (hyper requires `Send`; nothing is sent to another thread.)
@@ -343,7 +344,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             }
             let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
             polled.map_or_else(panicked, |polled| {
-                polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(Into::into)
+                polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(foreign_error::guard)
             })
         })
     }

@@ -11,7 +11,7 @@ use super::local_port;
 
 /// The error of parsing a [`Target`](super::Target): the string or URI names no server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no HTTP server: {reason}")]
+#[error("{text:?} is not an HTTP server's address: {reason}")]
 pub struct InvalidTarget {
     pub(super) text: String,
     pub(super) reason: &'static str,

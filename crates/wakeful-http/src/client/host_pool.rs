@@ -255,13 +255,13 @@ impl<B: OutgoingBody> Pool<B> {
         connected.inspect_err(|_| self.counts.add_failed())
     }
 
-    /// A connection for one request.
-    pub(super) async fn lease(self: &Rc<Self>) -> Result<Lease<B>, ClientError> {
+    /// A connection for one request, which may prefer a new one of HTTP/1.1.
+    pub(super) async fn lease(self: &Rc<Self>, is_new: bool) -> Result<Lease<B>, ClientError> {
         if self.is_retired() {
             return Err(self.retired());
         }
         let is_first = self.state.borrow().waiting.is_empty();
-        let grant = match is_first.then(|| self.take()).flatten() {
+        let grant = match is_first.then(|| self.take(is_new)).flatten() {
             Some(grant) => grant,
             None => self.wait().await?,
         };
@@ -327,11 +327,13 @@ impl<B: OutgoingBody> Pool<B> {
         hold_back_wakers(|| drop(waiting));
     }
 
-    /// What there is for a request now.
-    fn take(self: &Rc<Self>) -> Option<Grant<B>> {
+    /// What there is for a request now. `is_new`: rather a new connection of HTTP/1.1, if there may
+    /// be one more.
+    fn take(self: &Rc<Self>, is_new: bool) -> Option<Grant<B>> {
         let state = &mut *self.state.borrow_mut();
         let may_connect = state.open < self.settings.max_connections;
         match self.target.version {
+            HttpVersion::Http1 if is_new && may_connect => Some(self.slot(state)),
             HttpVersion::Http1 => {
                 while let Some(connection) = state.idle.pop() {
                     if connection.is_ready() {
@@ -377,7 +379,7 @@ impl<B: OutgoingBody> Pool<B> {
                     return;
                 }
             }
-            let Some(grant) = self.take() else { return };
+            let Some(grant) = self.take(false) else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
             // It waits: there is nobody else on this thread who could have given it up meanwhile.
             // If it has, the grant's drop serves the next one.

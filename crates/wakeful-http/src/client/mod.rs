@@ -28,7 +28,8 @@
 //! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or `GOAWAY`
 //!   with a lower stream;
 //! * the connection had been used before and closed before any response byte, and the method is
-//!   idempotent (RFC 9110, 9.2.2).
+//!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if there may
+//!   be one more: other pooled connections may be about to close, too.
 //!
 //! A shared HTTP/2 connection can end before it handles a request. This does not count as a retry,
 //! up to eight times (unless retries are off).

@@ -14,7 +14,7 @@ use super::body::{Deadline, OpenStream, Outgoing};
 use super::error::ClientError;
 use super::host_pool::Host;
 use super::{OutgoingBody, ResponseBody};
-use crate::foreign_code;
+use crate::foreign_code::{self, Contained};
 use crate::in_time::in_time;
 
 type Copy<B> = fn(&B) -> Option<B>;
@@ -115,15 +115,18 @@ impl<B: OutgoingBody> Host<B> {
         let mut endings = if retries > 0 { ENDINGS } else { 0 };
         // As many connections as there may be can have ended unnoticed.
         let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
+        let mut prefers_new = false;
         loop {
-            let lease = match pool.lease().await {
+            let lease = match pool.lease(prefers_new).await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
             let was_used = lease.was_used();
             let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
-                .flatten();
+                .flatten()
+                // A panic in its drop would leak the answer, and with it the connection.
+                .map(Contained::new);
             if again.is_none() || !is_idempotent {
                 lease.look_first();
             }
@@ -139,6 +142,8 @@ impl<B: OutgoingBody> Host<B> {
             // A server that ends many connections at once (by GOAWAY, before it closes them) is not
             // to use up what a request may be sent again.
             let is_untouched = failure.request.is_some();
+            // A server that closes one kept connection under its request may do so to the next.
+            prefers_new |= !is_untouched;
             let left: &mut u32 = if is_untouched && was_used && unnoticed > 0 {
                 &mut unnoticed
             } else if failure.is_ending && endings > 0 {
@@ -146,7 +151,8 @@ impl<B: OutgoingBody> Host<B> {
             } else {
                 &mut retries
             };
-            request = match failure.request.or(again.filter(|_| is_safe)) {
+            let again = again.filter(|_| is_safe).and_then(Contained::into_inner);
+            request = match failure.request.or(again) {
                 Some(request) if *left > 0 => request,
                 untouched => {
                     let target = pool.label.clone();

@@ -174,8 +174,10 @@ impl Place {
         // `port` is also `None` if the text after the host is no port number.
         let port = match authority.port() {
             Some(port) => port.as_u16(),
-            None if authority.as_str().ends_with(':') => return Err("there is no port behind `:`"),
-            None if authority.as_str() != host => return Err("its port is none from 0 to 65535"),
+            None if authority.as_str().ends_with(':') => return Err("there is no port after `:`"),
+            None if authority.as_str() != host => {
+                return Err("its port is not a number from 0 to 65535");
+            }
             None => default_port(security),
         };
         let bare = host.trim_start_matches('[').trim_end_matches(']');

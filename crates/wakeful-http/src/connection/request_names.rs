@@ -1,12 +1,12 @@
 //! The name of a request in the report of a slow turn: its method and the beginning of its path.
 //!
 //! The service consumes the request, so the name is a copy. It is made for each request and read
-//! only after a slow poll, so a connection reuses the buffer of one request's name for the next.
-//! (The clone of a method allocates if its name has more than 15 bytes: the client's own
-//! invention.)
+//! only after a slow poll, or by a supervising process, so a connection reuses the buffer of one
+//! request's name for the next. (The clone of a method allocates if its name has more than 15
+//! bytes: the client's own invention.)
 
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use http::{Method, Uri};
 use wakeful::heartbeat::WorkText;
@@ -14,16 +14,23 @@ use wakeful::heartbeat::WorkText;
 /// Bytes of the path that are kept.
 const KEPT: usize = 46;
 
+/// Bytes of the method that are kept.
+const KEPT_METHOD: usize = 14;
+
+/// Where the path begins: after the method and a space.
+const PATH: usize = KEPT_METHOD + 1;
+
 /// Added to a path that was cut.
-const CUT: &str = "...";
+const CUT: &[u8] = b"...";
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct RequestName {
+    /// Whose name stands in the text.
     method: Method,
-    path: [u8; KEPT],
-    length: u8,
-    is_cut: bool,
+    text: [u8; PATH + KEPT + CUT.len()],
+    start: u8,
+    end: u8,
 }
 
 impl RequestName {
@@ -31,20 +38,41 @@ impl RequestName {
     pub(crate) fn set(&mut self, method: &Method, uri: &Uri) {
         // Without the query, which may hold secrets.
         let path = uri.path().as_bytes();
-        let length = path.len().min(KEPT);
-        self.path[..length].copy_from_slice(&path[..length]);
-        self.length = length as u8;
-        self.is_cut = path.len() > KEPT;
+        let end = PATH + path.len().min(KEPT);
+        self.text[PATH..end].copy_from_slice(&path[..end - PATH]);
+        self.end = end as u8;
+        if path.len() > KEPT {
+            self.text[end..].copy_from_slice(CUT);
+            self.end = self.text.len() as u8;
+        }
         // Nearly always that of the request before.
         if self.method != *method {
-            self.method.clone_from(method);
+            self.set_method(method);
         }
+    }
+
+    #[inline(never)]
+    fn set_method(&mut self, method: &Method) {
+        self.method.clone_from(method);
+        let name = method.as_str().as_bytes();
+        let length = name.len().min(KEPT_METHOD);
+        let start = KEPT_METHOD - length;
+        self.text[start..KEPT_METHOD].copy_from_slice(&name[..length]);
+        self.start = start as u8;
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.text[usize::from(self.start)..usize::from(self.end)]
     }
 }
 
 impl Default for RequestName {
     fn default() -> Self {
-        Self { method: Method::GET, path: [0; KEPT], length: 0, is_cut: false }
+        let text = [b' '; PATH + KEPT + CUT.len()];
+        let mut name = Self { method: Method::GET, text, start: 0, end: PATH as u8 };
+        name.set_method(&Method::GET);
+        name
     }
 }
 
@@ -74,10 +102,7 @@ impl RequestNames {
     /// Describes the request that was there last.
     pub(crate) fn describe(&self, place: usize, text: &mut WorkText) {
         if let Some(name) = self.0.borrow().get(place) {
-            text.add(name.method.as_str().as_bytes());
-            text.add(b" ");
-            text.add(&name.path[..usize::from(name.length)]);
-            text.add(if name.is_cut { CUT.as_bytes() } else { b"" });
+            text.add(name.bytes());
         }
     }
 
@@ -87,19 +112,18 @@ impl RequestNames {
     }
 }
 
-/// Only graphic ASCII: the rest is percent-encoded, so that no client can forge or hide a line of
-/// the log.
+/// Only graphic ASCII and spaces: the rest is percent-encoded, so that no client can forge or hide
+/// a line of the log.
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.method)?;
-        for &byte in &self.path[..usize::from(self.length)] {
-            if byte.is_ascii_graphic() {
-                write!(f, "{}", char::from(byte))?;
+        for &byte in self.bytes() {
+            if byte.is_ascii_graphic() || byte == b' ' {
+                f.write_char(char::from(byte))?;
             } else {
                 write!(f, "%{byte:02X}")?;
             }
         }
-        if self.is_cut { f.write_str(CUT) } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -134,12 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_cut() {
+    fn a_long_name_is_cut() {
         let long = format!("/{}", "a".repeat(KEPT - 1));
         assert_eq!(name("GET", &long), format!("GET {long}"));
         assert_eq!(name("GET", &format!("{long}b")), format!("GET {long}..."));
         // In the middle of a character.
         let split = format!("/{}\u{e4}", "a".repeat(KEPT - 2));
         assert!(name("GET", &split).ends_with("a%C3..."));
+        assert_eq!(name("ABCDEFGHIJKLMNOP", "/"), "ABCDEFGHIJKLMN /");
     }
 }

@@ -68,7 +68,7 @@ impl ServeFile {
 
     fn open(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(no_file());
         };

@@ -13,6 +13,7 @@ use super::in_flight::InFlight;
 use crate::connection::Progress;
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
+use crate::foreign_error;
 use crate::observe::ObservedRequest;
 
 /// The body of a request. It is hyper's body, with the server's limits applied.
@@ -112,14 +113,17 @@ impl<B> ResponseBody<B> {
     }
 }
 
-impl<B: Body> Body for ResponseBody<B> {
+impl<B> Body for ResponseBody<B>
+where
+    B: Body<Error: Into<BoxError>>,
+{
     type Data = Contained<B::Data>;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
         let mut this = self.project();
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         if let Some(in_flight) = this.in_flight {
@@ -131,6 +135,7 @@ impl<B: Body> Body for ResponseBody<B> {
             drop(entered);
             // First of all: what is asked of the frame may panic, and then its drop.
             let polled = polled.map_ok(|frame| frame.map_data(Contained::new));
+            let polled = polled.map_err(foreign_error::guard);
             if let Some(observed) = this.observed
                 && let Poll::Ready(frame) = &polled
                 && observed.saw(frame, is_at_end(&*inner))

@@ -6,13 +6,15 @@
 //! `in_flight`.
 
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Extensions, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use wakeful::log::OncePerSecond;
@@ -27,6 +29,7 @@ use crate::connection::{ConnectionState, Progress, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, contain};
+use crate::foreign_error;
 use crate::observe::{ObservedRequest, Observer};
 use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
@@ -94,7 +97,7 @@ impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>>,
     S::Error: Into<BoxError>,
-    B: Body,
+    B: Body<Error: Into<BoxError>>,
 {
     type Response = Response<ResponseBody<B>>;
     type Error = BoxError;
@@ -172,7 +175,7 @@ impl<F, B, E> Future for Answer<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<BoxError>,
-    B: Body,
+    B: Body<Error: Into<BoxError>>,
 {
     type Output = Result<Response<ResponseBody<B>>, BoxError>;
 
@@ -211,7 +214,9 @@ where
                 in_flight.connection().loop_state().refuse(refusal);
             }
             let head = refused::head(Refused::new(refusal), in_flight.connection());
-            // The service's future goes, with the body that it may hold.
+            // The service's answer goes, and its future with the body that it may hold. Both may
+            // panic in their drop.
+            contain(|| drop(polled));
             contain(|| this.state.set(State::Refused { head: None }));
             *this.in_flight = None;
             let response = Response::from_parts(head, ResponseBody::empty());
@@ -225,7 +230,7 @@ where
             let StateProjection::Panicked { has_waited } = this.state.project() else {
                 return Poll::Pending;
             };
-            if !std::mem::replace(has_waited, true) && takes_rest() {
+            if !mem::replace(has_waited, true) && takes_rest() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -241,7 +246,7 @@ where
         }
         // The service's future may panic in its drop, which does not cost the answer.
         contain(|| this.state.set(State::Refused { head: None }));
-        let mut response = answered.map_err(|error| failed(error.into()))?;
+        let mut response = answered.map_err(|error| failed(foreign_error::guard(error)))?;
         in_flight.responds();
         if let Some(offered) = this.offered.as_mut() {
             offered.correct(&mut response);
@@ -292,7 +297,7 @@ fn is_without_body(status: StatusCode) -> bool {
 
 /// Who observes, and who has offered an upgrade, learn of the response.
 #[inline(always)]
-fn tell<B: Body>(
+fn tell<B: Body<Error: Into<BoxError>>>(
     mut response: Response<ResponseBody<B>>,
     observed: Option<Box<ObservedRequest>>,
     offered: Option<Offered>,
@@ -304,5 +309,20 @@ fn tell<B: Body>(
     if let Some(offered) = offered {
         offered.answered(&response);
     }
+    if !response.extensions().is_empty() {
+        drop_extensions(response.extensions_mut());
+    }
     response
+}
+
+/// They are the program's, and may panic in their drop. hyper would drop them as it writes the
+/// head, which ends its connection. It only reads the reason phrase. (It also has an extension of
+/// its own for the case of names that its client has kept, which cannot be named here.)
+fn drop_extensions(extensions: &mut Extensions) {
+    let mut theirs = mem::take(extensions);
+    let reason = theirs.remove::<ReasonPhrase>();
+    contain(|| drop(theirs));
+    if let Some(reason) = reason {
+        extensions.insert(reason);
+    }
 }

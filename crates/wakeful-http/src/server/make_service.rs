@@ -176,7 +176,7 @@ impl<S> Made<S> {
             Some(Err(error)) => error.into(),
             None => "it was not ready at once".into(),
         };
-        foreign_code::log!(warn, peer = %caller.peer, error = %failed, "no service was made for a connection");
+        foreign_code::log!(warn, peer = %caller.peer, error = %failed, "cannot make a service for a connection: its requests fail");
         Self(None)
     }
 }

@@ -93,7 +93,7 @@ impl Running {
         if !plan.pre_drain.is_zero() {
             foreign_code::log!(
                 info,
-                "not ready any more (/readyz); the drain begins in {:?}",
+                "/readyz now says not ready; the drain begins in {:?}",
                 plan.pre_drain
             );
             thread::sleep(plan.pre_drain);

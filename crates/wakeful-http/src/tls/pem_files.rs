@@ -4,7 +4,6 @@
 //! Errors name the file.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
@@ -91,7 +90,7 @@ impl Pair {
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
             let reason = match error {
                 pem::Error::NoItemsFound => "no private key in it: expected PEM of PKCS#8 (PRIVATE KEY), SEC1 (EC PRIVATE KEY) or PKCS#1 (RSA PRIVATE KEY), not encrypted".to_owned(),
-                error => format!("not a PEM file: {error}"),
+                error => not_pem(&error),
             };
             unusable(&self.key, reason)
         })
@@ -102,11 +101,9 @@ impl Pair {
 const LARGEST: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let mut text = Vec::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text))
+    let text = wakeful::fs::read_small(path, LARGEST)
         .map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })?;
-    if read as u64 > LARGEST {
+    if text.len() as u64 > LARGEST {
         return Err(unusable(path, "this is larger than 16 MiB"));
     }
     Ok(text)
@@ -138,11 +135,26 @@ fn unusable(path: &Path, reason: impl Into<String>) -> TlsError {
     TlsError::Unusable { path: path.to_owned(), reason: reason.into() }
 }
 
+fn not_pem(error: &pem::Error) -> String {
+    let reason = match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let name = String::from_utf8_lossy(end_marker);
+            format!("it ends before the line -----END {name}-----: was it cut off?")
+        }
+        // The line itself is none for a log: it may be a part of a key.
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line begins with -----BEGIN and does not end with -----".to_owned()
+        }
+        error => error.to_string(),
+    };
+    format!("not a PEM file: {reason}")
+}
+
 /// All certificates of a PEM file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| unusable(path, format!("not a PEM file: {error}")))?;
+    let chain = chain.map_err(|error| unusable(path, not_pem(&error)))?;
     if chain.is_empty() {
         return Err(unusable(path, "no certificate in it: expected PEM (CERTIFICATE)"));
     }
@@ -263,6 +275,20 @@ mod tests {
     fn a_file_without_an_end_is_refused() {
         let error = certificates(Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(error.contains("/dev/zero") && error.contains("larger than 16 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cert.pem");
+        for (text, expected) in [
+            ("-----BEGIN CERTIFICATE-----\nAAAA\n", "before the line -----END CERTIFICATE-----"),
+            ("-----BEGIN CERT", "a line begins with -----BEGIN"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = certificates(&path).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

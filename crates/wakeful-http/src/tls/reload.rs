@@ -15,6 +15,9 @@ use super::server::{ServerTls, Shared};
 use super::{TlsError, pem_files};
 use crate::foreign_code;
 
+/// A check reads the metadata of all files.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+
 impl ServerTls {
     /// Reads all files again. New handshakes use the new contents. Open connections do not change.
     /// It blocks on the files, so call it on a thread that may block, for example with
@@ -61,10 +64,11 @@ impl ServerTls {
     /// Checks the files periodically, on the blocking pool, and [reloads](Self::reload) them when
     /// one of them was written or replaced. If a file cannot be read, or its certificate is not
     /// valid yet, this is logged once, and retried at each check. The future never completes: spawn
-    /// it on a loop. Use it if the program that changes the files cannot send a signal.
+    /// it on a loop. Use it if the program that changes the files cannot send a signal. Between two
+    /// checks it waits for at least 100 ms, whatever `every` is.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
-            sleep(every).await;
+            sleep(every.max(SHORTEST_WAIT)).await;
             let this = self.clone();
             // The next look may do better.
             if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {

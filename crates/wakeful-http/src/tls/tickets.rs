@@ -24,7 +24,9 @@ const NUMBER: usize = size_of::<u64>();
 /// A secret for session tickets that several processes share. Make it before a fork, and give it to
 /// the server of each child
 /// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)). A client can then
-/// resume its session with any of them.
+/// resume its session with any of them. To a child that executes a program, pass its
+/// [bytes](Self::to_bytes) by a pipe or by shared memory: others may read its environment and its
+/// command line.
 ///
 /// With the secret one can read all tickets that were made with it, and with TLS 1.2 also recorded
 /// traffic of their sessions. So it should not live longer than the processes. `Debug` does not
@@ -42,6 +44,19 @@ impl TicketSecret {
         let mut secret = [0; 32];
         SystemRandom::new().fill(&mut secret).ok()?;
         Some(Self(secret))
+    }
+
+    /// Returns the secret itself, for another process of the same server.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 32] {
+        self.0
+    }
+}
+
+impl From<[u8; 32]> for TicketSecret {
+    /// Restores a secret from its [bytes](TicketSecret::to_bytes).
+    fn from(secret: [u8; 32]) -> Self {
+        Self(secret)
     }
 }
 
@@ -161,7 +176,7 @@ mod tests {
     #[test]
     fn who_has_the_secret_reads_tickets_of_this_period_and_of_its_neighbours() {
         let secret = TicketSecret::random().unwrap();
-        let (one, other) = (tickets(&secret), tickets(&secret));
+        let (one, other) = (tickets(&secret), tickets(&secret.to_bytes().into()));
         let ticket = one.encrypt_in(7, b"a session").unwrap();
         for now in 6..=8 {
             assert_eq!(other.decrypt_in(now, &ticket).as_deref(), Some(&b"a session"[..]));

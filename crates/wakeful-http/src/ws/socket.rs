@@ -51,6 +51,9 @@ const DISCARDED_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct WebSocket {
     inner: WebSocketStream<Followed>,
+    /// Who waits for a message. tungstenite would drop a waker with its place locked, and wake it
+    /// before the one that writes.
+    reader: SafeWaker,
     flushers: Flushers,
     protocol: Option<HeaderValue>,
     linger: Duration,
@@ -125,7 +128,8 @@ impl WebSocket {
         linger: Duration,
     ) -> Self {
         let (flushers, phase) = (Flushers::new(), Phase::Open(drain_begins()));
-        Self { inner, flushers, protocol, linger, phase, pongs: 0 }
+        let reader = SafeWaker::default();
+        Self { inner, reader, flushers, protocol, linger, phase, pongs: 0 }
     }
 
     /// Returns the chosen subprotocol: see [`protocols`](super::WebSocketUpgrade::protocols).
@@ -156,13 +160,15 @@ impl WebSocket {
     }
 
     /// Sends a Close, waits up to 5 s for the client's Close, and closes the connection. Messages
-    /// that arrive in between are dropped.
+    /// that arrive in between are dropped. A client that does not read gets no Close, and no more
+    /// time.
     ///
     /// # Errors
     /// The connection is broken.
     pub async fn close(mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
-            match self.send(Message::Close(frame)).await {
+            // It is queued whether or not there is room for it, and what reads on sends it.
+            match Pin::new(&mut self.inner).start_send(Message::Close(frame)) {
                 // The client was first.
                 Ok(()) | Err(Error::Protocol(ProtocolError::SendAfterClosing)) => {}
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
@@ -192,6 +198,11 @@ impl WebSocket {
             self.pongs = 0;
         }
         Poll::Ready(())
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
+        let Self { reader, inner, .. } = self;
+        reader.with(cx, |cx| Pin::new(inner).poll_next(cx))
     }
 
     /// Reads, and drops it, until the client closes or its time is up.
@@ -270,7 +281,7 @@ impl Stream for WebSocket {
                 Phase::Ended => return Poll::Ready(None),
             }
             ready!(this.poll_pongs(cx));
-            return match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+            return match ready!(this.poll_message(cx)) {
                 Some(Err(error)) => match close_code(&error) {
                     Some(code) => {
                         this.begin_to_close(code, "");
@@ -324,5 +335,102 @@ impl Sink<Message> for WebSocket {
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let this = self.get_mut();
         Pin::new(&mut this.inner).poll_close(&mut this.flushers.with_writer(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_tungstenite::tungstenite::protocol::Role;
+    use bytes::Bytes;
+    use wakeful::net::UnixStream;
+    use wakeful::task::yield_now;
+    use wakeful::time::{now, pause, timeout};
+
+    use super::*;
+    use crate::upgrade::Upgraded;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A text message of one letter, as a client sends it.
+    const X: &[u8] = &[0x81, 0x80 | 1, 0, 0, 0, 0, b'x'];
+
+    async fn pair() -> (UnixStream, WebSocket) {
+        let (client, stream) = UnixStream::pair().unwrap();
+        let io = Followed::new(Upgraded::behind(Bytes::new(), stream));
+        let inner = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+        (client, WebSocket::new(inner, None, Duration::ZERO))
+    }
+
+    /// Until the sockets hold no more.
+    async fn fill(socket: &mut WebSocket) {
+        let piece = Message::binary(vec![7; 1 << 16]);
+        while timeout(Duration::from_secs(1), socket.send(piece.clone())).await.is_ok() {}
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_has_no_more_than_the_time_of_a_close() {
+        wakeful::block_on(async {
+            pause();
+            let (client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            let begun = now();
+            let closed = timeout(LONG, socket.close(None)).await;
+            closed.expect("it does not wait for ever").unwrap();
+            assert!(now() - begun >= CLOSE_WAIT);
+            drop(client);
+        });
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("of a waker, on purpose")
+        }
+    }
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("of a waker's drop, on purpose")
+        }
+    }
+
+    fn poll_by_one_that_panics(socket: &mut WebSocket) {
+        let theirs = Waker::from(Arc::new(Panics));
+        let polled = Pin::new(socket).poll_next(&mut Context::from_waker(&theirs));
+        assert!(polled.is_pending());
+    }
+
+    #[test]
+    fn a_waker_that_panics_in_its_drop_costs_no_later_wake() {
+        wakeful::block_on(async {
+            pause();
+            let (mut client, mut socket) = pair().await;
+            poll_by_one_that_panics(&mut socket);
+            let reads = wakeful::spawn(async move { socket.recv().await.unwrap().unwrap() });
+            yield_now().await;
+            client.write_all(X).await.unwrap();
+            let read = timeout(LONG, reads).await.expect("it is woken").unwrap();
+            assert_eq!(read, Message::text("x"));
+        });
+    }
+
+    #[test]
+    fn a_half_that_writes_is_woken_though_the_other_one_s_waker_panics() {
+        wakeful::block_on(async {
+            pause();
+            let (mut client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            poll_by_one_that_panics(&mut socket);
+            let writes = wakeful::spawn(async move { socket.send(Message::text("x")).await });
+            yield_now().await;
+            let mut taken = vec![0; 1 << 20];
+            while !writes.is_finished() {
+                let read = timeout(LONG, client.read(&mut taken)).await;
+                assert!(read.expect("it writes on").unwrap() > 0);
+                yield_now().await;
+            }
+            writes.await.unwrap().unwrap();
+        });
     }
 }

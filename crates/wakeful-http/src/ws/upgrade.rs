@@ -21,6 +21,9 @@ use crate::upgrade::{OnUpgrade, UpgradeError, take};
 /// The largest message, and frame, that a setting allows.
 const GREATEST_SIZE: usize = 1 << 30;
 
+/// The largest read that a setting allows: tungstenite fills as much with zeros before each.
+const GREATEST_READ: usize = 16 << 20;
+
 /// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
 const LONGEST_CONTROL: usize = 125;
 
@@ -100,10 +103,10 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Sets the maximum number of bytes of one read. Each socket has a buffer of this size from its
-    /// start.
+    /// Sets the maximum number of bytes of one read, up to 16 MiB. Each socket has a buffer of this
+    /// size from its start.
     pub fn read_buffer_size(mut self, bytes: usize) -> Self {
-        self.config.read_buffer_size = bytes.max(1);
+        self.config.read_buffer_size = bytes.clamp(1, GREATEST_READ);
         self
     }
 

@@ -16,7 +16,7 @@ use http_body_util::StreamBody;
 use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use wakeful::time::timeout;
 use wakeful_http::client::{Client, ClientError, HttpVersion};
-use wakeful_http::{Http2Limits, Limits};
+use wakeful_http::{BoxError, Http2Limits, Limits};
 
 use super::common::{GUARD, Gate, addr, poll_at_once, router, server};
 use super::{BodyExt, get, host, http2, on_a_loop, text, until};
@@ -221,6 +221,104 @@ fn a_body_that_panics_costs_no_other_request_of_its_connection() {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
+enum ErrorPanics {
+    WhenAskedAndInDrop,
+    InDrop,
+    WhenConverted,
+}
+
+/// Of a request's body.
+#[derive(Debug)]
+struct BadError(ErrorPanics);
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an error")
+    }
+}
+
+impl std::error::Error for BadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let panics = self.0 == ErrorPanics::WhenAskedAndInDrop;
+        assert!(!panics, "of an error's source, on purpose");
+        None
+    }
+}
+
+impl Drop for BadError {
+    fn drop(&mut self) {
+        assert!(self.0 == ErrorPanics::WhenConverted, "in the drop of an error, on purpose");
+    }
+}
+
+struct Converted(BadError);
+
+impl From<Converted> for BoxError {
+    fn from(Converted(error): Converted) -> Self {
+        let panics = error.0 == ErrorPanics::WhenConverted;
+        assert!(!panics, "of a conversion, on purpose");
+        Box::new(error)
+    }
+}
+
+type Pieces<D, E> = LocalBoxStream<'static, Result<Frame<D>, E>>;
+
+fn of_one_http2_connection<D, E>() -> Client<StreamBody<Pieces<D, E>>>
+where
+    D: Buf + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
+    Client::builder().version(HttpVersion::Http2).max_connections(1).build()
+}
+
+fn with_pieces<D, E>(
+    method: &str,
+    uri: String,
+    pieces: Pieces<D, E>,
+) -> Request<StreamBody<Pieces<D, E>>> {
+    Request::builder().method(method).uri(uri).body(StreamBody::new(pieces)).unwrap()
+}
+
+#[test]
+fn an_error_of_a_body_that_panics_costs_no_other_request_of_its_connection() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    let uri = format!("http://{}", addr(&running));
+    on_a_loop(async {
+        let client = of_one_http2_connection::<Bytes, Converted>();
+        let with =
+            |method: &str, path: &str, pieces| with_pieces(method, format!("{uri}{path}"), pieces);
+        let other = wakeful::spawn({
+            let none = futures_util::stream::empty().boxed_local();
+            let (client, request) = (client.clone(), with("GET", "/gated", none));
+            async move { client.send(request).await.unwrap().into_body().collect().await.unwrap() }
+        });
+        gate.one_entered().await;
+        let ways =
+            [ErrorPanics::WhenAskedAndInDrop, ErrorPanics::InDrop, ErrorPanics::WhenConverted];
+        for panics in ways {
+            // At once, and from the task that sends the rest.
+            for is_late in [false, true] {
+                let error = async move {
+                    if is_late {
+                        wakeful::task::yield_now().await;
+                    }
+                    Err(Converted(BadError(panics)))
+                };
+                let pieces = futures_util::stream::once(error).boxed_local();
+                let sent = client.send(with("POST", "/echo", pieces)).await;
+                if let Ok(response) = sent {
+                    response.into_body().collect().await.unwrap_err();
+                }
+            }
+        }
+        gate.open();
+        assert_eq!(other.await.unwrap().to_bytes(), "released");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum DataPanics {
     Never,
     InRemaining,
@@ -255,19 +353,13 @@ impl Drop for Data {
 
 #[test]
 fn a_panic_that_ends_an_http2_connection_ends_its_requests_at_once() {
-    type Pieces = LocalBoxStream<'static, Result<Frame<Data>, Infallible>>;
     let (gate, app) = Gate::on(router());
     let running = server().start(app).unwrap();
     let uri = format!("http://{}", addr(&running));
     on_a_loop(async {
-        let client = Client::builder()
-            .version(HttpVersion::Http2)
-            .max_connections(1)
-            .build::<StreamBody<Pieces>>();
-        let with = |method: &str, path: &str, pieces: Pieces| {
-            let request = Request::builder().method(method).uri(format!("{uri}{path}"));
-            request.body(StreamBody::new(pieces)).unwrap()
-        };
+        let client = of_one_http2_connection::<Data, Infallible>();
+        let with =
+            |method: &str, path: &str, pieces| with_pieces(method, format!("{uri}{path}"), pieces);
         let none = || futures_util::stream::empty().boxed_local();
         let one = |data| futures_util::stream::iter([Ok(Frame::data(data))]).boxed_local();
         for panics in [DataPanics::InRemaining, DataPanics::InChunk] {
@@ -324,5 +416,64 @@ fn a_response_of_http1_that_a_panic_cuts_off_is_not_taken_for_a_whole_one() {
         piece.send(Data("bad".into(), DataPanics::InChunk)).await.unwrap();
         let error = timeout(GUARD, body.frame()).await.unwrap().expect("it is not at its end");
         assert!(matches!(error, Err(ClientError::Body { .. })), "{error:?}");
+    });
+}
+
+/// Panics in its drop; or its clones do, of which one is kept to be sent again.
+struct Extension {
+    panics: bool,
+    clones_panic: bool,
+}
+
+impl Clone for Extension {
+    fn clone(&self) -> Self {
+        Self { panics: self.clones_panic, ..*self }
+    }
+}
+
+impl Drop for Extension {
+    fn drop(&mut self) {
+        assert!(!self.panics, "in the drop of an extension, on purpose");
+    }
+}
+
+#[test]
+fn an_extension_that_panics_in_its_drop_costs_neither_the_answer_nor_its_connection() {
+    let one_stream = Http2Limits::new().max_streams(1);
+    let running = server().limits(Limits::new().http2(one_stream)).start(router()).unwrap();
+    on_a_loop(async {
+        for version in [HttpVersion::Http1, HttpVersion::Http2] {
+            let (client, host) =
+                host(Client::builder().max_connections(1), addr(&running), version);
+            assert_eq!(text(host.send(get("/")).await).await, "hello");
+            for _ in 0..2 {
+                let mut request = get("/");
+                request.extensions_mut().insert(Extension { panics: false, clones_panic: true });
+                let host = host.clone();
+                let sent = wakeful::spawn(async move { text(host.send(request).await).await });
+                assert_eq!(sent.await.unwrap(), "hello");
+            }
+            assert_eq!(client.counts().opened(), 1);
+        }
+    });
+}
+
+#[test]
+fn an_extension_that_panics_in_its_drop_costs_no_other_request_of_its_connection() {
+    let (gate, app) = Gate::on(router());
+    let running = server().start(app).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder().max_connections(1), addr(&running));
+        let other = wakeful::spawn({
+            let host = host.clone();
+            async move { text(host.send(get("/gated")).await).await }
+        });
+        gate.one_entered().await;
+        let mut request = get("/");
+        request.extensions_mut().insert(Extension { panics: true, clones_panic: false });
+        assert_eq!(text(host.send(request).await).await, "hello");
+        gate.open();
+        assert_eq!(other.await.unwrap(), "released");
+        assert_eq!(client.counts().opened(), 1);
     });
 }

@@ -40,6 +40,35 @@ fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word(
     });
 }
 
+/// As a server does whose connections have an age, or a bound of requests.
+#[test]
+fn kept_connections_that_close_one_after_the_other_cost_an_idempotent_request_one_retry() {
+    on_a_loop(async {
+        let (arrived, arrivals) = counter();
+        let addr = scripted(move |number, mut stream| {
+            let arrived = arrived.clone();
+            async move {
+                read_request(&mut stream).await;
+                arrived.set(arrived.get() + 1);
+                // So that each of the first requests has a connection of its own.
+                until(|| arrived.get() >= 3).await;
+                answer(&mut stream, &format!("connection {number}")).await;
+                read_request(&mut stream).await;
+            }
+        })
+        .await;
+        let (client, host) = http1(Client::builder().retries(1), addr);
+        let first = futures_util::future::join_all((0..3).map(|_| host.send(get("/"))));
+        for response in first.await {
+            text(response).await;
+        }
+        until(|| format!("{host:?}").contains("idle: 3")).await;
+        assert_eq!(text(host.send(get("/")).await).await, "connection 3");
+        assert_eq!((client.counts().retried(), client.counts().opened()), (1, 4));
+        assert_eq!(arrivals.get(), 4);
+    });
+}
+
 #[test]
 fn one_that_is_not_idempotent_is_not_repeated_once_it_was_written() {
     on_a_loop(async {

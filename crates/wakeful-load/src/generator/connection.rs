@@ -1,4 +1,4 @@
-//! One connection: a socket, its conversation, and the bytes in between.
+//! One connection: its socket, its conversation, and the buffered bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -163,6 +163,22 @@ impl Connection {
         // In order but for HTTP/2: the first is nearly always the one.
         let index = self.in_flight.iter().position(|(known, _)| *known == key)?;
         self.in_flight.remove(index).map(|(_, request)| request)
+    }
+
+    /// Whether it may be used: it is not closed, and the server has said what it takes.
+    pub(crate) fn is_open(&self) -> bool {
+        self.fd.is_some() && (self.conversation.may_request() || !self.in_flight.is_empty())
+    }
+
+    /// How many bytes the kernel has not taken.
+    pub(crate) fn unsent(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// How many bytes have come that are no whole answer, here and in the kernel.
+    pub(crate) fn unread(&self) -> u64 {
+        let in_kernel = self.fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
+        self.received as u64 + in_kernel.unwrap_or(0)
     }
 
     /// What is still in flight.

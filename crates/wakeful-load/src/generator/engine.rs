@@ -1,8 +1,7 @@
-//! What happens in a turn of the generator: requests are sent, answers are taken, connections break
-//! and are opened again.
+//! One turn of the generator: it sends requests, takes answers, and opens broken connections again.
 //!
-//! After each event that was handled the schedule is asked again, so that answers never hold up a
-//! request for longer than one of them takes.
+//! After each event the generator looks at the schedule again. So a request never waits longer than
+//! it takes to handle one answer.
 
 use std::io;
 

@@ -1,16 +1,16 @@
-//! The generator: one thread that never sleeps, one clock, one schedule.
+//! The generator: one thread that never sleeps, with one clock and one schedule.
 //!
-//! Requests are sent when they are due, late rather than never, and their times count from when
-//! they were due. What the server does cannot move the schedule: a connection takes several
-//! requests at a time where its protocol can, and a request for which there is no connection waits
-//! in the backlog with its own time.
+//! A request is sent when it is due, late rather than never, and its time counts from when it was
+//! due. The server cannot move the schedule: a connection carries several requests at a time if its
+//! protocol can, and a request without a free connection waits in the backlog with its own time.
 //!
-//! Here are the phases of a run: warm-up, measured time, cool-down, the wait for the last answers.
-//! What happens in each turn of them is in `engine.rs`, one connection in `connection.rs`, what
-//! comes of a run in `outcome.rs`.
+//! This file has the phases of a run: warm-up, measured time, cool-down, and the wait for the last
+//! answers. `engine.rs` has the turns, `last_answers.rs` the end, `connection.rs` one connection,
+//! and `outcome.rs` the result of a run.
 
 mod connection;
 mod engine;
+mod last_answers;
 mod outcome;
 mod plan;
 
@@ -38,10 +38,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// Behind a look at the server's counters, load goes on for this long before anything is measured.
 const SETTLE: Duration = Duration::from_millis(1);
-
-/// Behind the measured time, load goes on for at most this long, so that its last requests are
-/// answered under the same load.
-const COOL_DOWN: Duration = Duration::from_millis(20);
 
 /// By so much, in nanoseconds, no turn of ours takes longer than the one before.
 const STANDSTILL: u64 = 10_000_000;
@@ -211,12 +207,15 @@ impl<'p> Generator<'p> {
         let robbed = (waited_for_cpu() - robbed_before).max(stood_still);
         watch.window_ended();
         interrupted |= self.drain(&mut events, watch)? == Ended::Interrupted;
-        if self.answered == 0 && self.due > 0 {
+        // In a closed loop nothing is due before a connection may send.
+        if self.answered == 0 && (self.due > 0 || self.is_closed_loop()) {
             return Err(match self.first_failure.take() {
                 Some(why) => LoadError::Kernel(io::Error::other(why)),
+                None if self.due == 0 => LoadError::Unready,
                 None => LoadError::Silent(self.due),
             });
         }
+        self.give_up();
         Ok(Measurement {
             plan: self.plan.clone(),
             recording: self.recording,
@@ -277,70 +276,6 @@ impl<'p> Generator<'p> {
             }
             self.turn(now, events)?;
         }
-    }
-
-    /// Goes on under the same load until the requests of the measured time have been answered, for
-    /// a short time.
-    fn cool_down(
-        &mut self,
-        events: &mut Vec<Event>,
-        watch: &mut dyn Watch,
-    ) -> Result<(), LoadError> {
-        let began = self.now();
-        let end = began + nanoseconds(COOL_DOWN);
-        while self.is_unfinished() && self.now() < end {
-            let slice = (self.now() + 500_000).min(end);
-            let phase = "wait for the last answers";
-            if self.load_until(slice, events, watch, began, phase)? == Ended::Interrupted {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends nothing more, and waits for the answers of the measured time.
-    fn drain(
-        &mut self,
-        events: &mut Vec<Event>,
-        watch: &mut dyn Watch,
-    ) -> Result<Ended, LoadError> {
-        self.is_draining = true;
-        let began = self.now();
-        let end = began + nanoseconds(self.plan.patience);
-        let mut outcome = Ended::InTime;
-        while self.is_unfinished() && self.now() < end {
-            let slice = (self.now() + 1_000_000).min(end);
-            let phase = "wait for the last answers";
-            outcome = self.load_until(slice, events, watch, began, phase)?;
-            if outcome == Ended::Interrupted {
-                break;
-            }
-        }
-        let now = self.now();
-        while let Some(intended) = self.arrivals.next_if(|due| self.recording.covers(*due)) {
-            self.count_due(intended);
-            self.backlog.push_back(intended);
-        }
-        // What was never sent has no kind yet.
-        let mut left: Vec<_> = self.backlog.drain(..).map(|intended| (intended, None)).collect();
-        for connection in &self.connections {
-            left.extend(
-                connection.in_flight().map(|request| (request.intended, Some(request.kind))),
-            );
-        }
-        for (intended, kind) in left {
-            if self.recording.covers(intended) {
-                self.recording.gave_up(intended, kind, now);
-                self.failed_because("no answer in time".to_owned());
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Whether requests of the measured time are still to be sent or answered.
-    fn is_unfinished(&mut self) -> bool {
-        self.measured_ended < self.recording.offered
-            || self.arrivals.peek().is_some_and(|due| self.recording.covers(*due))
     }
 }
 

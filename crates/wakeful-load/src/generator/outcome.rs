@@ -1,4 +1,4 @@
-//! What a run asks while it goes on, and what comes of it.
+//! The result of a run, and what a running run asks its caller.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -65,8 +65,11 @@ pub enum LoadError {
     #[error("interrupted before anything of it was measured")]
     Interrupted,
     /// The server accepts requests, but has not answered any.
-    #[error("no answer to any of {0} requests: is it the right protocol?")]
+    #[error("the server answered none of {0} requests: does it speak this protocol?")]
     Silent(u64),
+    /// The server has let no connection send a request: HTTP/2 begins with the server's settings.
+    #[error("no connection could send a request: does the server speak this protocol?")]
+    Unready,
     /// A system call failed.
     #[error("{0}")]
     Kernel(#[from] io::Error),

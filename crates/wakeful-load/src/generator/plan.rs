@@ -1,4 +1,4 @@
-//! What a run is to do.
+//! The settings of a run.
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ impl Plan {
     /// If it is 0.
     #[must_use]
     pub fn connections(self, connections: usize) -> Self {
-        assert!(connections > 0, "a run needs a connection");
+        assert!(connections > 0, "a run needs at least one connection");
         Self { connections, ..self }
     }
 
@@ -176,7 +176,8 @@ impl Plan {
     }
 
     /// Sets how long the run waits for the last answers. Requests that are unanswered after that
-    /// have failed.
+    /// have failed. Time for which the generator's thread stood still does not count, up to as much
+    /// again: the server may have stood still with it.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

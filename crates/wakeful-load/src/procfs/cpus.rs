@@ -1,7 +1,5 @@
-//! What each CPU did, from `/proc/stat`.
-//!
-//! The counters are in ticks of 10 ms, cut off. Neighbours: processes in `processes.rs`; what is
-//! made of both in [`crate::quiet`].
+//! What each CPU did, from `/proc/stat`, in ticks of 10 ms that are rounded down. `processes.rs`
+//! has the time of processes, and [`crate::quiet`] combines both.
 
 use std::collections::BTreeMap;
 use std::fs;

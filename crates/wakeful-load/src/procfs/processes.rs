@@ -1,9 +1,9 @@
-//! What processes and their threads used.
+//! The CPU time of processes and their threads.
 //!
-//! A process's total comes in nanoseconds from the `schedstat` of its threads; a thread that runs
-//! at the moment of reading may lack what it ran since the last scheduler tick (4 ms at 250 Hz).
-//! `/proc/PID/stat`, in ticks of 10 ms, says how the total divides into user and kernel, and what
-//! threads used that ended meanwhile.
+//! The total of a process, in nanoseconds, is the sum of its threads' `schedstat`. If a thread runs
+//! at the moment of reading, its time since the last scheduler tick (4 ms at 250 Hz) may be
+//! missing. `/proc/PID/stat`, in ticks of 10 ms, divides the total into user and kernel time, and
+//! has the time of threads that have ended.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,7 +1,5 @@
-//! A process and its descendants: what belongs to a server that starts others.
-//!
-//! The kernel's lists of children are asked where there are some; else the parents of all
-//! processes.
+//! A process and its descendants, for servers that start other processes. It reads the kernel's
+//! lists of children, or, if there are none, the parents of all processes.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,6 +1,5 @@
-//! One type for the conversations of all protocols.
-//!
-//! [`AnyConversation`] is matched, not boxed: the generator's hot path calls no virtual function.
+//! One type for the conversations of all protocols. [`AnyConversation`] is an enum, so the
+//! generator's hot path calls no virtual function.
 
 use super::{Answer, Conversation, Draw, Frames, Http1, Http2, ProtocolError, Resp};
 

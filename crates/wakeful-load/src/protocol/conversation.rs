@@ -1,4 +1,4 @@
-//! One connection's side of a protocol, and what comes of its requests.
+//! One connection's side of a protocol, and the outcomes of its requests.
 
 use thiserror::Error;
 

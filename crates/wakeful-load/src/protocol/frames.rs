@@ -1,13 +1,12 @@
-//! Frames: a big-endian length of four bytes, then as many bytes of payload, which the peer sends
-//! back as they were.
+//! Frames: a length of four bytes, big-endian, and a payload of that length. The peer sends it back
+//! unchanged.
 //!
-//! Every request carries its key at both ends of the payload, as eight little-endian bytes each: at
-//! the front if the payload has at least eight, at the end if it has at least sixteen. An answer of
-//! another length, or with other bytes in the first or last eight, is a failure: it belongs to
-//! another request, or was broken on the way.
+//! A payload carries its request's key as eight little-endian bytes: at its front if it has at
+//! least eight bytes, and also at its end if it has at least sixteen. An answer with another
+//! length, or with other bytes in the first or last eight, is a failure: it belongs to another
+//! request, or was damaged on the way.
 //!
-//! Payloads are compared and dropped as they arrive; whatever length is announced, nothing is
-//! allocated for it.
+//! Payloads are compared and dropped as they arrive. Nothing is allocated for an announced length.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! HTTP/1.1: requests may be pipelined, and answers come in their order.
+//! HTTP/1.1. Requests may be pipelined; answers come in the same order.
 //!
-//! The reader keeps where it is in an answer: heads are parsed when whole (a partial one is parsed
-//! again only when its end has arrived), bodies are counted down and dropped as they arrive.
+//! The reader remembers its place in an answer. It parses a head once the head is complete, and
+//! counts down and drops bodies as they arrive.
 //!
-//! Once the peer says that it closes the connection, the answer at hand is the last: requests
-//! behind it are failures, for they will have none, and whatever follows is dropped.
+//! If the peer says that it closes the connection, the current answer is the last one. Later
+//! requests on the connection are failures, and later bytes are dropped.
 
 use std::{mem::MaybeUninit, sync::Arc};
 

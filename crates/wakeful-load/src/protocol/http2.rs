@@ -1,17 +1,17 @@
-//! HTTP/2 with prior knowledge (RFC 9113), the client's side.
+//! The client's side of HTTP/2 with prior knowledge (RFC 9113).
 //!
-//! Each request is a stream: a header block that is the same each time, and the body as far as the
-//! peer's windows let it. What does not fit stays here (as a number: bodies are shared) and goes
-//! out when the peer makes room. The answer's key is the stream's order.
+//! Each request is a stream: a header block, the same each time, and as much of the body as the
+//! peer's windows allow. The rest is kept as a number, because requests share their bodies, and is
+//! sent when the peer makes room. The key of an answer is the order of its stream.
 //!
-//! Frames are taken whole, but for DATA, which is dropped as it arrives. Faults that concern one
-//! stream reset it and fail its request; others are errors of the connection. A stream that is no
-//! longer known has been answered or reset, and frames on it are ignored.
+//! Frames are read as a whole, except DATA, which is dropped as it arrives. An error of one stream
+//! resets it and fails its request; other errors end the connection. Frames of a stream that has
+//! been answered or reset are ignored.
 //!
-//! A request of gRPC (by its `content-type`) has failed if its `grpc-status` is not 0, whatever its
+//! A gRPC request (by its `content-type`) has failed if its `grpc-status` is not 0, whatever its
 //! `:status`.
 //!
-//! In a steady state nothing is allocated but what the generator's buffers take.
+//! In a steady state only the generator's buffers allocate.
 
 mod hpack;
 mod receive;

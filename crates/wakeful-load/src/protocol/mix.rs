@@ -1,7 +1,6 @@
-//! Several requests in one run: which comes next, and with which key.
-//!
-//! What is drawn depends on the seed and on how many were drawn before, never on the server: two
-//! servers under the same plan are asked the same things in the same order.
+//! Chooses the next of several requests in a run, and its key. The choice depends only on the seed
+//! and on how many were chosen before. So two servers under the same plan get the same requests in
+//! the same order.
 
 /// One of the requests of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

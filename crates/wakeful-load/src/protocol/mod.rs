@@ -1,8 +1,7 @@
-//! What is said on one connection, without any I/O: a [`Conversation`] turns requests into bytes
-//! and bytes into answers.
+//! Protocols without I/O: a [`Conversation`] turns requests into bytes, and bytes into answers.
 //!
 //! The generator owns the sockets, the clock and the schedule. A conversation knows only its
-//! protocol, so that it can be tested with byte strings.
+//! protocol, so tests can use byte strings.
 
 mod any;
 mod conversation;

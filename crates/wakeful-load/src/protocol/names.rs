@@ -1,4 +1,4 @@
-//! The protocols by their names.
+//! The names of the protocols.
 
 /// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

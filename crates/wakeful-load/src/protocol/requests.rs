@@ -1,4 +1,4 @@
-//! What is asked in a run: templates that were checked and encoded, once for all connections.
+//! The requests of a run: templates that are checked and encoded once for all connections.
 
 use super::{
     AnyConversation, Frames, Http1, Http2, InvalidTemplate, Kind, Protocol, Resp, Template,

@@ -1,11 +1,10 @@
-//! RESP, which Redis and its kin speak: a command is an array of bulk strings, an answer is one
-//! value.
+//! RESP, the protocol of Redis. A command is an array of bulk strings; an answer is one value.
 //!
-//! An answer with an error anywhere in it is a failure. The types of RESP3 are understood as well;
-//! pushed messages and attributes are read and dropped, for they answer nothing.
+//! An answer that contains an error is a failure. The types of RESP3 are understood, too. Pushed
+//! messages and attributes answer no request, and are dropped.
 //!
-//! The reader keeps where it is in nested values, so no byte is looked at twice but those of an
-//! unfinished line, of which only the new ones are searched. Lengths announced are counted down,
+//! The reader remembers its place in nested values, so it looks at no byte twice, except in an
+//! unfinished line, of which it searches only the new bytes. Announced lengths are counted down,
 //! never allocated.
 
 use std::sync::Arc;

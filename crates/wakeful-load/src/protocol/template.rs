@@ -1,8 +1,8 @@
-//! What every request of a run says, and the checks it must pass before the first is sent.
+//! The content of a run's requests, and the checks before the first one is sent.
 //!
-//! The checks common to both versions of HTTP are here; what only one protocol forbids is refused
-//! in that protocol's file. The invariant: a template that passed can be encoded, and its encoding
-//! holds exactly one request.
+//! This file has the checks that both versions of HTTP share; the other ones are in the file of
+//! each protocol. The invariant: a template that passes the checks can be encoded, and its encoding
+//! is exactly one request.
 
 use thiserror::Error;
 

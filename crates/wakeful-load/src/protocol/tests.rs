@@ -1,5 +1,5 @@
-//! What every conversation keeps: arbitrary bytes do no harm, and answers do not depend on how they
-//! were cut into reads.
+//! Properties of all conversations: arbitrary bytes do no harm, and the answers do not depend on
+//! how the bytes were cut into reads.
 
 use proptest::{collection::vec, prelude::*};
 

@@ -1,4 +1,4 @@
-//! The CPU time of processes one by one, whoever they belong to.
+//! How much CPU time each other process has used, whoever owns it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Why there is no report.
+//! Errors of writing a report.
 
 /// A report could not be made.
 #[derive(Debug, thiserror::Error)]

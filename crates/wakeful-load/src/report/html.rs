@@ -1,4 +1,4 @@
-//! Pieces of HTML: tables, figures, legends. Their text is in `templates/report`.
+//! Pieces of HTML: tables, figures, legends. `templates/report` has their text.
 
 use askama::Template;
 

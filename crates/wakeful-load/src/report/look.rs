@@ -1,4 +1,5 @@
-//! How a line looks: its weight tells what the plot is about, its dashes and marker which it is.
+//! The look of a line: its weight shows what the plot is about; its dashes and its marker show
+//! which line it is.
 
 use plotters::style::ShapeStyle;
 

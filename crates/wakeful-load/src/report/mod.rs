@@ -1,9 +1,9 @@
-//! Results as one HTML file that needs nothing else: no script, no network, no fonts.
+//! Writes results as one HTML file without scripts, network or fonts.
 //!
-//! Every plot is drawn twice, for wide and for narrow windows, and a media query shows one of
-//! them. Lines differ by colour, by dashes, by markers and by the letter at their ends, so that no
-//! reader depends on colour; a table with the same figures is behind every plot. The page is
-//! well-formed XML too, which is how the tests read it.
+//! Every plot is drawn for wide and for narrow windows, and a media query shows one of the two.
+//! Lines differ by colour, dashes, markers and the letter at their ends, so no reader depends on
+//! colour. Each plot has a table with the same figures. The page is also well-formed XML, which the
+//! tests read.
 
 use crate::results::{Results, Tradeoff};
 

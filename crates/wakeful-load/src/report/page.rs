@@ -1,5 +1,5 @@
-//! The page: what was found, on what it was measured, and the plots. Its text is in
-//! `templates/report/page.html`; what fills it is here.
+//! The page: the results, the machine, and the plots. Its text is in `templates/report/page.html`;
+//! this file fills it.
 
 use askama::Template;
 

@@ -1,4 +1,4 @@
-//! Plots for a README: each one SVG that needs no page around it.
+//! Plots for a README: each is one SVG that needs no page.
 
 use askama::Template;
 

@@ -1,4 +1,4 @@
-//! Text that a template makes.
+//! Text that a template produces.
 
 use askama::Template;
 

@@ -1,4 +1,4 @@
-//! What a shape is, which decides its class in the style sheet.
+//! The role of a shape. It decides the shape's class in the style sheet.
 
 use plotters::style::{Color, RGBColor, ShapeStyle};
 

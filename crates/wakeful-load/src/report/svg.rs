@@ -1,7 +1,8 @@
-//! Drawing with plotters, and what turns its fixed colours into classes of the style sheet.
+//! Draws with plotters, and replaces its fixed colours by classes of the style sheet.
 //!
-//! plotters knows only colours, and a page has two sets of them, for light and for dark. So shapes
-//! are drawn in colours that mean a [`Role`], and [`body`] replaces each by the role's class.
+//! plotters knows only colours, but a page has two sets of them, for light and for dark. So shapes
+//! are drawn in colours that stand for a [`Role`], and [`body`] replaces each by the class of its
+//! role.
 
 use std::fmt::Write as _;
 

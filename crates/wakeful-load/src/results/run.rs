@@ -1,7 +1,5 @@
-//! One server at one rate: what was offered and answered, the percentiles, and whether they may be
-//! believed.
-//!
-//! Times are nanoseconds unless a name says otherwise.
+//! One server at one rate: the offered and the answered requests, the percentiles, and whether they
+//! are valid. Times are nanoseconds unless a name says otherwise.
 
 use serde::{Deserialize, Serialize};
 

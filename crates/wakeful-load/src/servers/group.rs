@@ -1,4 +1,4 @@
-//! A process group that we started, and that ends with us.
+//! A process group that this process starts, and that ends with it.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Whose socket listens at an address of this machine.
+//! Finds the process that listens at an address of this machine.
 
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the user writes to name a server.
+//! Parses how the user names a server.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Who goes on with a server's listening socket when its first process has ended: the new one of an
-//! upgrade, say.
+//! Finds the process that continues with a server's listening socket when its first process has
+//! ended, for example after an upgrade.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;

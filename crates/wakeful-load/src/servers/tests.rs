@@ -212,6 +212,7 @@ fn an_untouched_server_is_found_by_what_it_says() {
     };
     let server = said("echo listening on ADDR >&2").unwrap();
     assert_eq!(server.addr(), "[::1]:4711");
+    assert_eq!(server.last_words(), "listening on [::1]:4711");
     let server = said("echo INFO x: listening on ADDR, loops 1 >&2").unwrap();
     assert_eq!(server.addr(), "[::1]:4711");
     let error = said("echo no such thing >&2; exit 3").unwrap_err().to_string();

@@ -5,17 +5,21 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_lite::future;
 use wakeful::accept::Connection;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream, UnixStream};
+use wakeful::time::sleep;
 
 use super::frames::Frames;
 use crate::buffers::Budget;
 use crate::connections::{read_unless_told, set_options, until_idle_in_drain};
 use crate::log;
+
+/// How often it looks whether a client that asks no more is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn serve(
     connection: Connection,
@@ -40,20 +44,24 @@ pub(super) async fn serve(
     let (from_backend, to_backend) = backend.into_split();
     let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
     let is_last = || draining.is_started();
-    let mut requests = pin!(pass_on(from_client, to_backend, Some(idle_in_drain), is_last, budget));
+    let requests = pass_on(from_client, to_backend, Some(idle_in_drain), is_last, budget);
     let never: Option<Pin<&mut std::future::Pending<()>>> = None;
-    let mut answers = pin!(pass_on(from_backend, to_client, never, || false, budget));
-    let mut asks = true;
+    let answers = pass_on(from_backend, to_client, never, || false, budget);
+    let client_ends = async {
+        until_gone(&requests.await?).await;
+        Ok(())
+    };
     // Once the client asks no more the backend is told, answers what is left, and closes: then all
     // is said.
-    std::future::poll_fn(|cx| {
-        if asks && let Poll::Ready(outcome) = requests.as_mut().poll(cx) {
-            outcome?;
-            asks = false;
-        }
-        answers.as_mut().poll(cx)
-    })
-    .await
+    future::or(client_ends, async { answers.await.map(drop) }).await
+}
+
+/// Until nobody is at the other end of a client that asks no more, or a moment later: a backend
+/// that does not answer would hold the connection for ever.
+async fn until_gone(client: &OwnedReadHalf) {
+    while !client.is_broken() {
+        sleep(LOOK).await;
+    }
 }
 
 async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<Stream> {
@@ -70,21 +78,21 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
 }
 
 /// Passes whole frames on until there are no more, `told` is ready between two of them, or
-/// `is_last` says so behind one; then tells `to` so.
+/// `is_last` says so behind one; then tells `to` so. Returns `from`.
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut told: Option<Pin<&mut impl Future<Output = ()>>>,
     is_last: impl Fn() -> bool,
     budget: &Arc<Budget>,
-) -> io::Result<()> {
+) -> io::Result<OwnedReadHalf> {
     let mut frames = Frames::new(budget.clone());
     loop {
         let told = told.as_mut().filter(|_| frames.is_empty()).map(Pin::as_mut);
         let count = read_unless_told(&mut from, frames.space()?, told).await?;
         if count == 0 {
             frames.end()?;
-            return to.shutdown();
+            return to.shutdown().map(|()| from);
         }
         frames.add(count);
         let complete = frames.complete()?;
@@ -92,7 +100,7 @@ async fn pass_on(
             to.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete);
             if frames.is_empty() && is_last() {
-                return to.shutdown();
+                return to.shutdown().map(|()| from);
             }
         }
     }

@@ -83,6 +83,11 @@ impl Backends {
         Rc::new(OnThisLoop { backend, host, in_flight: Cell::new(0), counts })
     }
 
+    /// There is none: no name has an address.
+    pub(super) fn are_none(&self) -> bool {
+        self.here.borrow().is_empty()
+    }
+
     /// A backend for a request that `tried` others in vain; `None`: there is no other.
     pub(super) fn choose(&self, tried: &[Id]) -> Option<Exchange> {
         let here = self.here.borrow();

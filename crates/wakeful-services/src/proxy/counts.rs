@@ -141,7 +141,8 @@ impl NameCounts {
         &self.name
     }
 
-    /// Returns how many addresses the name had at its last look-up that succeeded.
+    /// Returns how many addresses the name had at its last look-up that succeeded, or 0 if three
+    /// look-ups in a row have found none.
     #[must_use]
     pub fn addresses(&self) -> u64 {
         self.addresses.get()
@@ -217,35 +218,6 @@ impl Counts {
     #[must_use]
     pub fn names(&self) -> Vec<Arc<NameCounts>> {
         locked(&self.names).clone()
-    }
-
-    /// Returns [`BackendCounts::requests`] of the backend at this place in
-    /// [`backends`](Self::backends).
-    #[must_use]
-    pub fn requests(&self, backend: usize) -> u64 {
-        self.at(backend, BackendCounts::requests)
-    }
-
-    /// As [`requests`](Self::requests), for [`BackendCounts::in_flight`].
-    #[must_use]
-    pub fn in_flight(&self, backend: usize) -> u64 {
-        self.at(backend, BackendCounts::in_flight)
-    }
-
-    /// As [`requests`](Self::requests), for [`BackendCounts::failures`].
-    #[must_use]
-    pub fn failures(&self, backend: usize) -> u64 {
-        self.at(backend, BackendCounts::failures)
-    }
-
-    /// As [`requests`](Self::requests), for [`BackendCounts::ejections`].
-    #[must_use]
-    pub fn ejections(&self, backend: usize) -> u64 {
-        self.at(backend, BackendCounts::ejections)
-    }
-
-    fn at(&self, backend: usize, read: fn(&BackendCounts) -> u64) -> u64 {
-        self.backends().get(backend).map_or(0, |counts| read(counts))
     }
 
     /// Returns how many requests were retried, at the same backend or another one.

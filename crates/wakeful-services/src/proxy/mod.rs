@@ -32,7 +32,8 @@
 //! addresses it has. A name of [`ProxyOptions::names`] is looked up at an interval, and each of its
 //! addresses is a backend, with connections, failures and counts of its own. Addresses that the
 //! name loses get no more requests. Requests and tunnels there end in their own time, and idle
-//! connections close. If a look-up fails, or finds no address, the known addresses stay.
+//! connections close. If a look-up fails, the known addresses stay. If three look-ups in a row say
+//! that the name does not exist or has no address, it has no backends until one finds an address.
 //!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
@@ -321,7 +322,7 @@ pub struct RunningProxy {
 ///
 /// It waits for the first look-up of each of [`ProxyOptions::names`], up to
 /// [`ProxyOptions::connect_timeout`]. Without any address it starts all the same, and answers 503
-/// until there is one.
+/// while there is none.
 ///
 /// # Errors
 /// There are neither backends nor names; the loops, or the threads that look names up, cannot be

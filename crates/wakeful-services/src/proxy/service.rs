@@ -219,15 +219,16 @@ impl Proxy {
                 (StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n".to_owned())
             }
             Trouble::NoBackend => {
-                log::log!(debug, "there is no backend for a request");
-                (StatusCode::SERVICE_UNAVAILABLE, "no backend is available\n".to_owned())
+                let why = if self.backends.are_none() { ": its name has no address" } else { "" };
+                log::log!(debug, "no backend is available{why}: a request is answered 503");
+                (StatusCode::SERVICE_UNAVAILABLE, format!("no backend is available{why}\n"))
             }
             Trouble::TooManyUpgrades => {
                 let text = "too many connections are upgraded\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
             }
             Trouble::Overload(error) => {
-                log::log!(debug, %error, "a request found no connection");
+                log::log!(debug, %error, "no free connection to a backend: a request is answered 503");
                 (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
             }
             Trouble::TimedOut => {

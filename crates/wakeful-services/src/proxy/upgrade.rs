@@ -127,7 +127,9 @@ impl Proxy {
         wakeful::spawn(async move {
             let client = match client.await {
                 Ok(client) => client,
-                Err(error) => return log::log!(debug, %error, "no tunnel came of an upgrade"),
+                Err(error) => {
+                    return log::log!(debug, %error, "an upgrade failed: no tunnel was opened");
+                }
             };
             counts.tunnels.add(1);
             let ended = Tunnel::new(client, backend, is_websocket, settings).run().await;

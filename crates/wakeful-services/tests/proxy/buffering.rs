@@ -17,7 +17,7 @@ fn a_slow_upload_holds_no_connection_to_a_backend() {
     stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n").unwrap();
     stream.write_all(&[b'x'; 5000]).unwrap();
     until("half of it waits", || proxy.counts().buffered() == 5000);
-    assert_eq!((backend.connections(), proxy.counts().requests(0)), (0, 0));
+    assert_eq!((backend.connections(), proxy.counts().backends()[0].requests()), (0, 0));
     stream.write_all(&[b'x'; 5000]).unwrap();
     until("it has come", || backend.requests().len() == 1);
     assert!(backend.requests()[0].ends_with(&"x".repeat(10000)));
@@ -87,7 +87,8 @@ fn a_slow_reader_holds_no_connection_to_a_backend() {
     let mut stream = narrow(&proxy);
     ask_for(&mut stream, LARGE);
     until("the backend has it behind it", || {
-        proxy.counts().requests(0) == 1 && proxy.counts().in_flight(0) == 0
+        proxy.counts().backends()[0].requests() == 1
+            && proxy.counts().backends()[0].in_flight() == 0
     });
     assert!(proxy.counts().buffered() > 0, "the client has read nothing");
     assert_eq!(body(&read_all(&mut stream)).len(), LARGE);
@@ -118,7 +119,7 @@ fn beyond_its_buffer_a_response_is_read_as_its_client_reads() {
     until("much of it has come", || proxy.counts().buffered() >= 100_000);
     let waits = settled(&proxy);
     assert!((100_000..100_000 + PIECE).contains(&waits), "{waits}");
-    assert_eq!(proxy.counts().in_flight(0), 1);
+    assert_eq!(proxy.counts().backends()[0].in_flight(), 1);
     assert_eq!(body(&read_all(&mut stream)).len(), LARGE * 3);
     until("nothing waits", || proxy.counts().buffered() == 0);
 }
@@ -148,10 +149,12 @@ fn a_client_that_leaves_ends_what_the_backend_does_for_it() {
     let mut stream = narrow(&proxy);
     ask_for(&mut stream, 1 << 30);
     stream.read_exact(&mut [0; 1000]).unwrap();
-    assert_eq!(proxy.counts().in_flight(0), 1);
+    assert_eq!(proxy.counts().backends()[0].in_flight(), 1);
     drop(stream);
-    until("it is over", || proxy.counts().in_flight(0) == 0 && proxy.counts().buffered() == 0);
-    assert_eq!(proxy.counts().failures(0), 0);
+    until("it is over", || {
+        proxy.counts().backends()[0].in_flight() == 0 && proxy.counts().buffered() == 0
+    });
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }
 
 #[test]

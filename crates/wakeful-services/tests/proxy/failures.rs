@@ -20,10 +20,20 @@ fn a_backend_that_is_not_there_costs_no_request_while_another_one_is() {
         assert_status(&get(addr(&proxy), "/"), 200);
     }
     let counts = proxy.counts();
-    assert_eq!(counts.requests(1), 40);
-    assert_eq!([counts.ejections(0), counts.ejections(1), counts.ejections(2)], [1, 0, 1]);
+    assert_eq!(counts.backends()[1].requests(), 40);
+    assert_eq!(
+        [
+            counts.backends()[0].ejections(),
+            counts.backends()[1].ejections(),
+            counts.backends()[2].ejections()
+        ],
+        [1, 0, 1]
+    );
     // Three failures each, and then they are left out.
-    assert_eq!((counts.failures(0), counts.failures(2), counts.retried()), (3, 3, 6));
+    assert_eq!(
+        (counts.backends()[0].failures(), counts.backends()[2].failures(), counts.retried()),
+        (3, 3, 6)
+    );
 }
 
 #[test]
@@ -35,7 +45,7 @@ fn many_backends_that_are_not_there_cost_no_request_while_another_one_is() {
     for _ in 0..40 {
         assert_status(&get(addr(&proxy), "/"), 200);
     }
-    assert_eq!(proxy.counts().requests(20), 40);
+    assert_eq!(proxy.counts().backends()[20].requests(), 40);
 }
 
 #[test]
@@ -45,8 +55,8 @@ fn the_last_backend_is_asked_whatever_happened() {
         assert_status(&get(addr(&proxy), "/"), 502);
     }
     let counts = proxy.counts();
-    assert_eq!(counts.ejections(0) + counts.ejections(1), 1);
-    assert!(counts.failures(0) + counts.failures(1) >= 10);
+    assert_eq!(counts.backends()[0].ejections() + counts.backends()[1].ejections(), 1);
+    assert!(counts.backends()[0].failures() + counts.backends()[1].failures() >= 10);
 }
 
 /// As in a deployment that restarts one backend behind the other.
@@ -59,7 +69,7 @@ fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
     });
     until("it is left out", || {
         assert_status(&get(addr(&proxy), "/healthz"), 200);
-        proxy.counts().ejections(0) == 1
+        proxy.counts().backends()[0].ejections() == 1
     });
     let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
         while let Some(request) = this.read(stream) {
@@ -72,8 +82,11 @@ fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
     }
     // It is in again since its first answer, so the other one can be left out.
     assert_eq!(back.requests().len(), 10);
-    assert_eq!([proxy.counts().ejections(0), proxy.counts().ejections(1)], [1, 1]);
-    assert_eq!(proxy.counts().failures(1), 3);
+    assert_eq!(
+        [proxy.counts().backends()[0].ejections(), proxy.counts().backends()[1].ejections()],
+        [1, 1]
+    );
+    assert_eq!(proxy.counts().backends()[1].failures(), 3);
 }
 
 /// Nothing of it has gone to the client.
@@ -107,7 +120,7 @@ fn a_backend_that_comes_back_is_found_by_one_request() {
     });
     until("it is left out", || {
         assert_status(&get(addr(&proxy), "/"), 200);
-        proxy.counts().ejections(0) == 1
+        proxy.counts().backends()[0].ejections() == 1
     });
     let back = Backend::on(TcpListener::bind(away).unwrap(), |this, stream| {
         while let Some(request) = this.read(stream) {
@@ -128,7 +141,7 @@ fn a_backend_that_stalls_is_a_504() {
     });
     let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(SHORT));
     assert_status(&get(addr(&proxy), "/"), 504);
-    assert_eq!((proxy.counts().failures(0), backend.requests().len()), (1, 1));
+    assert_eq!((proxy.counts().backends()[0].failures(), backend.requests().len()), (1, 1));
 }
 
 #[test]
@@ -141,7 +154,7 @@ fn a_backend_that_stalls_in_a_body_ends_the_response() {
     let proxy = proxy(&[backend.addr], |settings| settings.upstream_timeout(SHORT));
     let answer = get(addr(&proxy), "/");
     assert!(answer.ends_with("\r\n\r\nhalf"), "{answer}");
-    assert_eq!(proxy.counts().failures(0), 1);
+    assert_eq!(proxy.counts().backends()[0].failures(), 1);
 }
 
 #[test]
@@ -156,7 +169,7 @@ fn a_backend_that_dies_in_a_body_ends_the_response() {
         let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = get(addr(&proxy), "/");
         assert!(answer.contains("half") && !answer.ends_with("0\r\n\r\n"), "{answer}");
-        until("it is noticed", || proxy.counts().failures(0) == 1);
+        until("it is noticed", || proxy.counts().backends()[0].failures() == 1);
     }
 }
 
@@ -180,7 +193,7 @@ fn what_is_no_response_is_a_502() {
         let proxy = proxy(&[backend.addr], |settings| settings);
         let answer = get(addr(&proxy), "/");
         assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
-        assert_eq!(proxy.counts().failures(0), 1, "{garbage:?}");
+        assert_eq!(proxy.counts().backends()[0].failures(), 1, "{garbage:?}");
     }
 }
 
@@ -226,7 +239,7 @@ fn a_kept_connection_that_is_reset_costs_a_get_nothing_and_is_a_502_for_a_post()
     for _ in 0..6 {
         assert!(get(addr(&proxy1), "/").ends_with("once"));
     }
-    assert_eq!(proxy1.counts().failures(0), 0);
+    assert_eq!(proxy1.counts().backends()[0].failures(), 0);
     let backend = resetting();
     let proxy2 = proxy(&[backend.addr], |settings| settings);
     assert!(get(addr(&proxy2), "/").ends_with("once"));
@@ -285,7 +298,7 @@ fn a_backend_without_a_free_connection_is_a_503() {
     let answer = get(addr(&proxy), "/");
     assert_status(&answer, 503);
     assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
-    assert_eq!((backend.connections(), proxy.counts().failures(0)), (1, 0));
+    assert_eq!((backend.connections(), proxy.counts().backends()[0].failures()), (1, 0));
 }
 
 #[test]
@@ -300,7 +313,7 @@ fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
         drop(stream);
     }
     until("both are gone", || counts.accepted() == 2 && counts.open() == 0);
-    until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+    until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
     until("the backend is alone", || backend.is_alone());
     // Of what is streamed the backend may have a part, of the other one nothing.
     let came = backend.requests();
@@ -308,7 +321,7 @@ fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
         came.len() <= 1 && came.iter().all(|came| came.starts_with("in part: POST / ")),
         "{came:?}"
     );
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
     assert_status(&get(addr(&proxy), "/"), 200);
 }
 
@@ -329,15 +342,15 @@ fn a_body_that_stops_or_breaks_off_is_no_failure_of_the_backend() {
             if status == 200 {
                 stream.read_exact(&mut answer).unwrap();
             } else {
-                until("the backend has it", || proxy.counts().in_flight(0) == 1);
+                until("the backend has it", || proxy.counts().backends()[0].in_flight() == 1);
             }
             stream.write_all(b"no chunk\r\n").unwrap();
             let answer = String::from_utf8_lossy(&answer).into_owned() + &read_all(&mut stream);
             let answer = answer.trim_start_matches('\0');
             assert_status(answer, status);
             assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
-            until("nothing is under way", || proxy.counts().in_flight(0) == 0);
-            assert_eq!(proxy.counts().failures(0), 0, "{target} by {version:?}");
+            until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
+            assert_eq!(proxy.counts().backends()[0].failures(), 0, "{target} by {version:?}");
         }
     }
     let backend = Backend::mirror();
@@ -349,5 +362,5 @@ fn a_body_that_stops_or_breaks_off_is_no_failure_of_the_backend() {
     let answer = read_all(&mut stream);
     assert_status(&answer, 408);
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }

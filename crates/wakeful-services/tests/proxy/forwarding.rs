@@ -22,9 +22,9 @@ fn requests_and_answers_go_through() {
     );
     assert!(body(&ask(addr, &post)) == large);
     assert_eq!(body(&get(addr, "/bytes/5000000")).len(), 5_000_000);
-    assert_eq!(proxy.counts().requests(0), 4);
-    assert_eq!(proxy.counts().failures(0), 0);
-    until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+    assert_eq!(proxy.counts().backends()[0].requests(), 4);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
+    until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
     assert_eq!(proxy.counts().buffered(), 0);
 }
 

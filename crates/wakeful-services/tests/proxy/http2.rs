@@ -52,7 +52,7 @@ fn clients_of_http2_share_backends_of_http1() {
         assert_eq!(host.connections(), 1);
     });
     assert!(proxy.counts().connections_opened() <= 4);
-    assert_eq!(proxy.counts().requests(0), 101);
+    assert_eq!(proxy.counts().backends()[0].requests(), 101);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn grpc_goes_through_with_its_trailers_and_streams() {
         reporter.set_service_status("known", tonic_health::ServingStatus::NotServing).await;
         assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     });
-    until("nothing is under way", || proxy.counts().in_flight(0) == 0);
+    until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
 }
 
 /// A frame of HTTP/2.

@@ -38,7 +38,7 @@ fn a_response_of_many_fields_goes_on() {
         assert_status(&answer, 200);
         assert_eq!(field_count(&answer), count - 1);
     }
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }
 
 #[test]
@@ -57,7 +57,10 @@ fn a_response_of_too_many_fields_is_502_and_its_backend_stays() {
         refused == 10
     });
     let counts = proxy.counts();
-    assert_eq!((counts.failures(0), counts.ejections(0), counts.retried()), (0, 0, 0));
+    assert_eq!(
+        (counts.backends()[0].failures(), counts.backends()[0].ejections(), counts.retried()),
+        (0, 0, 0)
+    );
     assert_status(&get(addr(&proxy), "/150"), 200);
 }
 
@@ -78,7 +81,7 @@ fn one_of_too_many_bytes_is_502_and_its_backend_stays() {
         assert_status(&answer, 502);
         assert_eq!(body(&answer), "the header of the backend's response is too large\n");
     }
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn a_response_of_many_fields_goes_on_from_http2() {
     let answer = get(addr(&proxy), "/");
     assert_status(&answer, 200);
     assert_eq!(field_count(&answer), 1000);
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }
 
 #[test]

@@ -72,11 +72,13 @@ fn a_websocket_goes_through_with_a_head_of_the_proxys_own() {
         assert_eq!(seen.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line}: {seen}");
     }
     assert!(!seen.contains("keep-alive"), "{seen}");
-    assert_eq!((proxy.counts().tunnels(), proxy.counts().in_flight(0)), (1, 1));
+    assert_eq!((proxy.counts().tunnels(), proxy.counts().backends()[0].in_flight()), (1, 1));
     drop(stream);
-    until("it is over", || proxy.counts().tunnels() == 0 && proxy.counts().in_flight(0) == 0);
+    until("it is over", || {
+        proxy.counts().tunnels() == 0 && proxy.counts().backends()[0].in_flight() == 0
+    });
     until("the backend knows", || backend.is_alone());
-    assert_eq!(proxy.counts().failures(0), 0);
+    assert_eq!(proxy.counts().backends()[0].failures(), 0);
 }
 
 #[test]
@@ -193,7 +195,11 @@ fn a_backend_that_changes_to_something_else_opens_nothing() {
         stream.write_all(asked.as_bytes()).unwrap();
         assert_status(&head(&mut stream), 502);
         until("the backend is alone", || backend.is_alone());
-        assert_eq!((proxy.counts().tunnels(), proxy.counts().failures(0)), (0, 1), "{answer}");
+        assert_eq!(
+            (proxy.counts().tunnels(), proxy.counts().backends()[0].failures()),
+            (0, 1),
+            "{answer}"
+        );
     }
 }
 
@@ -303,5 +309,8 @@ fn no_client_has_a_backend_ejected_by_what_it_asks_for() {
     for _ in 0..10 {
         assert_status(&ask(addr(&proxy), &other), 502);
     }
-    assert_eq!((proxy.counts().failures(0), proxy.counts().ejections(0)), (0, 0));
+    assert_eq!(
+        (proxy.counts().backends()[0].failures(), proxy.counts().backends()[0].ejections()),
+        (0, 0)
+    );
 }

@@ -173,7 +173,7 @@ fn only_a_101_with_the_right_key_opens_a_tunnel() {
         });
         assert_eq!((backend.requests().len(), proxy.counts().tunnels()), (1, 0));
         // A client can ask any resource for a WebSocket, and have no backend ejected by it.
-        assert_eq!(proxy.counts().failures(0), failures);
+        assert_eq!(proxy.counts().backends()[0].failures(), failures);
         until("the backend is alone", || backend.is_alone());
     }
 }

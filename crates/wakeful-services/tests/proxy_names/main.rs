@@ -180,7 +180,7 @@ fn addresses_come_and_go_and_come_back_under_load_and_no_request_is_lost() {
         }
         load.end();
         let counts = proxy.counts();
-        assert_eq!((counts.failures(0), name(&proxy).failures()), (0, 0));
+        assert_eq!((counts.backends()[0].failures(), name(&proxy).failures()), (0, 0));
         // One look-up at a time for all loops, and none for a connection.
         let (asked, lookups) = (names.asked_for_addresses(), name(&proxy).lookups());
         assert!((lookups..=lookups + 2).contains(&asked), "{asked} questions, {lookups} look-ups");
@@ -265,8 +265,8 @@ fn what_is_under_way_at_an_address_that_goes_ends_in_its_own_time() {
 }
 
 #[test]
-fn where_no_address_is_found_those_that_are_known_stay() {
-    let test = "where_no_address_is_found_those_that_are_known_stay";
+fn where_a_look_up_fails_the_addresses_that_are_known_stay() {
+    let test = "where_a_look_up_fails_the_addresses_that_are_known_stay";
     with_names(test, PATIENT, |names| {
         let log = Log::start();
         let (one, _two) = (named("127.0.0.2"), named("127.0.0.3"));
@@ -275,10 +275,10 @@ fn where_no_address_is_found_those_that_are_known_stay() {
         until_backends_are(&proxy, &["127.0.0.2"]);
         let lines = log.take();
         assert!(lines.len() == 1 && lines[0].contains("came=[\"127.0.0.2:8080\"]"), "{lines:?}");
-        for says in [Says::Unknown, Says::Failure, Says::These(Vec::new())] {
+        for says in [Says::Failure, Says::HalfOfAFailure] {
             let before = name(&proxy).failures();
-            names.says(says.clone());
-            until("look-ups fail", || name(&proxy).failures() >= before + 3);
+            names.says(says);
+            until("look-ups fail", || name(&proxy).failures() >= before + 10);
             until_these_answer(&proxy, &["127.0.0.2"]);
             let lines = log.take();
             assert_eq!(lines.len(), 1, "{lines:?}");
@@ -293,6 +293,41 @@ fn where_no_address_is_found_those_that_are_known_stay() {
         until_these_answer(&proxy, &["127.0.0.3"]);
         until("its connection closes", || one.is_alone());
         log.until("went=[\"127.0.0.2:8080\"]");
+    });
+}
+
+#[test]
+fn a_name_without_addresses_has_no_backends_and_is_answered_503_until_it_has_some() {
+    let test = "a_name_without_addresses_has_no_backends_and_is_answered_503_until_it_has_some";
+    with_names(test, PATIENT, |names| {
+        let log = Log::start();
+        let one = named("127.0.0.2");
+        names.says_these(&["127.0.0.2"]);
+        let proxy = start(1, &[], |settings| settings);
+        // A name that is not there, and one that has no addresses.
+        for says in [Says::Unknown, Says::These(Vec::new())] {
+            until_these_answer(&proxy, &["127.0.0.2"]);
+            until_looked_up_again(&proxy);
+            log.take();
+            names.says(says);
+            until_backends_are(&proxy, &[]);
+            until("its idle connection closes", || one.is_alone());
+            let refused = get(addr(&proxy), "/");
+            assert_status(&refused, 503);
+            assert_eq!(body(&refused), "no backend is available: its name has no address\n");
+            assert!(refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
+            assert_eq!(name(&proxy).addresses(), 0);
+            until_looked_up_again(&proxy);
+            let lines = log.take();
+            assert_eq!(lines.len(), 2, "{lines:?}");
+            assert!(lines[0].contains("known=1"), "{lines:?}");
+            for part in ["WARN", NAME, "3 look-ups in a row", "went=[\"127.0.0.2:8080\"]"] {
+                assert!(lines[1].contains(part), "{part}: {lines:?}");
+            }
+            names.says_these(&["127.0.0.2"]);
+            log.until("can be looked up again");
+            until_backends_are(&proxy, &["127.0.0.2"]);
+        }
     });
 }
 

@@ -69,6 +69,8 @@ pub(crate) enum Says {
     Unknown,
     /// It cannot say.
     Failure,
+    /// It cannot say whether there is an address of version 4, and there is none of version 6.
+    HalfOfAFailure,
     /// Nothing, until it is told something else.
     Nothing,
 }
@@ -121,13 +123,14 @@ impl NameServer {
     }
 
     fn answer(&self, question: &[u8], to: SocketAddr, says: &Says) {
+        let kind = kind(question);
         let (code, addrs) = match says {
             Says::These(addrs) => (0, addrs.as_slice()),
-            Says::Failure => (2, &[][..]),
+            Says::HalfOfAFailure if kind != ADDRESS => (0, &[][..]),
+            Says::Failure | Says::HalfOfAFailure => (2, &[][..]),
             Says::Unknown => (3, &[][..]),
             Says::Nothing => return,
         };
-        let kind = kind(question);
         let of_kind = |addr: &&IpAddr| addr.is_ipv4() == (kind == ADDRESS);
         let is_known = [ADDRESS, ADDRESS_OF_VERSION_6].contains(&kind);
         let addrs: Vec<_> = addrs.iter().filter(of_kind).filter(|_| is_known).collect();

@@ -78,6 +78,25 @@ fn a_replacement_that_fails_leaves_the_old_ones() {
 }
 
 #[test]
+fn a_replacement_that_is_asked_for_before_all_accept_and_fails_leaves_the_first_ones() {
+    let mut ship = Ship::new(2);
+    let first = ship.obey();
+    assert!(!ship.crew.ready(first[0]));
+    ship.crew.replace_all();
+    assert_eq!(ship.obey(), [], "one starts already");
+    assert!(ship.crew.ready(first[1]), "all accept");
+    let new = ship.obey();
+    assert_eq!(new.len(), 1);
+    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Replacement);
+    assert_eq!((ship.obey(), ship.drained.len()), (Vec::new(), 0));
+    ship.crew.replace_all();
+    for place in 0..2 {
+        let new = ship.obey();
+        assert_eq!(ship.crew.ready(new[0]), place == 1, "a replacement completes as any other");
+    }
+}
+
+#[test]
 fn a_second_reload_amid_the_first_replaces_what_the_first_has_started_too() {
     let (mut ship, _) = Ship::begun(2);
     ship.crew.replace_all();
@@ -227,4 +246,121 @@ fn fewer_are_wanted_and_that_completes_a_reload() {
     assert!(ship.crew.set_wanted(1), "the other one is not wanted");
     ship.obey();
     assert!(!ship.crew.set_wanted(2), "there is no reload any more");
+}
+
+#[test]
+fn where_clients_wait_in_a_place_that_leaves_one_more_worker_accepts_and_drains() {
+    let (mut ship, first) = Ship::begun(2);
+    ship.crew.set_wanted(1);
+    ship.obey();
+    assert_eq!(ship.drained, first[1..]);
+    assert_eq!(ship.crew.inside(1), Inside::Draining);
+    // Though the old one has not ended.
+    ship.crew.clear(1);
+    assert_eq!(ship.crew.inside(1), Inside::Accepting);
+    let more = ship.obey();
+    assert_eq!(ship.started.last(), Some(&(1, more[0])));
+    assert_eq!(ship.drained.len(), 1, "it does not accept yet");
+    // One that dies is followed by another one, after a pause.
+    assert_eq!(ship.crew.lost(more[0], ship.now), Loss::Sudden);
+    assert_eq!((ship.obey(), ship.crew.next_at()), (Vec::new(), Some(ship.now + FIRST_PAUSE)));
+    ship.now += FIRST_PAUSE;
+    let more = ship.obey();
+    assert!(!ship.crew.ready(more[0]));
+    ship.obey();
+    assert_eq!(ship.drained, [first[1], more[0]]);
+    assert_eq!(ship.crew.inside(1), Inside::Draining);
+    for id in [first[1], more[0]] {
+        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+    }
+    assert_eq!(ship.crew.inside(1), Inside::Nobody);
+    assert_eq!(ship.obey(), []);
+}
+
+#[test]
+fn where_clients_wait_nobody_is_started_while_all_are_to_drain_or_end() {
+    let (mut ship, _) = Ship::begun(3);
+    ship.crew.set_wanted(2);
+    ship.obey();
+    ship.crew.set_wanted(0);
+    ship.crew.clear(2);
+    assert_eq!((ship.obey(), ship.crew.next_at()), (Vec::new(), None));
+    ship.crew.set_wanted(2);
+    let places: Vec<_> = ship.obey().len().checked_sub(2).into_iter().collect();
+    assert_eq!((places, ship.started.last().unwrap().0), (vec![1], 2));
+    ship.crew.end();
+    ship.obey();
+    assert_eq!(ship.drained.len(), 6, "also one that starts");
+}
+
+#[test]
+fn a_place_that_is_wanted_again_is_not_left() {
+    let (mut ship, _) = Ship::begun(2);
+    ship.crew.set_wanted(1);
+    ship.obey();
+    ship.crew.clear(1);
+    ship.crew.set_wanted(2);
+    let new = ship.obey();
+    ship.crew.ready(new[0]);
+    ship.obey();
+    assert_eq!(ship.drained.len(), 1);
+}
+
+#[test]
+fn where_clients_wait_at_the_end_and_no_worker_is_one_is_started_and_drains() {
+    let (mut ship, first) = Ship::begun(3);
+    assert_eq!(ship.crew.lost(first[1], ship.now), Loss::Sudden);
+    ship.crew.end();
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.drained, [first[0], first[2]]);
+    // This one does not come back from its turn.
+    ship.crew.lost(first[2], ship.now);
+    assert!(ship.crew.clear_at_the_end(0) && ship.crew.clear_at_the_end(1));
+    let [zero, one] = ship.obey()[..] else { panic!("one in each place") };
+    ship.crew.lost(first[0], ship.now);
+    ship.crew.ready(zero);
+    ship.obey();
+    ship.crew.lost(zero, ship.now);
+    let new = [one];
+    assert!(ship.crew.is_clearing());
+    ship.crew.ready(new[0]);
+    assert_eq!(ship.obey(), []);
+    assert_eq!(ship.drained.last(), Some(&new[0]));
+    assert!(!ship.crew.is_clearing() && !ship.crew.is_over());
+    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Expected);
+    assert!(ship.crew.is_over());
+}
+
+#[test]
+fn a_worker_for_clients_that_wait_at_the_end_is_tried_once() {
+    for starts in [true, false] {
+        let (mut ship, first) = Ship::begun(1);
+        ship.crew.lost(first[0], ship.now);
+        ship.crew.end();
+        assert!(ship.crew.clear_at_the_end(0));
+        if starts {
+            let new = ship.obey();
+            ship.crew.ready(new[0]);
+            assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Expected);
+            assert!(!ship.crew.clear_at_the_end(0));
+        } else {
+            assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
+            ship.crew.cannot_start(0, ship.now);
+        }
+        assert_eq!(ship.obey(), []);
+        assert!(ship.crew.is_over());
+    }
+}
+
+#[test]
+fn who_waits_before_anybody_has_accepted_or_while_nobody_is_wanted_is_not_served_at_the_end() {
+    let mut ship = Ship::new(1);
+    let first = ship.obey();
+    assert_eq!(ship.crew.lost(first[0], ship.now), Loss::First);
+    ship.crew.end();
+    assert!(!ship.crew.clear_at_the_end(0) && ship.crew.is_over());
+    let (mut ship, _) = Ship::begun(1);
+    ship.crew.set_wanted(0);
+    ship.crew.end();
+    assert!(!ship.crew.clear_at_the_end(0) && !ship.crew.is_clearing());
 }

@@ -3,13 +3,12 @@
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
-
-use rustix::event::{EventfdFlags, eventfd};
+use std::sync::Arc;
 
 use super::page::Page;
 use super::roster::{LoopInfo, Roster, WorkerInfo};
-use super::{ROSTER, Reports, Shared, Wires, ring};
+use super::{ROSTER, Reports, Wires, ring};
+use crate::sys;
 
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -25,7 +24,7 @@ impl Desk {
     /// # Errors
     /// No memory; no descriptors left.
     pub(crate) fn new(lifeline: OwnedFd) -> io::Result<Self> {
-        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let bell = || sys::bell().map(Arc::new);
         let wires = Wires {
             page: Page::new()?,
             asks: bell()?,
@@ -56,12 +55,7 @@ impl Desk {
 
     /// For the worker that has this place.
     pub(crate) fn reports(&self, place: usize) -> Reports {
-        Reports(Arc::new(Shared {
-            wires: self.wires.clone(),
-            place,
-            process: std::process::id(),
-            writes: Mutex::new(()),
-        }))
+        Reports::new(self.wires.clone(), place)
     }
 
     /// Lists the workers, if something has changed since the last time, or a worker asks what the
@@ -79,7 +73,7 @@ impl Desk {
         if (is_asked || self.written.as_ref() != Some(&roster))
             && let Err(error) = self.write(roster, loops)
         {
-            tracing::warn!(%error, "the list of workers cannot be written");
+            tracing::warn!(%error, "cannot write the list of workers: /workers may be out of date");
         }
     }
 

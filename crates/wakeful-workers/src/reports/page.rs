@@ -5,12 +5,12 @@
 //! which of them is whole. A worker that is killed while it writes leaves the other one.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, pread, pwrite};
-use rustix::process::{Resource, getrlimit};
+
+use crate::memory_file;
 
 /// The most that one text can be.
 pub(super) const LONGEST: usize = (64 << 20) - HEADER;
@@ -45,7 +45,16 @@ impl Page {
     /// # Errors
     /// No memory; no descriptors left.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(new_file()?)))
+        Ok(Self(Arc::new(memory_file::create("wakeful-reports")?)))
+    }
+
+    /// The memory of another process.
+    pub(super) fn of(file: OwnedFd) -> Self {
+        Self(Arc::new(file))
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Puts a text into a place. Only one thread may write to it at a time.
@@ -59,11 +68,7 @@ impl Page {
         }
         let number = self.number(place)?.wrapping_add(1);
         let end = text_at(place, number) + (HEADER + text.len()) as u64;
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| end > limit) {
-            // To write would be a signal that ends the process (SIGXFSZ).
-            let what = "a report lies beyond the limit of file sizes (RLIMIT_FSIZE, ulimit -f)";
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
-        }
+        memory_file::may_be_as_large("a report", end)?;
         let header = [number, text.len() as u64, pid.into()].map(u64::to_ne_bytes);
         let at = text_at(place, number);
         self.write_all(text, at + HEADER as u64)?;
@@ -152,18 +157,6 @@ fn text_at(place: usize, number: u64) -> u64 {
 fn words(header: &[u8; HEADER]) -> [u64; 3] {
     let (words, _) = header.as_chunks();
     [words[0], words[1], words[2]].map(u64::from_ne_bytes)
-}
-
-fn new_file() -> io::Result<OwnedFd> {
-    const NAME: &str = "wakeful-reports";
-    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
-    match rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC),
-        made => made,
-    }
-    .map_err(|error| {
-        io::Error::new(io::Error::from(error).kind(), format!("memfd_create: {error}"))
-    })
 }
 
 #[cfg(test)]

@@ -9,16 +9,17 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid,
 };
 
-use super::{Process, Running, Unburied};
+use super::process::Process;
+use super::{Running, Unburied};
 use crate::crew::Loss;
-use crate::pid_file::PidFile;
+use crate::pid_file::{self, PidFile};
 use crate::successor::Progress;
 use crate::sys::{self, End, News, end_of};
 use crate::systemd;
 
 impl Running {
     pub(super) fn see_who_is_ready(&mut self) {
-        let mut completes = false;
+        let (mut completes, mut accepts) = (false, false);
         for process in &mut self.processes {
             let Some(ready) = &process.ready else { continue };
             let news = sys::news(ready);
@@ -36,10 +37,28 @@ impl Running {
                 process.signal(Signal::HUP);
             }
             completes |= self.crew.ready(process.id);
+            accepts = true;
+        }
+        if accepts {
+            self.admit_who_accepts();
         }
         if completes && let Err(error) = self.take_charge() {
             self.fail(error);
         }
+    }
+
+    /// The sockets of their places get connections from now on.
+    fn admit_who_accepts(&mut self) {
+        if self.are_sockets_ours() {
+            let places = (0..self.crew.wanted()).filter(|place| self.crew.accepts(*place));
+            places.for_each(|place| self.listeners.groups.admit(place));
+        }
+    }
+
+    /// While there was a successor, nobody was sent elsewhere.
+    fn avoid_who_has_died(&mut self) {
+        let places = (0..self.crew.wanted()).filter(|place| !self.crew.accepts(*place));
+        places.for_each(|place| self.listeners.groups.avoid(place));
     }
 
     /// All workers accept: this master is the one that others should know of.
@@ -48,9 +67,13 @@ impl Running {
     /// The pid file cannot be written.
     fn take_charge(&mut self) -> io::Result<()> {
         if let (Some(path), None) = (&self.pid_path, &self.pid_file) {
+            pid_file::is_free(path, self.predecessor)?;
             self.pid_file = Some(PidFile::write(path)?);
         }
         self.listeners.take_over();
+        if self.successor.is_none() {
+            self.listeners.groups.take_charge(self.crew.wanted(), Instant::now());
+        }
         self.is_in_charge = true;
         // Before the predecessor ends its workers, those of this master answer operators.
         self.list_workers();
@@ -67,23 +90,28 @@ impl Running {
         for process in self.processes.iter_mut().filter(|process| is_late(&process.start_by)) {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
-            tracing::error!(
-                "worker {pid} is killed: it does not accept after {limit:?}, the start timeout"
-            );
+            if self.crew.is_ending() {
+                tracing::error!("killing worker {pid}: it does not accept, and all end");
+            } else {
+                tracing::error!(
+                    "killing worker {pid}: it does not accept connections after {limit:?}, the \
+                     start timeout"
+                );
+            }
             process.signal(Signal::KILL);
         }
         for process in self.processes.iter_mut().filter(|process| is_late(&process.end_by)) {
             process.end_by = None;
             let (pid, limit) = (process.pid.as_raw_pid(), self.drain_timeout.unwrap_or_default());
             tracing::error!(
-                "worker {pid} is killed: it has not ended after {limit:?}, the drain timeout"
+                "killing worker {pid}: it has not ended after {limit:?}, the drain timeout"
             );
             process.signal(Signal::KILL);
         }
         if let Some(successor) = self.successor.as_mut().filter(|new| is_late(&new.start_by)) {
             let pid = successor.process();
             tracing::error!(
-                "process {pid}, the new master, is killed: it has neither taken over nor ended in time"
+                "killing process {pid}, the new master: it has neither taken over nor ended in time"
             );
             successor.kill();
         }
@@ -105,6 +133,7 @@ impl Running {
                 End::Held => None,
             };
             let may_fail = process.has_accepted;
+            let place = self.crew.place_and_state(process.id).map(|(place, _)| place);
             if status.is_none() {
                 self.unburied.push(Unburied { pid: process.pid, may_fail });
             }
@@ -116,7 +145,14 @@ impl Running {
                     // One that never accepted loses nothing.
                     self.code_at_the_end(status.filter(|_| may_fail));
                 }
-                Loss::Sudden => tracing::error!("worker {pid} {how}; another one takes its place"),
+                Loss::Sudden => {
+                    tracing::error!("worker {pid} {how}; another one takes its place");
+                    if let Some(place) = place.filter(|place| !self.crew.accepts(*place))
+                        && self.are_sockets_ours()
+                    {
+                        self.listeners.groups.avoid(place);
+                    }
+                }
                 Loss::Replacement => {
                     tracing::error!(
                         "worker {pid} {how} before it accepted: the old workers continue"
@@ -179,9 +215,11 @@ impl Running {
             let pid = process.pid.as_raw_pid();
             let sibling = self.siblings.as_ref().zip(process.sibling.as_ref());
             if status.stopped() {
-                tracing::warn!(
-                    "worker {pid} is stopped (SIGSTOP): the others take new connections"
-                );
+                let consequence = match self.loops {
+                    Some(_) => "its share of the connections waits",
+                    None => "the others take new connections",
+                };
+                tracing::warn!("worker {pid} is stopped (SIGSTOP): {consequence}");
                 process.is_stopped = true;
                 if let Some((siblings, sibling)) = sibling {
                     siblings.is_stopped(sibling);
@@ -205,19 +243,30 @@ impl Running {
                 self.listeners.hand_over();
                 self.is_succeeded = true;
                 self.successor = None;
+                self.pid_file.iter_mut().for_each(PidFile::let_go);
                 self.crew.end();
                 self.list_workers();
             }
             Progress::Failed(how) => {
-                tracing::error!("no upgrade: the new master {how}; this one continues");
+                let ends = self.crew.is_ending();
+                let then = if ends { "this one ends all the same" } else { "this one continues" };
+                tracing::error!("no upgrade: the new master {how}; {then}");
                 if let Some(pid) = successor.unburied() {
                     self.unburied.push(Unburied { pid, may_fail: false });
                 }
+                let made = successor.made();
                 self.successor = None;
+                if ends {
+                    // Its addresses and its pid file may be another master's by now.
+                    return;
+                }
+                self.listeners.groups.steer_again(made, Instant::now());
+                self.admit_who_accepts();
+                self.avoid_who_has_died();
                 // It may have told others that it was in charge.
                 systemd::still_in_charge();
-                if let Some(Err(error)) = self.pid_file.as_ref().map(PidFile::restore) {
-                    tracing::error!(%error, "cannot write the pid file of this master again");
+                if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::restore) {
+                    tracing::error!(%error, "cannot write this master's process id to the pid file again: the file may still name the new master");
                 }
             }
         }
@@ -231,7 +280,7 @@ impl Running {
                 self.processes.iter().find(|process| process.heartbeats == stuck.heartbeats);
             let Some(process) = process else { continue };
             tracing::error!(
-                "worker {} is killed: loop {} has been in one turn for {:?}{}{}",
+                "killing worker {}: its loop {} has been in one turn for {:?}{}{}",
                 process.pid.as_raw_pid(),
                 stuck.number,
                 stuck.at_least,

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal as Name;
 use rustix::process::Signal;
 
 use super::{ONE_SIGNAL, Running};
+use crate::pid_file::PidFile;
 use crate::settings::MOST_WORKERS;
 use crate::signals::Request;
 use crate::successor::Successor;
@@ -20,6 +21,9 @@ const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 /// The sockets close so much sooner than the workers stop accepting. Else somebody could connect
 /// whom nobody accepts.
 const SOONER: Duration = Duration::from_millis(250);
+
+/// So long workers that are told to end have to accept what waits at sockets of their own.
+const SETTLE: Duration = Duration::from_millis(100);
 
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
@@ -39,7 +43,11 @@ impl Running {
             }
             Request::End => {
                 tracing::info!("{signal}: ending; a second signal stops at once");
-                self.end();
+                // Who waits for a worker that is dead is served by another one.
+                self.see_who_is_dead();
+                if !self.crew.is_ending() {
+                    self.end();
+                }
                 // What has come while the last handshakes completed is the same signal.
                 self.ending_since = Some(Instant::now());
             }
@@ -79,7 +87,9 @@ impl Running {
     /// All workers drain, and nobody new comes in.
     pub(super) fn end(&mut self) {
         let now = Instant::now();
+        self.pid_file.iter_mut().for_each(PidFile::let_go);
         self.crew.end();
+        self.ends_by = self.drained_by(now);
         // Operators hear of it before clients notice it.
         self.list_workers();
         if self.inheritance.is_waited_for() {
@@ -96,12 +106,35 @@ impl Running {
         }
     }
 
-    /// Nobody new comes in, if it is time for that.
+    /// Nobody new comes in, if it is time for that. A moment later the sockets close. If clients
+    /// still wait at one of them, a worker is started for them first.
     pub(super) fn close_if_due(&mut self, now: Instant) {
         if self.close_at.is_some_and(|at| at <= now) {
             self.close_at = None;
+            self.listeners.let_nobody_in();
+            let has_one_each = !self.listeners.groups.is_empty();
+            self.closing = Some(now + if has_one_each { SETTLE } else { Duration::ZERO });
+        }
+        let is_due = self.closing.is_some_and(|at| at <= now) && !self.crew.is_clearing();
+        if is_due && !self.clear_who_waits(now) {
+            self.closing = None;
             self.listeners.close();
         }
+    }
+
+    /// Returns whether a worker is started for clients that wait.
+    fn clear_who_waits(&mut self, now: Instant) -> bool {
+        if self.at_once.is_some() || self.ends_by.is_some_and(|by| by <= now) {
+            return false;
+        }
+        let waited_at = self.listeners.groups.waited_at();
+        let crew = &mut self.crew;
+        let clears =
+            waited_at.into_iter().filter(|place| crew.clear_at_the_end(*place)).count() > 0;
+        if clears {
+            self.closing = Some(now + SETTLE);
+        }
+        clears
     }
 
     /// All end as for a signal, and then this master does, with this error.
@@ -114,6 +147,7 @@ impl Running {
     fn end_at_once(&mut self, signal: Name) {
         tracing::warn!("{signal}, the second one: ending at once");
         self.code = ExitCode::FAILURE;
+        self.crew.stop_clearing();
         if self.at_once.is_none() {
             self.at_once = Some(Instant::now());
             self.signal_all(Signal::TERM);
@@ -133,8 +167,13 @@ impl Running {
             tracing::info!("{signal}: no effect, since all workers were told to drain");
             return;
         }
+        if !self.listeners.groups.is_empty() && !self.are_sockets_ours() {
+            tracing::info!("{signal}: no effect, because an upgrade is under way");
+            return;
+        }
         let wanted = wanted.clamp(1, MOST_WORKERS);
-        tracing::info!("{signal}: {wanted} workers");
+        tracing::info!("{signal}: the number of workers is now {wanted}");
+        self.listeners.groups.retire(wanted, Instant::now());
         if self.crew.set_wanted(wanted) {
             // Those that were still to be replaced are not wanted any more.
             systemd::ready();
@@ -153,7 +192,8 @@ impl Running {
             tracing::warn!("{signal}: no upgrade: this process has not taken over yet");
         } else if std::process::id() == 1 {
             tracing::warn!(
-                "{signal}: no upgrade: this is process 1, whose container ends with it. Replace the container"
+                "{signal}: no upgrade: this master is process 1, and its container would end with \
+                 it. Replace the container"
             );
         } else if self.successor.is_some() {
             tracing::warn!("{signal}: no effect: an upgrade is under way");

@@ -84,7 +84,8 @@ impl Backoff {
                 panics::log!(
                     warn,
                     closed,
-                    "no descriptors for too long: closing the connections that wait. Raise RLIMIT_NOFILE (ulimit -n)"
+                    "out of descriptors for too long: closing the connections that wait. Raise \
+                     RLIMIT_NOFILE (ulimit -n)"
                 );
             }
         }

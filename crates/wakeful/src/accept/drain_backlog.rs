@@ -1,6 +1,7 @@
 //! What a draining server does with the connections in a listener's backlog: it serves them, and
 //! then closes the listener. If another process has the socket, too, the server serves as many as
-//! it has room for, and leaves the others in the backlog, for another worker or the next server.
+//! it has room for, and leaves the others in the backlog, for another worker or the next server:
+//! unless all of these processes end, which [`SharedListener::let_nobody_in`] has told them.
 //!
 //! The limit of connections still applies, and descriptors may be short. Permits and descriptors
 //! become free when open connections close, and these close when they are told of the drain. So a
@@ -22,6 +23,7 @@ use super::connection::Connection;
 use super::descriptors::Descriptors;
 use super::loop_server::LoopServer;
 use super::route::Route;
+use super::syn_filter;
 use crate::net::Listener;
 use crate::sys::panics;
 use crate::task::consume_budget;
@@ -50,7 +52,7 @@ pub(super) async fn accept_out<H, F>(
     while taken < GREATEST_BACKLOG {
         let permit = match server.shared.limit.try_permit() {
             Some(permit) => permit,
-            None if listener.is_lent() || listener.is_empty() => break,
+            None if is_left_to_others(&listener) || listener.is_empty() => break,
             None => {
                 server.shared.tell_connections();
                 server.shared.limit.permit().await
@@ -65,7 +67,7 @@ pub(super) async fn accept_out<H, F>(
         match served {
             Ok(()) => taken += 1,
             // accept(2) says EMFILE also when nobody waits.
-            Err(_) if listener.is_lent() || listener.is_empty() => break,
+            Err(_) if is_left_to_others(&listener) || listener.is_empty() => break,
             Err(error) => {
                 server.shared.tell_connections();
                 let is_helped =
@@ -79,6 +81,12 @@ pub(super) async fn accept_out<H, F>(
         consume_budget().await;
     }
     backlog.is_done = true;
+}
+
+/// Another worker or the next server accepts what this one has no room for. Where a filter lets
+/// nobody in, all who have the socket end.
+fn is_left_to_others(listener: &Listener) -> bool {
+    listener.is_lent() && !syn_filter::is_attached(listener.fd())
 }
 
 /// Raises the soft limit of descriptors to the hard one. `false`: it was no lower, or the call is
@@ -107,7 +115,7 @@ struct Backlog<'a, H> {
 impl<H> Drop for Backlog<'_, H> {
     fn drop(&mut self) {
         // After a panic it is taken up again.
-        if self.is_done || self.listener.is_lent() || thread::panicking() {
+        if self.is_done || thread::panicking() || is_left_to_others(self.listener) {
             return;
         }
         let close = || close_what_waits(self.listener, self.server.counts(), GREATEST_BACKLOG);

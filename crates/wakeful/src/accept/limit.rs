@@ -246,13 +246,14 @@ impl Bound {
             panics::log!(
                 warn,
                 connections,
-                "the limit of connections is reached: for each further one another one closes"
+                "the limit of connections is reached: each new connection closes another one"
             );
         } else if self.by_descriptors.is_some() {
             panics::log!(
                 warn,
                 connections,
-                "no descriptors for more connections: further ones wait. Raise RLIMIT_NOFILE (ulimit -n)"
+                "out of descriptors for connections: further connections wait. Raise \
+                 RLIMIT_NOFILE (ulimit -n)"
             );
         } else {
             panics::log!(

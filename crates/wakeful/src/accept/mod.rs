@@ -16,7 +16,7 @@
 // * Errors: `accept_failed` handles a failed accept, with a descriptor kept for it in `reserve`.
 //   `open_listeners` says when a server has no listener left.
 // * Listeners: `holders` records who may hold a socket, `socket_file` has the file of a Unix
-//   socket.
+//   socket. `port_group` has several sockets on one port, for a master of several servers.
 // * The drain: `draining` tells connections, `syn_filter` lets nobody in, and `drain_backlog`
 //   serves what the backlog holds.
 mod accept_failed;
@@ -36,6 +36,7 @@ mod loop_server;
 mod moving;
 mod open_listeners;
 mod opening;
+mod port_group;
 mod reserve;
 mod reuse_port;
 mod room;

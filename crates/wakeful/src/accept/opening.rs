@@ -11,7 +11,7 @@ use crate::net::{DetachedListener, Listener};
 /// What one loop accepts from, on its way there.
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// Other loops accept from it too.
+    /// Other loops, or other processes, accept from it too.
     Shared(SharedListener),
     /// This loop's alone.
     Own(DetachedListener, Holders),

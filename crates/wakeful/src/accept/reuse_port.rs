@@ -1,6 +1,7 @@
 //! A listener for each loop.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -11,21 +12,45 @@ use super::opening::Opening;
 use super::shared_listener::SharedListener;
 use crate::net::{DetachedListener, ListenAddr, keepalive};
 
-/// Sockets on the same port for so many loops: that of `listener`, and more. What waits in the
-/// backlog of the first one stays there.
+/// Where an internet socket listens.
 ///
 /// # Errors
-/// It is a Unix socket; no descriptors left.
+/// It is a Unix socket.
+pub(super) fn internet_address(local: &ListenAddr) -> io::Result<SocketAddr> {
+    match *local {
+        ListenAddr::Tcp(addr) => Ok(addr),
+        ListenAddr::Unix(_) | ListenAddr::Abstract(_) => Err(invalid(format!(
+            "{local}: a Unix socket has no SO_REUSEPORT: use the strategy exclusive or dispatch"
+        ))),
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// Sockets on the same port for so many loops: those that `listener` has for them, or its only one,
+/// and more. What waits in the backlog of the first one stays there.
+///
+/// # Errors
+/// It is a Unix socket, or has sockets for another number of loops; no descriptors left.
 pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Vec<Opening>> {
     let local = listener.local_addr();
-    let ListenAddr::Tcp(addr) = *local else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "{local}: a Unix socket has no SO_REUSEPORT: use the strategy exclusive or dispatch"
-            ),
-        ));
-    };
+    let addr = internet_address(local)?;
+    if let Some(sockets) = listener.of_loops() {
+        if sockets.len() != loops {
+            let there = sockets.len();
+            return Err(invalid(format!(
+                "{local}: there are sockets for {there} loops, and the group has {loops}: give both \
+                 the same number"
+            )));
+        }
+        let own = |fd| {
+            let own = DetachedListener::new(fd, local).lent(listener.is_lent());
+            Opening::Own(own, listener.holders.clone())
+        };
+        return Ok(sockets.into_iter().map(own).collect());
+    }
     if loops > 1 {
         // It was bound without, so that a port in use was found to be so. On a socket that listens
         // it allows others beside it from now on (Linux: inet_csk_bind_conflict asks the sockets,

@@ -46,6 +46,7 @@ impl Route {
                 let is_avoided = dispatcher.avoids(picked) || balancer.is_stuck(picked);
                 let number = if is_avoided { server.number } else { picked };
                 let arrival = server.arrived(accepted, listener, permit, number);
+                balancer.accepted_for_all(server.number, listener);
                 dispatcher.place(arrival, server);
                 Ok(())
             }

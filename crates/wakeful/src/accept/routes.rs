@@ -92,7 +92,10 @@ impl Routes {
         drop(arrival);
         if !self.logged.swap(true, Ordering::Relaxed) {
             // An inbox passes on what is in it while it is dropped.
-            panics::log!(error, "no loop takes an accepted connection: it is closed, and counted");
+            panics::log!(
+                error,
+                "no loop can take an accepted connection: it is closed, and counted as failed"
+            );
         }
     }
 

@@ -140,7 +140,8 @@ impl ConnectionServer {
     /// Sets how connections reach the loops. The default is [`AcceptStrategy::Exclusive`]. On loops
     /// that have Tokio as a guest (feature `tokio`) it is [`AcceptStrategy::Dispatch`]: these loops
     /// sleep in Tokio's epoll, and with `Exclusive` the kernel would wake all of them for a
-    /// connection.
+    /// connection. For listeners of [`SharedListener::from_sockets`] it is
+    /// [`AcceptStrategy::ReusePort`].
     pub fn strategy(mut self, strategy: AcceptStrategy) -> Self {
         self.strategy = Some(strategy);
         self
@@ -231,14 +232,17 @@ impl ConnectionServer {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        let has_one_each = self.listeners.iter().any(SharedListener::is_for_each_loop);
         let strategy = self.strategy.unwrap_or(match self.group.has_guests() {
+            _ if has_one_each => AcceptStrategy::ReusePort,
             true => AcceptStrategy::Dispatch(Placement::default()),
             false => AcceptStrategy::default(),
         });
         let group = self.group.build()?;
         set_up::run(self.set_ups, group.handles())?;
         let loops = group.handles().len();
-        let openings = strategy.openings(&self.listeners, loops)?;
+        let has_siblings = group.board().turn().is_some();
+        let openings = strategy.openings(&self.listeners, loops, has_siblings)?;
         let mut filter = SynFilter::default();
         for opening in openings.iter().flatten() {
             filter.add(opening.socket(), opening.holders());

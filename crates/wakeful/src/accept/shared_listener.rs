@@ -1,4 +1,5 @@
 use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct SharedListener {
     /// Of all loops that watch it.
     memberships: Arc<ListenerMembers>,
     pub(super) holders: Holders,
+    /// The sockets of the loops after the first one, if each loop has its own: `port_group.rs`.
+    pub(super) others: Option<Arc<[Arc<OwnedFd>]>>,
 }
 
 impl SharedListener {
@@ -65,16 +68,9 @@ impl SharedListener {
     }
 
     fn listen(addr: &ListenAddr) -> io::Result<Self> {
-        let (memberships, holders) =
-            (ListenerMembers::new(Process::current()?), Holders::of_new_socket()?);
+        let holders = Holders::of_new_socket()?;
         let (fd, file, addr) = match addr {
-            ListenAddr::Tcp(addr) => {
-                let fd = crate::net::listen_tcp(*addr)?;
-                // With the port that the kernel chose.
-                let local = SockRef::from(&fd).local_addr();
-                let local = local.map_err(explain_call_error("getsockname"))?;
-                (fd, None, local.as_socket().unwrap_or(*addr).into())
-            }
+            ListenAddr::Tcp(addr) => return Self::tcp(*addr, holders, crate::net::listen_tcp),
             ListenAddr::Unix(path) => {
                 let (fd, file) = socket_file::listen(path)?;
                 (fd, Some(Arc::new(file)), addr.clone())
@@ -84,7 +80,22 @@ impl SharedListener {
                 (crate::net::listen_unix(&unix)?, None, addr.clone())
             }
         };
-        Ok(Self { file, fd: Arc::new(fd), addr, memberships: Arc::new(memberships), holders })
+        let memberships = Arc::new(ListenerMembers::new(Process::current()?));
+        Ok(Self { file, fd: Arc::new(fd), addr, memberships, holders, others: None })
+    }
+
+    /// A socket that `listen` makes. `holders` are from before it is bound.
+    pub(super) fn tcp(
+        addr: SocketAddr,
+        holders: Holders,
+        listen: impl FnOnce(SocketAddr) -> io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
+        let memberships = Arc::new(ListenerMembers::new(Process::current()?));
+        let fd = listen(addr)?;
+        // With the port that the kernel chose.
+        let local = SockRef::from(&fd).local_addr().map_err(explain_call_error("getsockname"))?;
+        let addr = local.as_socket().unwrap_or(addr).into();
+        Ok(Self { file: None, fd: Arc::new(fd), addr, memberships, holders, others: None })
     }
 
     /// Makes a `SharedListener` from a socket that already listens, and that another process may
@@ -121,7 +132,7 @@ impl SharedListener {
         let set = known.set_nonblocking(true).and_then(|()| known.set_cloexec(true));
         set.map_err(explain_call_error("fcntl"))?;
         let (fd, memberships) = (Arc::new(socket), Arc::new(memberships));
-        Ok(Self { file: None, fd, addr, memberships, holders })
+        Ok(Self { file: None, fd, addr, memberships, holders, others: None })
     }
 
     /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one will
@@ -171,7 +182,9 @@ impl SharedListener {
     /// Stops new connections in every process that has this socket, until the last of them closes
     /// it. The kernel drops each SYN, so a client tries again a second later, and is refused then.
     /// Connections that arrived before can still be accepted. Use it only if you know that all
-    /// these processes will end. It has no effect on a Unix socket: remove its file instead.
+    /// these processes will end. A server that drains then serves all connections of the backlog,
+    /// and leaves none to another process. To a Unix socket clients still come: remove its file,
+    /// too.
     ///
     /// A draining server calls this itself if no other process or code has its socket.
     ///
@@ -179,10 +192,7 @@ impl SharedListener {
     /// The kernel refuses the filter (`SO_ATTACH_FILTER`): no memory is left, or the call is
     /// forbidden.
     pub fn let_nobody_in(&self) -> io::Result<()> {
-        match self.socket_addr() {
-            Some(_) => syn_filter::attach_filter(&self.fd),
-            None => Ok(()),
-        }
+        self.sockets().try_for_each(|socket| syn_filter::attach_filter(socket))
     }
 
     /// Returns a listener on the same socket for this thread's loop.
@@ -223,7 +233,13 @@ impl SharedListener {
         if self.socket_addr().is_none() {
             return Ok(());
         }
-        SockRef::from(&*self.fd).set_tcp_keepalive(&keepalive(idle, interval, retries))
+        let keepalive = keepalive(idle, interval, retries);
+        self.sockets().try_for_each(|socket| SockRef::from(&**socket).set_tcp_keepalive(&keepalive))
+    }
+
+    /// The only one, or that of each loop.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
+        iter::once(&self.fd).chain(self.others.iter().flat_map(|others| others.iter()))
     }
 
     pub(super) fn is_lent(&self) -> bool {

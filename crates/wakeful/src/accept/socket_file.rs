@@ -70,8 +70,8 @@ impl SocketFile {
         };
         let path = self.path.display();
         let text = format!(
-            "the socket's file {path} {what}, so new clients do not reach this server: end it and \
-             start it anew, since an upgrade or a reload keeps the socket and makes no file"
+            "the socket's file {path} {what}, so new clients do not reach this server. Restart \
+             it: an upgrade or a reload keeps the socket, and does not create the file"
         );
         Err(io::Error::new(kind, text))
     }

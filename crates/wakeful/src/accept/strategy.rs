@@ -55,7 +55,9 @@ pub enum AcceptStrategy {
     /// loop wait. A few clients may all hash to the same loop. Any other process of the same user
     /// that sets `SO_REUSEPORT` can listen on the port, too, and gets a share of the connections. A
     /// second server of this crate cannot, because [`SharedListener::bind`] fails if the port is in
-    /// use. With a Unix socket this strategy is an error.
+    /// use. With a Unix socket this strategy is an error. A listener of
+    /// [`SharedListener::from_sockets`] has its sockets already, and one whose socket other
+    /// processes have is the first loop's.
     ReusePort,
     /// The first loop accepts all connections, and gives each to a loop by [`Placement`]. It serves
     /// some of them itself.
@@ -80,17 +82,28 @@ impl fmt::Display for AcceptStrategy {
 }
 
 impl AcceptStrategy {
-    /// What each of so many loops accepts from.
+    /// What each of `loops` loops accepts from. If the group `has_siblings`, it takes turns with
+    /// other processes at its listeners.
     ///
     /// # Errors
-    /// Kernel errors; a Unix socket where each loop is to have its own.
+    /// Kernel errors; a Unix socket where each loop is to have its own; a socket of each loop where
+    /// they are to share one.
     pub(super) fn openings(
         self,
         listeners: &[SharedListener],
         loops: usize,
+        has_siblings: bool,
     ) -> io::Result<Vec<Vec<Opening>>> {
         let mut openings: Vec<Vec<Opening>> = (0..loops).map(|_| Vec::new()).collect();
         for listener in listeners {
+            if listener.is_for_each_loop() && self != Self::ReusePort {
+                let addr = listener.local_addr();
+                let text = format!(
+                    "{addr}: each loop has a socket of its own, and the strategy is {self}: use \
+                     reuse-port"
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
             match self {
                 Self::Exclusive => {
                     openings.iter_mut().for_each(|of| of.push(Opening::Shared(listener.clone())));
@@ -98,6 +111,9 @@ impl AcceptStrategy {
                 Self::ReusePort => {
                     let own = reuse_port::one_each(listener, loops)?;
                     openings.iter_mut().zip(own).for_each(|(of, own)| of.push(own));
+                }
+                Self::Dispatch(_) if has_siblings => {
+                    openings[DISPATCHER].push(Opening::Shared(listener.clone()));
                 }
                 Self::Dispatch(_) => {
                     let own = DetachedListener::new(listener.fd.clone(), listener.local_addr());

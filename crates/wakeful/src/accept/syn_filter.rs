@@ -15,7 +15,7 @@
 //! A Unix socket has no handshake to hold back. There the server removes the socket file first.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use socket2::{SockFilter, SockRef};
 use super::holders::Holders;
 use crate::sys::before_fork;
 use crate::sys::panics;
+use crate::sys::socket_options;
 
 /// For handshakes that are under way, where the peer is not on this host.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -80,6 +81,12 @@ impl SynFilter {
 /// See the [module](self). Until it is detached, or the socket closes in all processes.
 pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     SockRef::from(socket).attach_filter(&drop_beginnings())
+}
+
+/// Whether nobody comes in any more: in all processes that have this socket.
+pub(super) fn is_attached(socket: impl AsFd) -> bool {
+    // A filter of somebody else's may be as long. Nobody else is known to attach one to a listener.
+    socket_options::filter_length(socket).is_ok_and(|length| length == drop_beginnings().len())
 }
 
 fn detach_filter(socket: &OwnedFd) {

@@ -81,7 +81,7 @@ impl Alarm {
         Ok(Self::of(Arc::new(Timer::new()?), Due::OfThisProcess(AtomicU64::new(0))))
     }
 
-    /// The same one in several processes, whose clocks have one beginning.
+    /// The same one in several processes: their clocks have one beginning.
     pub(super) fn shared(timer: Arc<Timer>, due: SharedLine<1>) -> Self {
         Self::of(timer, Due::Shared(due))
     }

@@ -118,10 +118,10 @@ impl Balancer {
         if number >= self.board.active() {
             self.step_back(number);
         }
-        // With another strategy there is no list to share.
+        // With a socket for each loop there is no list to share.
         if let Some(turn) = self.board.turn()
             && number + 1 == self.shares.len()
-            && !self.shares[number].listeners().is_empty()
+            && self.shares.iter().any(|share| !share.listeners().is_empty())
         {
             turn.begins();
             self.see_whose_turn_it_is();
@@ -244,6 +244,13 @@ impl Balancer {
         let every = (self.shares.len() / LOOKS).max(1) as u64;
         if share.accepted.load(Ordering::Relaxed).is_multiple_of(every) {
             self.even_out(Some(number));
+        }
+    }
+
+    /// A loop that accepts for all took a connection from `listener`.
+    pub(crate) fn accepted_for_all(&self, number: usize, listener: usize) {
+        if self.turn().is_some_and(OurTurn::is_shared) {
+            self.shares[number].go_to_the_end(listener);
         }
     }
 

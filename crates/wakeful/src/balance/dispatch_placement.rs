@@ -52,7 +52,7 @@ impl FromStr for Placement {
 
 /// The error of parsing a [`Placement`]: no placement has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no placement: expected round-robin, random, least-loaded or power-of-two")]
+#[error("{0:?} is not a placement: expected round-robin, random, least-loaded or power-of-two")]
 pub struct UnknownPlacement(String);
 
 /// Chooses one of several loops by a [`Placement`]. A server does this itself for connections. Use

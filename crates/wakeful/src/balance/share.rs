@@ -29,8 +29,8 @@ pub(super) struct Share {
     mends: Arc<AtomicBool>,
     /// So many of its connections should go on to other loops.
     pub(super) gives: AtomicUsize,
-    /// Its memberships, by the listeners' places in the server. None, where no loops share a
-    /// listener.
+    /// Its memberships, by the listeners' places in the server. None, where it shares no listener
+    /// with other loops or other processes.
     entries: OnceLock<Box<[Entry]>>,
 }
 

@@ -32,7 +32,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use self::list::{List, State};
 pub(crate) use self::our_turn::{OurTurn, STEP_BACK};
 use self::page::Page;
-use crate::sys::clock::Clock;
 
 /// More workers than that do not share their turns. Each needs a descriptor, in all of them.
 const MOST: usize = 512;
@@ -67,8 +66,6 @@ impl Siblings {
             // A word is too small for a clock.
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // All workers have this copy of it, and so one beginning of time.
-        Clock::get();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let page = Arc::new(Page::new(most.clamp(1, MOST), cpus)?);
         Ok(Self { page, lifeline: Arc::new(lifeline) })
@@ -106,6 +103,9 @@ impl Siblings {
 /// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling). It is for one group at a time.
 /// A clone is the same place.
 ///
+/// For a worker that is started by `exec`, pass the [`descriptors`](Self::descriptors) and the
+/// [`place`](Self::place).
+///
 /// # Threads
 /// `Send` and `Sync`.
 #[derive(Debug, Clone)]
@@ -118,6 +118,39 @@ pub struct Sibling {
 }
 
 impl Sibling {
+    /// Returns the descriptors that a worker started by `exec` needs, in the order in which
+    /// [`from_descriptors`](Self::from_descriptors) takes them: the end of the master's pipe, the
+    /// page, the alarm, and a bell for each place. All are close-on-exec, but for the pipe's if it
+    /// was made without that.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.lifeline()].into_iter().chain(self.page.descriptors())
+    }
+
+    /// Returns the number of the place.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Restores the place in a worker started by `exec`, from its number and its
+    /// [`descriptors`](Self::descriptors).
+    ///
+    /// # Errors
+    /// The descriptors do not belong to a page with such a place, or belong to a page of another
+    /// version of this library: the worker's program file differs from that of the master. In this
+    /// case, run the worker without a place.
+    pub fn from_descriptors(place: usize, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut descriptors = descriptors.into_iter();
+        let lifeline = descriptors.next();
+        let page = Page::from_descriptors(descriptors).filter(|page| place < page.places());
+        let (lifeline, page) = lifeline.zip(page).ok_or_else(|| {
+            let text = "these are not the descriptors of a sibling, or those of another version of wakeful";
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let (page, lifeline) = (Arc::new(page), Arc::new(lifeline));
+        Ok(Self { page, lifeline, place, is_taken: Arc::default() })
+    }
+
     /// Takes the place for a group, whose loops alone write on its line.
     ///
     /// # Errors

@@ -205,6 +205,13 @@ impl Timer {
     }
 }
 
+impl From<OwnedFd> for Timer {
+    /// One that another process has made.
+    fn from(timer: OwnedFd) -> Self {
+        Self(timer)
+    }
+}
+
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -251,6 +251,9 @@ impl Inner {
         let entered = runtime.enter();
         self.end();
         drop(entered);
-        while_guest_goes_on(|| runtime.end());
+        while_guest_goes_on(|| {
+            // Where it cannot be entered, its drop panics, too.
+            panics::contain(|| runtime.end());
+        });
     }
 }

@@ -43,6 +43,7 @@ mod on_pool;
 mod open_options;
 mod operation;
 mod read_dir;
+mod small;
 
 pub use self::file::File;
 pub use self::functions::{
@@ -52,5 +53,7 @@ pub use self::functions::{
 };
 pub use self::open_options::OpenOptions;
 pub use self::read_dir::{DirEntry, ReadDir, read_dir};
+#[doc(hidden)]
+pub use self::small::read_small;
 
 pub(crate) use self::file_io::FileIo;

@@ -97,7 +97,8 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Sets the prefix of the threads' names. Linux shows 15 bytes of a name.
+    /// Sets the prefix of the threads' names. Linux shows 15 bytes of a name. If it has a NUL byte,
+    /// [`build`](Self::build) returns an error.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -226,9 +227,9 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors are left; there would be more than 65,536 loops; the affinity mask
-    /// cannot be read or set; the runtime of `tokio_handle` has no threads of its own; the
-    /// heartbeats do not fit this group; or another group has the sibling. Loops that were already
-    /// started are stopped.
+    /// cannot be read or set; the name has a NUL byte; the runtime of `tokio_handle` has no threads
+    /// of its own; the heartbeats do not fit this group; or another group has the sibling. Loops
+    /// that were already started are stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {

@@ -112,12 +112,12 @@ impl Worker {
         let mut wait = || patience.wait_for(&self.ended);
         let left_behind = match wait() {
             Err(RecvTimeoutError::Timeout) => {
-                "is blocked by one of its tasks or callbacks, and was left behind"
+                "is blocked by one of its tasks or callbacks; the shutdown no longer waits for it"
             }
             Ok(()) => match wait() {
                 Err(RecvTimeoutError::Timeout) => {
-                    "has stopped and is still dropping what it had (its tasks, say); its thread was \
-                     left behind, and ends after that"
+                    "has stopped and is still dropping what it owns, such as tasks; the shutdown no longer \
+                     waits for its thread, which ends later"
                 }
                 _ => return outcome(&self.name, self.thread),
             },

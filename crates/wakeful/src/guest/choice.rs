@@ -4,7 +4,7 @@ use std::io;
 
 use ::tokio::runtime::{EnterGuard, Handle, RuntimeFlavor};
 
-use super::runtime::{Settings, thread_ends};
+use super::runtime::{Settings, enter};
 
 /// A loop's setting.
 #[derive(Debug, Clone)]
@@ -58,8 +58,8 @@ impl Choice {
     #[inline]
     pub(crate) fn enter_beside(&self) -> Option<EnterGuard<'_>> {
         match self {
-            Self::Beside(handle) if !thread_ends() => Some(handle.enter()),
-            Self::None | Self::Guest(_) | Self::Beside(_) => None,
+            Self::Beside(handle) => enter(handle),
+            Self::None | Self::Guest(_) => None,
         }
     }
 }

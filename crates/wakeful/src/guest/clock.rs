@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ::tokio::runtime::{EnterGuard, Handle};
 use ::tokio::time;
 
-use super::runtime::thread_ends;
+use super::runtime::enter;
 
 /// The clock of a loop's runtime.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl GuestClock {
 
     /// Tokio has one clock for each runtime, and finds it by the runtime of the thread.
     fn enter(&self) -> Option<EnterGuard<'_>> {
-        (!thread_ends()).then(|| self.0.enter())
+        enter(&self.0)
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -13,6 +13,7 @@ use ::tokio::runtime::{Builder, EnterGuard, Handle, LocalOptions, LocalRuntime};
 use super::together::Together;
 use crate::sys::fork_check::Process;
 use crate::sys::limits::explain_call;
+use crate::sys::panics;
 use crate::sys::watcher::epoll_that_watches;
 
 /// As many as a Tokio runtime has by default.
@@ -109,8 +110,8 @@ impl Runtime {
                 Ok(Self { epoll, runtime, together, process, broken: Cell::new(false) })
             }
             Err(error) => {
-                // Its drop panics within another runtime.
-                runtime.shutdown_background();
+                // Its drop panics within another runtime, and where `enter` has refused it.
+                panics::contain(|| runtime.shutdown_background());
                 Err(error)
             }
         }
@@ -141,10 +142,9 @@ impl Runtime {
         self.broken.set(true);
     }
 
-    /// Makes it the thread's runtime until the guard goes; unless the thread ends, and Tokio can
-    /// have none there any more.
+    /// See [`enter`].
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
-        (!thread_ends()).then(|| self.runtime.enter())
+        enter(self.runtime.handle())
     }
 
     #[cfg(feature = "test-util")]
@@ -184,7 +184,12 @@ impl Runtime {
 fn watch(runtime: &LocalRuntime, epoll: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     let epoll = rustix::io::fcntl_dupfd_cloexec(epoll, 0).map_err(explain_call("fcntl"))?;
     check_thread()?;
-    let _entered = runtime.enter();
+    let Some(_entered) = enter(runtime.handle()) else {
+        return Err(io::Error::other(
+            "Tokio cannot be entered here: this was called in a drop that Tokio makes with its own context locked (of a \
+             future that it refuses to spawn, say)",
+        ));
+    };
     #[allow(deprecated, reason = "an `OwnedFd` is what the unsafe successor asks for")]
     AsyncFd::with_interest(epoll, Interest::READABLE)
 }
@@ -199,8 +204,19 @@ fn check_thread() -> io::Result<()> {
 }
 
 /// Are Tokio's thread-locals gone?
-pub(super) fn thread_ends() -> bool {
+fn thread_ends() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// Makes it the thread's runtime until the guard goes. `None`: the thread ends, and Tokio can have
+/// none there any more; or this runs in a drop that Tokio makes with its own context locked (of a
+/// future that it refuses to spawn, say), where it panics.
+pub(super) fn enter(handle: &Handle) -> Option<EnterGuard<'_>> {
+    let mut entered = None;
+    if !thread_ends() {
+        panics::contain(|| entered = Some(handle.enter()));
+    }
+    entered
 }
 
 impl Readable<'_> {

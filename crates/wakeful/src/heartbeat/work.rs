@@ -5,7 +5,6 @@
 //! next to nothing. Only the loop writes it. Who reads it while the loop does may see parts of two
 //! texts.
 
-use std::array;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::page::{LINE, WORK};
@@ -43,10 +42,10 @@ impl WorkText {
 
 #[inline]
 pub(super) fn write(words: &[AtomicUsize; LINE], text: &WorkText) {
-    let used = text.length.div_ceil(WORD);
-    for (word, bytes) in words[WORK + 1..].iter().zip(text.bytes.chunks_exact(WORD)).take(used) {
-        let bytes = array::from_fn(|at| bytes[at]);
-        word.store(usize::from_ne_bytes(bytes), Relaxed);
+    let (chunks, _) = text.bytes.as_chunks::<WORD>();
+    let used = &chunks[..text.length.div_ceil(WORD)];
+    for (word, bytes) in words[WORK + 1..].iter().zip(used) {
+        word.store(usize::from_ne_bytes(*bytes), Relaxed);
     }
     words[WORK].store(text.length, Release);
 }
@@ -71,6 +70,8 @@ pub(super) fn read(words: &[AtomicUsize]) -> Option<String> {
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::array;
+
     use super::*;
 
     fn line() -> [AtomicUsize; LINE] {

@@ -63,7 +63,7 @@ impl Quota {
                 panics::log!(
                     info,
                     cpus,
-                    "a CPU quota: spinning and work together stay below four fifths of it"
+                    "this process has a CPU quota: spinning and work together stay below four fifths of it"
                 );
             }
             Box::new(quota)

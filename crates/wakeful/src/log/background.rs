@@ -1,11 +1,12 @@
 //! The receiving end: usually a thread, which may be held up for as long as the destination likes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Destination;
+use super::counts::Counts;
 use super::output::{Output, WhenFull};
 use crate::sys::panics::contain;
 
@@ -19,20 +20,6 @@ pub(super) enum Message {
     Tell(SyncSender<()>),
     /// The destination may want to be opened again.
     LookAround,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) written: AtomicU64,
-    pub(super) dropped: AtomicU64,
-    /// Bytes that were handed over and are neither written nor dropped.
-    pub(super) queued: AtomicUsize,
-}
-
-impl Counts {
-    pub(super) fn drop_lines(&self, lines: u64) {
-        self.dropped.fetch_add(lines, Ordering::Relaxed);
-    }
 }
 
 #[derive(Debug)]
@@ -51,13 +38,15 @@ pub(super) trait Inline: Send {
     /// Writes what the destination takes at once. Returns whether nothing is left.
     fn write_what_fits(&mut self) -> bool;
 
-    /// As `write_what_fits`, after waiting up to `timeout` for room.
-    fn write_within(&mut self, timeout: Duration) -> bool;
+    /// As `write_what_fits`, and waits for room until `deadline`, but each time for `pause` at
+    /// most.
+    fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool;
 }
 
 impl<D: Destination> Background<D> {
     pub(super) fn new(messages: Receiver<Message>, destination: D, counts: Arc<Counts>) -> Self {
-        Self { messages, output: Output::new(destination), counts, reported: 0, fails: false }
+        let output = Output::new(destination, counts.clone());
+        Self { messages, output, counts, reported: 0, fails: false }
     }
 
     /// Runs until the last writer is dropped.
@@ -123,18 +112,18 @@ impl<D: Destination> Background<D> {
 
 impl<D: Destination> Inline for Background<D> {
     fn write_what_fits(&mut self) -> bool {
-        self.write_within(Duration::ZERO)
+        self.write_until(Instant::now(), Duration::ZERO)
     }
 
-    fn write_within(&mut self, timeout: Duration) -> bool {
-        let mut timeout = timeout;
+    fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool {
+        let wait = || deadline.saturating_duration_since(Instant::now()).min(pause);
         // An `AsFd` of the program's own may panic.
         let has_room = |output: &Output<D>, timeout| {
             let mut has_room = false;
             contain(|| has_room = output.is_writable(timeout));
             has_room
         };
-        while has_room(&self.output, std::mem::take(&mut timeout)) {
+        while has_room(&self.output, wait()) {
             match self.messages.try_recv() {
                 Ok(message) => {
                     contain(|| self.take(message, WhenFull::Fail));

@@ -4,18 +4,19 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Destination;
-use super::background::{Background, Counts, Inline, Message};
+use super::background::{Background, Inline, Message};
+use super::counts::Counts;
 use super::output::line_feeds;
+use super::patience::Patience;
 use crate::sys::arenas;
 use crate::sys::fork_check::Process;
 use crate::sys::thread::{start_thread, without_signals};
-use crate::time::deadline_after;
 
 /// Limits how much may wait to be written. Lines beyond either limit are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl LossyWriter {
     /// Makes a writer to `destination`, with a thread named `name`.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started, or the name has a NUL byte.
     pub fn on_thread(name: &str, destination: impl Destination, queue: Queue) -> io::Result<Self> {
         match Self::make(destination, queue, |run| start(name, run)) {
             (this, Ok(())) => Ok(this),
@@ -167,22 +168,22 @@ impl LossyWriter {
     }
 
     /// Like [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue,
-    /// and until the lines are written. Blocks the calling thread.
+    /// and until the lines are written. Gives up as [`flush_within`](Self::flush_within) does.
+    /// Blocks the calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
-        let deadline = deadline_after(Instant::now(), timeout);
-        let length = bytes.len();
         if self.shared.is_forked() {
             return self.shared.counts.drop_lines(lines);
         }
-        while !self.reserve(length) {
-            if Instant::now() >= deadline {
+        let mut patience = Patience::new(&self.shared.counts, timeout);
+        while !self.reserve(bytes.len()) {
+            if patience.is_over() {
                 return self.shared.counts.drop_lines(lines);
             }
             thread::sleep(Self::AGAIN);
         }
-        match self.send(Message::Lines { bytes, lines }, deadline) {
+        match self.send(Message::Lines { bytes, lines }, &mut patience) {
             Ok(()) => {
-                self.flush_within(deadline.saturating_duration_since(Instant::now()));
+                self.flush(&mut patience);
             }
             Err(unsent) => self.drop_unsent(unsent),
         }
@@ -190,30 +191,43 @@ impl LossyWriter {
 
     /// Waits up to `timeout` until all lines that were queued before are written or dropped.
     /// Returns whether they are. Blocks the calling thread.
+    ///
+    /// Gives up after a quarter of `timeout` if the destination takes nothing for so long, as a
+    /// full pipe that nobody reads. A slow reader and a regular file have all of `timeout`.
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {
-        if self.shared.is_forked() {
-            return false;
-        }
-        let deadline = deadline_after(Instant::now(), timeout);
-        let left = || deadline.saturating_duration_since(Instant::now());
+        !self.shared.is_forked() && self.flush(&mut Patience::new(&self.shared.counts, timeout))
+    }
+
+    fn flush(&self, patience: &mut Patience<'_>) -> bool {
         if let Some(inline) = &self.shared.inline {
-            let is_empty = || inline.try_lock().is_ok_and(|mut inline| inline.write_within(left()));
-            while !is_empty() {
-                if left().is_zero() {
+            loop {
+                if let Ok(mut inline) = inline.try_lock() {
+                    return inline.write_until(patience.deadline(), patience.pause());
+                }
+                if patience.is_over() {
                     return false;
                 }
                 thread::sleep(Self::AGAIN);
             }
-            return true;
         }
         let (teller, told) = sync_channel(1);
-        self.send(Message::Tell(teller), deadline).is_ok() && told.recv_timeout(left()).is_ok()
+        if self.send(Message::Tell(teller), patience).is_err() {
+            return false;
+        }
+        loop {
+            match told.recv_timeout(patience.until_next_look()) {
+                Ok(()) => return true,
+                Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
+                Err(_) => return false,
+            }
+        }
     }
 
-    /// Returns a guard that waits up to `timeout` for the last lines when it is dropped. Keep it in
-    /// `main`: a panic there still drops the guard.
+    /// Returns a guard that waits up to `timeout` for the last lines when it is dropped, as
+    /// [`flush_within`](Self::flush_within) does. Keep it in `main`: a panic there still drops the
+    /// guard.
     #[must_use = "it flushes when it is dropped"]
     pub fn flush_on_drop(&self, timeout: Duration) -> FlushOnDrop {
         FlushOnDrop { log: self.clone(), timeout }
@@ -241,14 +255,18 @@ impl LossyWriter {
     /// The channel has no send with a deadline: it is tried again after so long.
     const AGAIN: Duration = Duration::from_millis(1);
 
-    fn send(&self, message: Message, deadline: Instant) -> Result<(), TrySendError<Message>> {
+    fn send(
+        &self,
+        message: Message,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), TrySendError<Message>> {
         let mut message = message;
         loop {
             let Some(messages) = self.shared.messages() else {
                 return Err(TrySendError::Disconnected(message));
             };
             match messages.try_send(message) {
-                Err(TrySendError::Full(back)) if Instant::now() < deadline => message = back,
+                Err(TrySendError::Full(back)) if !patience.is_over() => message = back,
                 result => return result,
             }
             thread::sleep(Self::AGAIN);

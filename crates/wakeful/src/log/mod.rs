@@ -43,9 +43,11 @@
 //! task, at any time.
 
 mod background;
+mod counts;
 mod lossy_writer;
 mod output;
 mod panic_hook;
+mod patience;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -7,6 +7,8 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
@@ -15,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Destination;
+use super::counts::Counts;
 use crate::sys::panics::contain;
 
 /// A pipe that poll(2) calls writable takes this much at once, and never a part of it (`PIPE_BUF`).
@@ -47,13 +50,16 @@ pub(super) struct Output<D> {
     pub(super) destination: D,
     /// The last write failed in the middle of a line.
     is_torn: bool,
-    is_pipe: bool,
+    kind: FileType,
+    counts: Arc<Counts>,
+    /// How many writes have ended so far.
+    writes: u64,
 }
 
 impl<D: Destination> Output<D> {
-    pub(super) fn new(destination: D) -> Self {
-        let is_pipe = is_pipe(destination.fd());
-        Self { destination, is_torn: false, is_pipe }
+    pub(super) fn new(destination: D, counts: Arc<Counts>) -> Self {
+        let kind = kind(destination.fd());
+        Self { destination, is_torn: false, kind, counts, writes: 0 }
     }
 
     /// Returns whether lines now go to another file.
@@ -61,7 +67,7 @@ impl<D: Destination> Output<D> {
         let is_another = self.destination.reopen();
         if is_another {
             self.is_torn = false;
-            self.is_pipe = is_pipe(self.destination.fd());
+            self.kind = kind(self.destination.fd());
         }
         is_another
     }
@@ -100,9 +106,15 @@ impl<D: Destination> Output<D> {
 
     /// An error comes with how much was written before it.
     fn put(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), (io::Error, usize)> {
+        // A disk may pause for longer than a reader, and is waited for all the same.
+        let may_wait = when_full == WhenFull::Wait && !self.kind.is_file();
+        let waiting = Waiting(may_wait.then(|| self.counts.clone()));
         let mut written = 0;
         while written < bytes.len() {
-            match self.write_some(&bytes[written..], when_full) {
+            waiting.for_write(self.writes + 1);
+            let result = self.write_some(&bytes[written..], when_full);
+            self.writes += u64::from(!matches!(result, Err(Errno::INTR | Errno::AGAIN)));
+            match result {
                 Ok(0) => return Err((io::ErrorKind::WriteZero.into(), written)),
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
@@ -112,6 +124,7 @@ impl<D: Destination> Output<D> {
                     let mut is_another = false;
                     contain(|| is_another = self.reopen());
                     if is_another {
+                        self.writes += 1;
                         written = start_of_line(bytes, written);
                     }
                 }
@@ -127,7 +140,7 @@ impl<D: Destination> Output<D> {
         if when_full == WhenFull::Fail && !self.is_writable(Duration::ZERO) {
             return Err(Errno::AGAIN);
         }
-        let few = match (self.is_pipe, when_full) {
+        let few = match (self.kind.is_fifo(), when_full) {
             (true, _) => whole_lines(bytes),
             (false, WhenFull::Wait) => bytes,
             (false, WhenFull::Fail) => &bytes[..bytes.len().min(AT_ONCE)],
@@ -151,8 +164,25 @@ impl<D: Destination> Output<D> {
     }
 }
 
-fn is_pipe(fd: BorrowedFd<'_>) -> bool {
-    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_fifo())
+/// Says which write waits, until it is dropped.
+struct Waiting(Option<Arc<Counts>>);
+
+impl Waiting {
+    fn for_write(&self, number: u64) {
+        if let Some(counts) = &self.0 {
+            counts.waiting.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.for_write(0);
+    }
+}
+
+fn kind(fd: BorrowedFd<'_>) -> FileType {
+    fstat(fd).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
 /// As many lines as a pipe takes in one piece: other processes may write to it as well, and would
@@ -208,7 +238,7 @@ mod tests {
         let write = |letter: u8, writer: io::PipeWriter| {
             move || {
                 let line = [vec![letter; 99], vec![b'\n']].concat();
-                let mut output = Output::new(End(writer));
+                let mut output = Output::new(End(writer), Arc::default());
                 output.write(&line.repeat(LINES), WhenFull::Wait).unwrap();
             }
         };

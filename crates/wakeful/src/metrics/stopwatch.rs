@@ -297,7 +297,8 @@ impl Stopwatch {
                     %spawned_at,
                     task = name_of(spawned_at),
                     unreported,
-                    "slow turn: most of it was one poll, and `slowest` what took longest there. The rest may be a neighbour that had the CPU"
+                    "slow turn: one poll took most of it, and `slowest` names what took longest in that poll. The rest may be \
+                     another thread that had the CPU"
                 );
             }
             Some(Notable { took, spawned_at, .. }) => panics::log!(
@@ -308,8 +309,8 @@ impl Stopwatch {
                 %spawned_at,
                 task = name_of(spawned_at),
                 unreported,
-                "slow turn: see where the task with its longest poll was spawned. Move what blocks or computes to `task::spawn_blocking`; wrap what is \
-                 awaited again and again and is always ready, as a channel, in `task::budgeted`"
+                "slow turn: `spawned_at` is where the task with the longest poll was spawned. Move blocking calls and long computations to \
+                 `task::spawn_blocking`; wrap a source that is always ready, such as a channel, in `task::budgeted`"
             ),
             None => panics::log!(
                 warn,

@@ -150,7 +150,7 @@ impl From<([u8; 4], u16)> for ListenAddr {
 
 /// The error of parsing a [`ListenAddr`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address of a listener: {reason}")]
+#[error("{text:?} is not a valid address: {reason}")]
 pub struct InvalidListenAddr {
     text: String,
     reason: &'static str,

@@ -113,7 +113,7 @@ impl Listener {
         self.fd().as_raw_fd()
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),

@@ -107,7 +107,9 @@ pub use self::unix_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 pub use quinn_udp;
 
 pub(crate) use self::byte_stream::ByteStream;
-pub(crate) use self::tcp::{listen as listen_tcp, listen_beside as listen_tcp_beside};
+pub(crate) use self::tcp::{
+    listen as listen_tcp, listen_beside as listen_tcp_beside, listen_first as listen_first_tcp,
+};
 pub(crate) use self::tcp_options::keepalive;
 pub(crate) use self::unix::listen as listen_unix;
 

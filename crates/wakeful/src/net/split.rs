@@ -66,6 +66,13 @@ impl OwnedReadHalf {
         &self.0
     }
 
+    /// See [`Stream::is_broken`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.0.is_broken()
+    }
+
     /// Joins the two halves of one stream again.
     ///
     /// # Errors

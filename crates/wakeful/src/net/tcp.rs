@@ -184,9 +184,26 @@ pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
     start_to_listen(fd, addr)
 }
 
+/// As [`listen`], where others are going to listen beside it ([`listen_beside`]). It is bound
+/// without `SO_REUSEPORT`, so that an address in use is found to be so.
+pub(crate) fn listen_first(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = bound(socket(addr)?, addr)?;
+    // Before it listens: the kernel makes a group of it, though it is alone.
+    rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
+    listens(fd)
+}
+
 fn start_to_listen(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
+    listens(bound(fd, addr)?)
+}
+
+fn bound(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
     rustix::net::sockopt::set_socket_reuseaddr(&fd, true).map_err(explain_call("setsockopt"))?;
     bind(&fd, addr)?;
+    Ok(fd)
+}
+
+fn listens(fd: OwnedFd) -> io::Result<OwnedFd> {
     // The kernel lowers it to its own limit.
     rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
     Ok(fd)

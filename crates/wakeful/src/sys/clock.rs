@@ -4,14 +4,15 @@
 //! On x86-64 a tick is one of the time stamp counter's, if that runs at one rate on all CPUs and
 //! may be read: three instructions, and no system call. Anywhere else a tick is a nanosecond of
 //! `CLOCK_MONOTONIC`, at some 35 instructions. Two CPUs may differ by some ticks, so a later moment
-//! may have the smaller number.
+//! may have the smaller number. All processes of the machine have one beginning of time.
 //!
 //! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays
 //! as it is: what was converted never shrinks. It is off by less than 0.1 %.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use once_cell::race::OnceBox;
+use rustix::time::{ClockId, clock_gettime};
 
 /// For how long the two clocks are compared, in nanoseconds.
 const COMPARED: u64 = 100_000;
@@ -25,7 +26,6 @@ pub(crate) struct Clock {
     is_counter: bool,
     /// Nanoseconds in 2^32 ticks.
     scale: u64,
-    epoch: Instant,
 }
 
 impl Clock {
@@ -35,22 +35,16 @@ impl Clock {
         // Without a lock, which a forked child would inherit from the thread that measures.
         static CLOCK: OnceBox<Clock> = OnceBox::new();
         *CLOCK.get_or_init(|| {
-            let epoch = Instant::now();
             let is_counter = counter::is_steady();
-            let scale = if is_counter { counter::measured(epoch) } else { 1 << 32 };
-            Box::new(Self { is_counter, scale, epoch })
+            let scale = if is_counter { counter::measured() } else { 1 << 32 };
+            Box::new(Self { is_counter, scale })
         })
     }
 
     /// This moment, in ticks since some other moment.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        if self.is_counter { counter::read() } else { self.since_epoch() }
-    }
-
-    #[cold]
-    fn since_epoch(&self) -> u64 {
-        nanoseconds_since(self.epoch)
+        if self.is_counter { counter::read() } else { monotonic() }
     }
 
     /// How many nanoseconds up to [`SHORT`] ticks are: a multiplication and a shift.
@@ -77,8 +71,12 @@ impl Clock {
     }
 }
 
-fn nanoseconds_since(epoch: Instant) -> u64 {
-    u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+/// This moment in nanoseconds of `CLOCK_MONOTONIC`, which is one clock for all processes.
+#[cold]
+pub(crate) fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither is negative.
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// From one moment to a later one. The counters of two CPUs may differ by some ticks: what seems to
@@ -93,9 +91,8 @@ pub(crate) fn between(from: u64, to: u64) -> u64 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod counter {
     use std::arch::x86_64::{__cpuid, _rdtsc};
-    use std::time::Instant;
 
-    use super::{COMPARED, nanoseconds_since};
+    use super::{COMPARED, monotonic};
 
     /// Does it run at one rate whatever the CPU's frequency and sleep, and may this process read
     /// it?
@@ -118,20 +115,20 @@ mod counter {
     }
 
     /// Nanoseconds in 2^32 ticks.
-    pub(super) fn measured(epoch: Instant) -> u64 {
-        let (began, first) = pair(epoch);
-        while nanoseconds_since(epoch) < began + COMPARED {}
-        let (ended, last) = pair(epoch);
+    pub(super) fn measured() -> u64 {
+        let (began, first) = pair();
+        while monotonic() < began + COMPARED {}
+        let (ended, last) = pair();
         let scale = (u128::from(ended - began) << 32) / u128::from(last.wrapping_sub(first).max(1));
         u64::try_from(scale).unwrap_or(u64::MAX)
     }
 
     /// One moment on both clocks: of several tries the one with the least time between two reads of
     /// the counter.
-    fn pair(epoch: Instant) -> (u64, u64) {
+    fn pair() -> (u64, u64) {
         let tries = (0..8).map(|_| {
             let before = read();
-            let nanoseconds = nanoseconds_since(epoch);
+            let nanoseconds = monotonic();
             let between = read().wrapping_sub(before);
             (between, nanoseconds, before.wrapping_add(between / 2))
         });
@@ -142,8 +139,6 @@ mod counter {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod counter {
-    use std::time::Instant;
-
     pub(super) fn is_steady() -> bool {
         false
     }
@@ -152,13 +147,15 @@ mod counter {
         0
     }
 
-    pub(super) fn measured(_: Instant) -> u64 {
+    pub(super) fn measured() -> u64 {
         1 << 32
     }
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     /// Within 1 % of what the other clock says of a time inside, and of one outside.

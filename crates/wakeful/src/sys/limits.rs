@@ -95,8 +95,9 @@ pub(crate) fn explain_error(error: io::Error) -> io::Error {
     }
 }
 
-/// Like [`explain_call`], for an error that may come from the standard library.
-pub(crate) fn explain_call_error(call: &'static str) -> impl Fn(io::Error) -> io::Error {
+/// Explains an error of the system call `call`: which limit or which setting is to blame, and what
+/// to do. An error that no call has made stays as it is.
+pub fn explain_call_error(call: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| match error.raw_os_error() {
         Some(code) => explain_call(call)(Errno::from_raw_os_error(code)),
         None => error,
@@ -133,6 +134,16 @@ pub(crate) fn of_descriptors() -> io::Result<libc::rlimit> {
 pub(crate) fn of_address_space() -> io::Result<Option<u64>> {
     // SAFETY: see `read`.
     let limit = read(|limit| unsafe { libc::getrlimit(libc::RLIMIT_AS, limit) })?.rlim_cur;
+    Ok((limit != libc::RLIM_INFINITY).then_some(limit))
+}
+
+/// The soft limit of file sizes, in bytes. `None`: there is none.
+///
+/// # Errors
+/// The call is refused.
+pub fn of_file_sizes() -> io::Result<Option<u64>> {
+    // SAFETY: see `read`.
+    let limit = read(|limit| unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, limit) })?.rlim_cur;
     Ok((limit != libc::RLIM_INFINITY).then_some(limit))
 }
 

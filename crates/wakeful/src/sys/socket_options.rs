@@ -1,4 +1,4 @@
-//! Options of TCP sockets that neither rustix nor socket2 knows, as tcp(7) says.
+//! Options of sockets that neither rustix nor socket2 knows, as tcp(7) and socket(7) say.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -43,6 +43,26 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let info = read::<libc::tcp_info>(socket, libc::TCP_INFO)?;
     // SAFETY: every pattern of bytes is one of these integers.
     Ok(unsafe { info.assume_init() })
+}
+
+/// Returns how many statements the socket's filter of the classic BPF has (socket(7)), or 0 without
+/// one.
+///
+/// # Errors
+/// Kernel errors: an older kernel than Linux 3.8, or a filter of another kind.
+pub(crate) fn filter_length(socket: impl AsFd) -> io::Result<usize> {
+    let mut length: socklen_t = 0;
+    // SAFETY: the kernel only asks for the number, so it writes nothing but `length`.
+    let refused = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            std::ptr::null_mut(),
+            &raw mut length,
+        )
+    } != 0;
+    if refused { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
 /// Zeros, of which the kernel has written as many bytes as it knows.

@@ -28,10 +28,15 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
 ///
 /// # Errors
 /// A limit is reached, or the kernel refuses it; the message says why, as far as that can be known.
+/// Or the name has a NUL byte, for which the standard library would panic.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    if name.contains('\0') {
+        let text = format!("cannot start the thread {name:?}: its name has a NUL byte");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     Builder::new().name(name.to_owned()).spawn(run).map_err(|error| cannot_start(name, &error))
 }
 

@@ -52,9 +52,18 @@ use crate::sys::panics;
 #[must_use = "dropping the handle detaches the task; say so with `detach`"]
 pub struct JoinHandle<T> {
     header: NonNull<Header>,
-    /// A poll has left its waker with the task.
-    waits: bool,
+    polled: Polled,
     _output: PhantomData<T>,
+}
+
+/// What the polls of a handle have come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Polled {
+    NotYet,
+    /// One has left its waker with the task.
+    Waits,
+    /// One has returned the output.
+    Ready,
 }
 
 // SAFETY: of the task, a handle touches the state, the joiner (both atomic) and, once the task is
@@ -71,7 +80,7 @@ impl<T> JoinHandle<T> {
     /// # Safety
     /// The caller hands one reference and the right to the output, a `T`, over.
     pub(super) unsafe fn new(header: NonNull<Header>) -> Self {
-        Self { header, waits: false, _output: PhantomData }
+        Self { header, polled: Polled::NotYet, _output: PhantomData }
     }
 
     fn header(&self) -> &Header {
@@ -111,6 +120,11 @@ impl<T> JoinHandle<T> {
         Id::of(self.header)
     }
 
+    /// Has a poll returned the output?
+    pub(super) fn was_ready(&self) -> bool {
+        self.polled == Polled::Ready
+    }
+
     /// Has `waker` woken when the task has finished, or now if it has. It takes the place of the
     /// one that awaits the handle.
     pub(super) fn when_finished(&self, waker: &Waker) {
@@ -142,7 +156,7 @@ impl<T> Future for JoinHandle<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         std::task::ready!(coop::poll_proceed(cx));
         if !self.is_finished() {
-            if std::mem::replace(&mut self.waits, true) {
+            if std::mem::replace(&mut self.polled, Polled::Waits) == Polled::Waits {
                 // `register` would drop the old waker while it holds its lock, and never release it
                 // if that panics.
                 panics::discard(self.header().joiner.take());
@@ -153,6 +167,7 @@ impl<T> Future for JoinHandle<T> {
             }
         }
         coop::made_progress();
+        self.polled = Polled::Ready;
         Poll::Ready(self.take().expect("a JoinHandle is not polled again after it was ready"))
     }
 }

@@ -121,7 +121,16 @@ impl<T> JoinSet<T> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// If the handle was awaited to its end, so that the task's output is gone. The set stays as it
+    /// was.
+    #[track_caller]
     pub fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
+        assert!(
+            !handle.was_ready(),
+            "JoinSet::insert: the handle has already returned the output of its task, so it cannot be joined again"
+        );
         self.add(Entry::Task(handle))
     }
 

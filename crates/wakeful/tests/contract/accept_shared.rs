@@ -26,6 +26,7 @@ on_every_backend! {
     a_socket_with_another_descriptor_takes_connections_while_its_server_drains_and_after,
     a_socket_with_another_shared_listener_takes_connections_while_its_server_drains_and_after,
     what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket,
+    a_server_that_shares_a_socket_into_which_nobody_is_let_serves_all_that_wait,
     a_unix_socket_goes_to_a_successor_with_its_file,
     a_socket_file_that_is_not_there_or_somebody_else_s_is_told_and_left_alone,
     a_unix_socket_with_a_full_backlog_goes_to_a_successor_with_its_file,
@@ -272,33 +273,54 @@ fn a_server_removes_its_socket_file_before_it_drains_and_leaves_its_successor_s<
     UnixStream::connect(directory.path()).expect("the successor is found");
 }
 
-fn what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket<B: Backend>() {
-    let other = TcpListener::bind(crate::backend::localhost()).unwrap();
-    let addr = other.local_addr().unwrap();
-    let shared = SharedListener::from_socket(other.try_clone().unwrap().into()).unwrap();
-    // It made the descriptors that both have non-blocking.
-    other.set_nonblocking(false).unwrap();
+/// A server for one connection at a time, which ends it when its client does.
+fn greets_one_at_a_time<B: Backend>(shared: SharedListener) -> Serving {
     let server = ConnectionServer::new(vec![shared]).group(B::group().loops(1)).max_connections(1);
-    let serving = server
+    server
         .start(|| {
             async |mut connection: wakeful::accept::Connection| {
                 let _ = connection.stream.write_all(b"!").await;
                 let _ = connection.stream.read(&mut [0]).await;
             }
         })
-        .unwrap();
-    let connect = || {
-        let client = TcpStream::connect(addr).unwrap();
-        client.set_read_timeout(Some(LONG)).unwrap();
-        client
-    };
-    let mut served = connect();
+        .unwrap()
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client
+}
+
+fn what_a_server_has_no_room_for_in_its_drain_is_left_to_who_shares_its_socket<B: Backend>() {
+    let other = TcpListener::bind(crate::backend::localhost()).unwrap();
+    let addr = other.local_addr().unwrap();
+    let shared = SharedListener::from_socket(other.try_clone().unwrap().into()).unwrap();
+    // It made the descriptors that both have non-blocking.
+    other.set_nonblocking(false).unwrap();
+    let serving = greets_one_at_a_time::<B>(shared);
+    let mut served = connect(addr);
     served.read_exact(&mut [0]).unwrap();
-    let mut waiting = connect();
+    let mut waiting = connect(addr);
     assert_eq!(serving.shutdown(Duration::from_millis(10)).unwrap(), 1);
     let (mut accepted, _) = other.accept().unwrap();
     accepted.write_all(b"?").unwrap();
     waiting.read_exact(&mut [0]).expect("it was left in the backlog");
+}
+
+fn a_server_that_shares_a_socket_into_which_nobody_is_let_serves_all_that_wait<B: Backend>() {
+    let other = TcpListener::bind(crate::backend::localhost()).unwrap();
+    let addr = other.local_addr().unwrap();
+    let shared = SharedListener::from_socket(other.try_clone().unwrap().into()).unwrap();
+    let last = shared.clone();
+    let serving = greets_one_at_a_time::<B>(shared);
+    let clients: Vec<_> = (0..4).map(|_| connect(addr)).collect();
+    last.let_nobody_in().unwrap();
+    let drained = thread::spawn(move || serving.shutdown(LONG).unwrap());
+    for mut client in clients {
+        client.read_exact(&mut [0]).expect("it waited for one before it");
+    }
+    assert_eq!(drained.join().unwrap(), 0);
 }
 
 fn a_unix_socket_goes_to_a_successor_with_its_file<B: Backend>() {
@@ -392,8 +414,7 @@ fn a_listener_that_lets_nobody_in_keeps_who_has_come_and_refuses_at_its_end<B: B
     let listener = localhost();
     let addr = listener.socket_addr().unwrap();
     let another = TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
-    let mut early = TcpStream::connect(addr).unwrap();
-    early.set_read_timeout(Some(LONG)).unwrap();
+    let mut early = connect(addr);
     listener.let_nobody_in().unwrap();
     let late = TcpStream::connect_timeout(&addr, Duration::from_millis(50));
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut, "nobody answers");

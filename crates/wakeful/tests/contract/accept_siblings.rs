@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful::accept::{
-    Connection, ConnectionServer, Counts, Serving, SharedListener, Sibling, Siblings,
+    AcceptStrategy, Connection, ConnectionServer, Counts, Placement, Serving, SharedListener,
+    Sibling, Siblings,
 };
 
 use crate::backend::Backend;
-use crate::backend::driven::skip_on_guests;
 use crate::background::LONG;
 
 on_every_backend! {
@@ -35,6 +35,10 @@ const ECHO: u8 = b'e';
 const WORK: u8 = b'w';
 /// Blocks the loop until [`Workers::release`].
 const BLOCK: u8 = b'b';
+
+/// How the loops of each server share what it accepts.
+const STRATEGIES: [AcceptStrategy; 2] =
+    [AcceptStrategy::Exclusive, AcceptStrategy::Dispatch(Placement::PowerOfTwoChoices)];
 
 struct Workers {
     siblings: Siblings,
@@ -65,8 +69,8 @@ impl Held {
 }
 
 impl Workers {
-    fn start<B: Backend>(wanted: usize, places: usize, loops: usize) -> Self {
-        Self::start_with::<B>(wanted, places, loops, |server| server)
+    fn start<B: Backend>(by: AcceptStrategy, wanted: usize, places: usize, loops: usize) -> Self {
+        Self::start_with::<B>(wanted, places, loops, |server| server.strategy(by))
     }
 
     fn start_with<B: Backend>(
@@ -75,7 +79,6 @@ impl Workers {
         loops: usize,
         settings: impl Fn(ConnectionServer) -> ConnectionServer,
     ) -> Self {
-        skip_on_guests("with Tokio as a guest one loop accepts for all, and there is no turn");
         let listener = SharedListener::bind(&crate::backend::localhost().into()).unwrap();
         let (lifeline, master) = rustix::pipe::pipe().unwrap();
         let siblings = Siblings::new(places, lifeline).unwrap();
@@ -206,123 +209,140 @@ fn a_sibling_is_for_one_group_at_a_time<B: Backend>() {
 }
 
 fn with_little_to_do_one_of_several_servers_takes_all_and_nobody_is_woken_in_vain<B: Backend>() {
-    for loops in [1, 2] {
-        let workers = Workers::start::<B>(4, 8, loops);
-        let start = Instant::now();
-        loop {
-            let one = workers.settle();
-            let (before, in_vain) = (workers.accepted(), workers.wakes_in_vain());
-            // Slow enough that it sleeps in between.
-            for _ in 0..50 {
-                workers.asks(ECHO);
-                thread::sleep(Duration::from_millis(2));
+    for by in STRATEGIES {
+        for loops in [1, 2] {
+            let workers = Workers::start::<B>(by, 4, 8, loops);
+            let start = Instant::now();
+            loop {
+                let one = workers.settle();
+                let (before, in_vain) = (workers.accepted(), workers.wakes_in_vain());
+                // Slow enough that it sleeps in between.
+                for _ in 0..50 {
+                    workers.asks(ECHO);
+                    thread::sleep(Duration::from_millis(2));
+                }
+                let (now, in_vain) = (workers.accepted(), workers.wakes_in_vain() - in_vain);
+                if now[one] - before[one] == 50 && in_vain == 0 {
+                    break;
+                }
+                // Where other programs take the CPUs, it may be too busy for that.
+                assert!(start.elapsed() < LONG, "{before:?} {now:?}, {in_vain} in vain");
             }
-            let (now, in_vain) = (workers.accepted(), workers.wakes_in_vain() - in_vain);
-            if now[one] - before[one] == 50 && in_vain == 0 {
-                break;
-            }
-            // Where other programs take the CPUs, it may be too busy for that.
-            assert!(start.elapsed() < LONG, "{before:?} {now:?}, {in_vain} in vain");
         }
     }
 }
 
 fn when_one_server_is_busy_others_take_part<B: Backend>() {
-    let workers = Workers::start::<B>(3, 8, 1);
-    workers.settle();
-    let start = Instant::now();
-    let (addr, counts) = (workers.addr, &workers.counts);
-    let taken = || counts.iter().map(|counts| counts.accepted()).collect::<Vec<_>>();
-    thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                while taken().iter().filter(|taken| **taken > 20).count() < 3 {
-                    assert!(start.elapsed() < LONG, "{:?}", taken());
-                    asks(addr, WORK);
-                }
-            });
-        }
-    });
-    // And fewer again when there is little to do.
-    workers.settle();
+    for by in STRATEGIES {
+        let workers = Workers::start::<B>(by, 3, 8, 1);
+        workers.settle();
+        let start = Instant::now();
+        let (addr, counts) = (workers.addr, &workers.counts);
+        let taken = || counts.iter().map(|counts| counts.accepted()).collect::<Vec<_>>();
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    while taken().iter().filter(|taken| **taken > 20).count() < 3 {
+                        assert!(start.elapsed() < LONG, "{:?}", taken());
+                        asks(addr, WORK);
+                    }
+                });
+            }
+        });
+        // And fewer again when there is little to do.
+        workers.settle();
+    }
 }
 
 fn what_comes_while_the_only_active_server_is_full_goes_to_another_one<B: Backend>() {
-    let workers = Workers::start_with::<B>(3, 8, 1, |server| server.max_connections(1));
-    let one = workers.settle();
-    let mut open = Vec::new();
-    for _ in 0..2 {
-        // It is served, and stays open.
-        let before: u64 = workers.accepted().iter().sum();
-        open.push(TcpStream::connect(workers.addr).unwrap());
-        let start = Instant::now();
-        while workers.accepted().iter().sum::<u64>() == before {
-            assert!(start.elapsed() < LONG, "{:?}", workers.accepted());
-            thread::yield_now();
+    for by in STRATEGIES {
+        let workers =
+            Workers::start_with::<B>(3, 8, 1, |server| server.strategy(by).max_connections(1));
+        let one = workers.settle();
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            // It is served, and stays open.
+            let before: u64 = workers.accepted().iter().sum();
+            open.push(TcpStream::connect(workers.addr).unwrap());
+            let start = Instant::now();
+            while workers.accepted().iter().sum::<u64>() == before {
+                assert!(start.elapsed() < LONG, "{:?}", workers.accepted());
+                thread::yield_now();
+            }
+            (0..5).for_each(|_| workers.asks(ECHO));
         }
-        (0..5).for_each(|_| workers.asks(ECHO));
+        // When there is room again, light load is with one again.
+        drop(open);
+        workers.settle();
+        assert!(workers.accepted()[one] > 0);
     }
-    // When there is room again, light load is with one again.
-    drop(open);
-    workers.settle();
-    assert!(workers.accepted()[one] > 0);
 }
 
 fn what_comes_while_the_only_active_server_is_blocked_goes_to_another_one<B: Backend>() {
-    let workers = Workers::start::<B>(3, 8, 1);
-    workers.settle();
-    // The second one that is blocked is followed, too.
-    let blocked: Vec<_> = (0..2)
-        .map(|_| {
-            let blocked = workers.blocks_one();
-            (0..20).for_each(|_| workers.asks(ECHO));
-            blocked
-        })
-        .collect();
-    workers.release();
-    for mut stream in blocked {
-        stream.read_exact(&mut [0]).unwrap();
+    for by in STRATEGIES {
+        let workers = Workers::start::<B>(by, 3, 8, 1);
+        workers.settle();
+        // The second one that is blocked is followed, too.
+        let blocked: Vec<_> = (0..2)
+            .map(|_| {
+                let blocked = workers.blocks_one();
+                (0..20).for_each(|_| workers.asks(ECHO));
+                blocked
+            })
+            .collect();
+        workers.release();
+        for mut stream in blocked {
+            stream.read_exact(&mut [0]).unwrap();
+        }
     }
 }
 
 fn when_an_active_server_drains_another_one_takes_its_place<B: Backend>() {
-    let mut workers = Workers::start::<B>(3, 8, 1);
-    for _ in 0..3 {
-        let one = workers.settle();
-        let serving = workers.serving[one].take().unwrap();
-        assert_eq!(serving.shutdown(LONG).unwrap(), 0);
-        if workers.serving.iter().any(Option::is_some) {
-            workers.asks(ECHO);
+    for by in STRATEGIES {
+        let mut workers = Workers::start::<B>(by, 3, 8, 1);
+        for _ in 0..3 {
+            let one = workers.settle();
+            let serving = workers.serving[one].take().unwrap();
+            assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+            if workers.serving.iter().any(Option::is_some) {
+                workers.asks(ECHO);
+            }
         }
     }
 }
 
 fn when_an_active_server_is_dead_another_one_takes_its_place<B: Backend>() {
-    let mut workers = Workers::start::<B>(3, 8, 1);
-    for left in [2, 1] {
-        let one = workers.settle();
-        drop(workers.serving[one].take());
-        workers.siblings.remove(&workers.places[one].take().unwrap());
-        (0..5).for_each(|_| workers.asks(ECHO));
-        assert_eq!(workers.serving.iter().flatten().count(), left);
+    for by in STRATEGIES {
+        let mut workers = Workers::start::<B>(by, 3, 8, 1);
+        for left in [2, 1] {
+            let one = workers.settle();
+            drop(workers.serving[one].take());
+            workers.siblings.remove(&workers.places[one].take().unwrap());
+            (0..5).for_each(|_| workers.asks(ECHO));
+            assert_eq!(workers.serving.iter().flatten().count(), left);
+        }
     }
 }
 
 fn without_a_master_all_servers_wait_for_connections<B: Backend>() {
-    let mut workers = Workers::start::<B>(3, 8, 1);
-    let one = workers.settle();
-    drop(workers.master.take());
-    // Nobody says that this one is dead.
-    drop(workers.serving[one].take());
-    (0..5).for_each(|_| workers.asks(ECHO));
+    for by in STRATEGIES {
+        let mut workers = Workers::start::<B>(by, 3, 8, 1);
+        let one = workers.settle();
+        drop(workers.master.take());
+        // Nobody says that this one is dead.
+        drop(workers.serving[one].take());
+        (0..5).for_each(|_| workers.asks(ECHO));
+    }
 }
 
 fn more_servers_than_places_all_serve<B: Backend>() {
-    let mut workers = Workers::start::<B>(3, 1, 1);
-    assert_eq!(workers.places.iter().flatten().count(), 1);
-    for one in 0..2 {
+    for by in STRATEGIES {
+        let mut workers = Workers::start::<B>(by, 3, 1, 1);
+        assert_eq!(workers.places.iter().flatten().count(), 1);
+        for one in 0..2 {
+            (0..5).for_each(|_| workers.asks(ECHO));
+            drop(workers.serving[one].take());
+        }
         (0..5).for_each(|_| workers.asks(ECHO));
-        drop(workers.serving[one].take());
     }
-    (0..5).for_each(|_| workers.asks(ECHO));
 }

@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -24,6 +25,8 @@ on_every_backend! {
     what_is_over_the_limit_when_the_server_drains_is_served_as_others_close,
     what_is_over_the_limit_to_the_end_of_the_grace_counts_as_aborted,
     listeners_of_each_loop_s_own_serve_on_several_loops,
+    sockets_that_somebody_else_opened_for_each_loop_are_each_served_by_one,
+    sockets_for_each_loop_need_as_many_loops_and_the_strategy_for_them,
     a_unix_socket_for_each_loop_is_a_clear_error,
     round_robin_gives_each_loop_its_turn_and_the_dispatcher_too,
     the_least_loaded_loop_gets_the_next_connection,
@@ -252,6 +255,63 @@ fn listeners_of_each_loop_s_own_serve_on_several_loops<B: Backend>() {
     assert_eq!(serving.counts().wakes_in_vain(), 0, "each was woken for its own");
     drop(clients);
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+/// Those of a master, for a server in another process.
+fn sockets_for(loops: usize) -> Vec<SharedListener> {
+    let first = SharedListener::bind_first(&crate::backend::localhost().into(), []).unwrap();
+    let others: Vec<_> = (1..loops).map(|_| first.bind_again().unwrap()).collect();
+    [first].into_iter().chain(others).collect()
+}
+
+fn duplicates(sockets: &[SharedListener]) -> Vec<OwnedFd> {
+    sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned().unwrap()).collect()
+}
+
+fn sockets_that_somebody_else_opened_for_each_loop_are_each_served_by_one<B: Backend>() {
+    let sockets = sockets_for(LOOPS);
+    let server = || {
+        let listener = SharedListener::from_sockets(duplicates(&sockets)).unwrap();
+        // The strategy is the one that the listener needs.
+        ConnectionServer::new(vec![listener]).group(B::group().loops(LOOPS).spread())
+    };
+    let (serving, addr) = start(server());
+    let clients: Vec<_> = (0..200).map(|_| client(addr)).collect();
+    // None on one of the loops: a chance of three in 1.5^200.
+    assert!(accepted(&serving).iter().all(|accepted| *accepted > 0));
+    drop(clients);
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+    // Whoever opened them keeps them open, and no filter is left behind.
+    let waiting: Vec<_> = (0..20).map(|_| connect(addr)).collect();
+    let (serving, _) = start(server());
+    for mut waiting in waiting {
+        waiting.write_all(b"x").unwrap();
+        waiting.read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(serving.shutdown(LONG).unwrap(), 0);
+}
+
+fn sockets_for_each_loop_need_as_many_loops_and_the_strategy_for_them<B: Backend>() {
+    let sockets = sockets_for(2);
+    let refused = |strategy, loops| {
+        let listener = SharedListener::from_sockets(duplicates(&sockets)).unwrap();
+        let server = ConnectionServer::new(vec![listener]).group(B::group().loops(loops));
+        let error = server.strategy(strategy).start(|| echo).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    let text = refused(AcceptStrategy::ReusePort, 3);
+    assert!(text.contains("for 2 loops, and the group has 3"), "{text}");
+    for strategy in [AcceptStrategy::Exclusive, AcceptStrategy::Dispatch(Placement::default())] {
+        let text = refused(strategy, 2);
+        assert!(text.ends_with("use reuse-port"), "{text}");
+    }
+    let two = [sockets_for(1), sockets_for(1)];
+    let text = SharedListener::from_sockets(two.iter().flat_map(|one| duplicates(one)))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("different addresses"), "{text}");
+    assert!(SharedListener::from_sockets([]).is_err());
 }
 
 fn unix_listener(name: &str) -> (SharedListener, std::path::PathBuf) {

@@ -1,7 +1,7 @@
 //! Groups of loops, and one listener for all of them.
 
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use crate::background::LONG;
 
 on_every_backend! {
     loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default,
+    a_name_that_no_thread_can_have_is_an_error_and_not_a_panic,
     pinned_loops_have_one_cpu_each,
     shutdown_waits_for_tasks_within_its_grace_and_not_beyond,
     a_blocked_loop_is_reported_and_not_waited_for,
@@ -38,6 +39,17 @@ fn loops_run_on_named_threads_of_their_own_one_for_each_cpu_by_default<B: Backen
     group.shutdown(LONG).unwrap();
     let default = B::group().build().unwrap();
     assert_eq!(default.handles().len(), thread::available_parallelism().unwrap().get());
+}
+
+fn a_name_that_no_thread_can_have_is_an_error_and_not_a_panic<B: Backend>() {
+    let error = B::group().loops(1).name("a\0b").build().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("a\\0b"), "{error}");
+    for name in ["", "of more than fifteen bytes", "ä ö"] {
+        let group = B::group().loops(1).name(name).build().unwrap();
+        let thread = group.handles()[0].post_and_wait(|| thread::current().name().map(Into::into));
+        assert_eq!(thread.unwrap(), Some(format!("{name}-0")));
+    }
 }
 
 fn pinned_loops_have_one_cpu_each<B: Backend>() {

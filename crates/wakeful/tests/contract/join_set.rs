@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -32,6 +33,7 @@ on_every_backend! {
     joining_costs_the_same_for_each_task_however_many_there_are,
     panics_in_outputs_and_wakers_reach_no_other_task_of_a_set,
     outputs_that_join_all_gives_up_may_panic_in_their_drops,
+    a_handle_whose_output_was_taken_is_refused_by_a_set_which_goes_on,
 }
 
 fn a_set_returns_its_tasks_in_the_order_in_which_they_finish<B: Backend>() {
@@ -442,5 +444,28 @@ fn outputs_that_join_all_gives_up_may_panic_in_their_drops<B: Backend>() {
         assert!(is_pending(&mut all).await);
         drop(all);
         assert_eq!(dropped.get(), 4);
+    });
+}
+
+fn a_handle_whose_output_was_taken_is_refused_by_a_set_which_goes_on<B: Backend>() {
+    B::block_on(async {
+        let mut set = JoinSet::new();
+        set.spawn(async { 1 });
+        let mut taken = spawn(async { 2 });
+        assert_eq!((&mut taken).await.unwrap(), 2);
+        let refused = catch_unwind(AssertUnwindSafe(|| set.insert(taken))).unwrap_err();
+        let message = refused.downcast_ref::<&str>().unwrap();
+        assert!(message.contains("JoinSet::insert"), "{message}");
+        // One that was awaited in vain still has its output.
+        let mut awaited = spawn(async {
+            yield_now().await;
+            3
+        });
+        let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut awaited).poll(cx))).await;
+        assert!(polled.is_pending());
+        set.insert(awaited);
+        let mut outputs = soon(set.join_all()).await;
+        outputs.sort_unstable();
+        assert_eq!(outputs, [1, 3]);
     });
 }

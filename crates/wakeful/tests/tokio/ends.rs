@@ -1,12 +1,14 @@
 //! The end of a loop that has a guest, and of a group of them.
 
+use std::cell::RefCell;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
-use wakeful::{LoopGroup, LoopHandle};
+use wakeful::{EventLoop, LoopGroup, LoopHandle};
 
 use crate::background::LONG;
 use crate::guest;
@@ -14,12 +16,15 @@ use crate::guest;
 /// Counts its drops, and wants the runtime and, if it is a task's of the loop, the loop then.
 struct Dropped {
     count: Arc<AtomicUsize>,
+    wants_runtime: bool,
     wants_loop: bool,
 }
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        let _ = tokio::runtime::Handle::current();
+        if self.wants_runtime {
+            let _ = tokio::runtime::Handle::current();
+        }
         if self.wants_loop {
             let _ = LoopHandle::current();
         }
@@ -31,7 +36,7 @@ impl Drop for Dropped {
 fn what_is_left_is_dropped_within_the_runtime() {
     let count = Arc::new(AtomicUsize::new(0));
     let mut event_loop = guest();
-    let dropped = |wants_loop| Dropped { count: count.clone(), wants_loop };
+    let dropped = |wants_loop| Dropped { count: count.clone(), wants_runtime: true, wants_loop };
     let (of_loop, of_tokio, local) = (dropped(true), dropped(false), dropped(false));
     let never_polled = dropped(true);
     event_loop
@@ -255,4 +260,60 @@ fn at_the_end_of_a_group_tokio_s_tasks_that_wait_for_the_loop_s_timers_do_not_pa
     drop(tell);
     group.shutdown(Duration::ZERO).unwrap();
     assert_eq!(dropped.iter().collect::<Vec<_>>(), [false; 4]);
+}
+
+thread_local! {
+    static DEED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+struct DoesIt;
+
+impl Drop for DoesIt {
+    fn drop(&mut self) {
+        if let Some(deed) = DEED.take() {
+            deed();
+        }
+    }
+}
+
+/// Calls `deed` in the drop of a future that Tokio refuses. Tokio has its own context locked then,
+/// and panics if a runtime is entered or dropped.
+fn where_tokio_is_locked(deed: impl FnOnce() + 'static) {
+    DEED.set(Some(Box::new(deed)));
+    let refused = catch_unwind(|| {
+        let does = DoesIt;
+        tokio::spawn(async move {
+            let _does = does;
+        })
+    });
+    assert!(refused.is_err(), "there is no runtime");
+    assert!(DEED.take().is_none());
+}
+
+#[test]
+fn a_loop_may_end_in_the_drop_of_a_future_that_tokio_refuses() {
+    let beside = tokio::runtime::Runtime::new().unwrap();
+    let with_beside = EventLoop::builder().tokio_handle(beside.handle().clone()).build().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    for event_loop in [guest(), with_beside] {
+        let held = Dropped { count: count.clone(), wants_runtime: false, wants_loop: true };
+        event_loop
+            .spawn(async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            })
+            .detach();
+        where_tokio_is_locked(|| drop(event_loop));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    // The thread is as before.
+    guest().block_on(async { tokio::spawn(async {}).await.unwrap() }).unwrap();
+}
+
+#[test]
+fn a_loop_cannot_be_built_in_the_drop_of_a_future_that_tokio_refuses() {
+    where_tokio_is_locked(|| {
+        let error = EventLoop::builder().tokio().build().unwrap_err();
+        assert!(error.to_string().contains("Tokio cannot be entered here"), "{error}");
+    });
 }

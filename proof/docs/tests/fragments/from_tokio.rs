@@ -2,18 +2,52 @@
 
 /// In the place of sqlx.
 mod sqlx {
-    #[derive(Clone)]
-    pub(super) struct PgPool;
+    use std::io::Error;
+    use std::marker::PhantomData;
 
-    pub(super) struct PgPoolOptions;
+    pub(super) use postgres::{PgPool, PgPoolOptions};
 
-    impl PgPoolOptions {
-        pub(super) fn new() -> Self {
-            Self
+    pub(super) mod postgres {
+        use std::io::Error;
+
+        #[derive(Clone)]
+        pub(crate) struct PgPool;
+
+        #[derive(Clone)]
+        pub(crate) struct PgPoolOptions;
+
+        impl PgPoolOptions {
+            pub(crate) fn new() -> Self {
+                Self
+            }
+
+            pub(crate) fn max_connections(self, max: u32) -> Self {
+                self
+            }
+
+            pub(crate) async fn connect(self, url: &str) -> Result<PgPool, Error> {
+                Ok(PgPool)
+            }
+
+            pub(crate) fn connect_lazy(self, url: &str) -> Result<PgPool, Error> {
+                Ok(PgPool)
+            }
+        }
+    }
+
+    pub(super) struct QueryScalar<T>(PhantomData<T>);
+
+    pub(super) fn query_scalar<T>(sql: &str) -> QueryScalar<T> {
+        QueryScalar(PhantomData)
+    }
+
+    impl<T> QueryScalar<T> {
+        pub(super) fn bind<V>(self, value: V) -> Self {
+            self
         }
 
-        pub(super) async fn connect(self, url: &str) -> Result<PgPool, std::io::Error> {
-            Ok(PgPool)
+        pub(super) async fn fetch_optional(self, pool: &PgPool) -> Result<Option<T>, Error> {
+            Ok(None)
         }
     }
 }
@@ -118,6 +152,80 @@ mod tokio_main {
     const url: String = String::new();
     #[allow(non_upper_case_globals)]
     const addr: &str = "127.0.0.1:8080";
+}
+
+mod with_sqlx {
+    use super::sqlx;
+
+    use std::env;
+    use std::error::Error;
+
+    use axum::Router;
+    use axum::extract::{Path, State};
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use sqlx::postgres::{PgPool, PgPoolOptions};
+
+    async fn note(State(pool): State<PgPool>, Path(id): Path<i64>) -> Result<String, StatusCode> {
+        let note = sqlx::query_scalar("SELECT text FROM notes WHERE id = $1").bind(id);
+        match note.fetch_optional(&pool).await {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err(StatusCode::NOT_FOUND),
+            Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    #[wakeful::main(tokio)]
+    async fn main() -> Result<(), Box<dyn Error>> {
+        let url = env::var("DATABASE_URL")?;
+        let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
+        let app = Router::new().route("/notes/{id}", get(note)).with_state(pool);
+        wakeful_http::Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;
+        Ok(())
+    }
+}
+
+mod with_sqlx_in_workers {
+    use std::env;
+    use std::error::Error;
+    use std::process::ExitCode;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::extract::State;
+    use axum::routing::get;
+    use wakeful::{LoopGroup, PerLoop};
+    use wakeful_http::{Running, Server};
+    use wakeful_workers::{Master, Role};
+
+    use super::sqlx::postgres::{PgPool, PgPoolOptions};
+
+    async fn note(State(pools): State<PerLoop<PgPool>>) {
+        let pool = pools.with(Clone::clone);
+        std::future::ready(pool).await;
+    }
+
+    fn start() -> Result<ExitCode, Box<dyn Error>> {
+        let group = LoopGroup::builder().loops(1).tokio();
+        let master = Master::new(group.clone()).listen(["0.0.0.0:8080".parse()?]).workers(4);
+        let mut worker = match master.run()? {
+            Role::Worker(worker) => worker,
+            Role::Ended(code) => return Ok(code),
+        };
+        let group = group.heartbeats(worker.heartbeats()).sibling(worker.sibling());
+        let server = Server::from_listeners(worker.listeners()?).group(group);
+        let url = env::var("DATABASE_URL")?;
+        let options = PgPoolOptions::new().max_connections(5);
+        let pools =
+            PerLoop::new(move || options.clone().connect_lazy(&url).expect("a URL of PostgreSQL"));
+        let app = Router::new().route("/notes/{id}", get(note)).with_state(pools);
+        worker.serve(
+            || server.start(app),
+            Running::failure,
+            |running| running.shutdown(Duration::from_secs(10)),
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 mod one_for_each_loop {

@@ -21,21 +21,24 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
     tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-const STRESS_NOTE: &str = "Each producer on CPU i mod n, one consumer wherever the scheduler puts it. The kernel's epoll and `a count a source` take several events of \
-     a source at once, and each of them counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a \
-     node for each event from the beginning and allocate nothing; the others grow as far as the consumer falls behind. Tokio's channel gets one in 20 of the events.";
+const STRESS_NOTE: &str = "Each column has a number of producers; the cells are events a millisecond, and higher is better. Producer i runs on CPU i mod n, the one \
+     consumer wherever the scheduler puts it. The kernel's epoll and `a count a source` take several events of a source at once, and each of them \
+     counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a node for each event from the beginning, and allocate \
+     nothing; the others grow as far as the consumer falls behind. Tokio's channel gets one in 20 of the events.";
 
-const POINTS_NOTE: &str = "Consumer at SCHED_FIFO, stopped producer at SCHED_IDLE, a busy loop of ordinary priority, all on one CPU. `drain`: until an awake \
-     consumer has all whose push was complete. `post`: from the beginning of another producer's push until a sleeping consumer has that event. \
-     `waited`: how many of these ended only because the stopped producer was let go at the deadline, 200 ms.";
+const POINTS_NOTE: &str = "All threads share one CPU: the consumer at SCHED_FIFO, a producer at SCHED_IDLE that is stopped in its push, and a busy loop of ordinary \
+     priority. Longest drain: how long an awake consumer took to get all events whose push was complete. Longest post: the time from the \
+     beginning of another producer's push until a sleeping consumer had that event. Waited: how many drains or posts ended only because the \
+     stopped producer was released at the deadline of 200 ms. Good is microseconds, and 0 that waited.";
 
-const STEPS_NOTE: &str = "The same, stopped behind each instruction of the push (at most 200 of them), whoever wrote it, by the processor's trap flag; the deadline is \
-     20 ms. In the kernel nobody is stopped: without full preemption a lock holder keeps its CPU there.";
+const STEPS_NOTE: &str = "The same columns. Here the producer is stopped after each instruction of its push in turn (at most 200), with the processor's trap flag. The \
+     deadline is 20 ms. In the kernel nothing is stopped: without full preemption a lock holder keeps its CPU there.";
 
-const QUOTA_NOTE: &str = "Four producers at SCHED_IDLE in a control group that gets 2 ms of each 100, a consumer at SCHED_FIFO on the same CPU that drains now and \
-     then. `let go`: drains that reached 200 ms, and ended because the producers were given the CPU.";
+const QUOTA_NOTE: &str = "Four producers at SCHED_IDLE, in a control group that gets 2 ms of each 100 ms, and a consumer at SCHED_FIFO on the same CPU that drains now \
+     and then. Let go: drains that reached 200 ms, and ended only because the producers were given the CPU. Good is a longest drain of \
+     microseconds, and 0 in `over 1 ms` and `let go`.";
 
-const HOG_NOTE: &str = "The same beside a busy loop of ordinary priority, without a quota; chance decides whether a producer is met in its push.";
+const HOG_NOTE: &str = "The same columns, beside a busy loop of ordinary priority and without a quota. Chance decides whether a producer is interrupted in its push.";
 
 fn text(head: &str) -> Column {
     Column::new(head, Unit::Text)
@@ -78,7 +81,8 @@ fn costs(found: &Found) -> Table {
     };
     Table {
         title: format!("What that takes, with {}", STRESS[0].1),
-        note: "Rings are writes to the eventfd that wakes the consumer, in the whole run."
+        note: "Rings: writes to the eventfd that wakes the consumer, in the whole run. Allocations an event: how often memory was allocated, divided by the \
+     events. Lower is better."
             .to_owned(),
         columns: vec![
             text("ready list"),
@@ -175,8 +179,8 @@ fn service(found: &Found) -> Table {
     };
     Table {
         title: format!("Requests a second: {SERVICE}"),
-        note: "64 connections in one process, one request of 64 bytes in flight on each; the loop on the first CPU, the clients on the last, \
-               workers anywhere."
+        note: "64 connections in one process, each with one request of 64 bytes in flight. The loop runs on the first CPU, the clients on the last, the \
+     workers anywhere. Higher is better."
             .to_owned(),
         columns: vec![text("loop, and how replies reach it"), Column::new("requests", Unit::PerSecond)],
         rows: found.service.names().map(row).collect(),

@@ -7,9 +7,10 @@ use super::case::{CASES, Case};
 use super::found::Found;
 use crate::interleaved::Measured;
 
-const NOTE: &str = "A connection: by the kernel's trace, how often a thread of the server was woken; of these wakes, those behind which the thread got neither \
-     a connection nor anything on one until its next wake; and those for bytes of a connection that it had. Failed accepts: how often a \
-     worker asked, and none was left. Busiest / mean: the connections of the busiest worker. Connections/s do not compare languages.";
+const NOTE: &str = "All but the last two columns are for each connection. Woken: how often a thread of the server was woken, by the kernel's trace; 1 or less is \
+     good. In vain: wakes after which the thread got neither a connection nor data before its next wake; 0 is good. To read: wakes for data of a \
+     connection that the thread already had. Failed accepts: how often a worker asked for a connection, and none was left. Busiest / mean: the \
+     connections of the busiest worker, divided by the mean; 1 is even. Connections: how many a second; do not compare them between languages.";
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
     let mut tables: Vec<Table> = CASES

@@ -23,12 +23,13 @@ pub(super) fn tables(found: &Found, timer: Duration) -> Vec<Table> {
     tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-const PARKED_NOTE: &str = "From just before the call until the loop runs the post, one post at a time, 400 µs after the one before. Sleeps: how often the \
-     loop's thread slept, a post, as the kernel counted it. The bare eventfd is the floor: one write, one return from epoll_wait, \
-     and nothing that carries the work. p99 needs 10,000 posts a round; - stands for one that had fewer.";
+const PARKED_NOTE: &str = "One thread posts to a sleeping loop, one post at a time, 400 µs after the previous one. p50 to p99: the time from just before the call until \
+     the loop runs the post. Sleeps: how often the loop's thread slept for each post, by the kernel's count. Lower is better in every column. The \
+     bare eventfd is the lower bound: one write and one return from epoll_wait, without any work to carry. p99 needs 10,000 posts a round; - \
+     means that there were fewer.";
 
-const SPINNING_NOTE: &str = "The same, 20 µs after the one before. The bare eventfd asks epoll_wait with a timeout of 0 without end; tokio+burn has one task that \
-     always yields, and asks for events in every turn.";
+const SPINNING_NOTE: &str = "The same columns, with 20 µs between posts, and loops that never sleep. Lower is better. The bare eventfd calls epoll_wait with a timeout of \
+     0 again and again. tokio+burn has one task that always yields, so it asks for events in every turn.";
 
 fn deferred(measured: &Measured<Deferred>, timer: Duration) -> Table {
     let row = |name: &str| {
@@ -47,10 +48,10 @@ fn deferred(measured: &Measured<Deferred>, timer: Duration) -> Table {
             "Work that a post queues on its loop: an idle descriptor, and a timer {} away",
             format::time(timer.as_nanos() as f64)
         ),
-        note: "Post #1 wakes the loop and queues work on it; post #2 is sent while the handler of post #1 still runs. Sleeps: how often \
-               the loop slept from post #1 until both were done, at most. The delay of the internal event is the application's: its own \
-               list of callbacks, run only after a one-shot wait, together with EVLIST_INTERNAL on the event of its posts; libevent with \
-               a normal event, in the row above, is not late."
+        note: "Post #1 wakes the loop and queues work on it; post #2 is sent while the handler of post #1 still runs. Queued work, post #2: how long each \
+     waited until it ran. Sleeps: the most times that the loop slept between post #1 and the end of both. Lower is better; a loop that waits for \
+     its timer has a late wake. `libevent, posts by an internal event` has the design of the public case: its own list of callbacks, which run only after a one-shot wait, \
+     and EVLIST_INTERNAL on the event of its posts. libevent with a normal event, in the row above, is not late."
             .to_owned(),
         columns: vec![
             Column::new("contender", Unit::Text),
@@ -76,7 +77,8 @@ fn cold(measured: &Measured<Cold>) -> Table {
     };
     Table {
         title: "One synchronous call over [::1] to a fresh process".to_owned(),
-        note: "An echo of 64 bytes by a client that blocks. The first connection that the process ever has; calls follow one another."
+        note: "A blocking client makes the first connection that the process ever has, and sends echo requests of 64 bytes one after the other. Each column \
+     is a time; lower is better."
             .to_owned(),
         columns: vec![
             Column::new("server", Unit::Text),

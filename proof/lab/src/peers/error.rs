@@ -15,7 +15,7 @@ pub enum PeersError {
     )]
     NotFound,
     /// The catalog cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}; --peers-dir is the directory proof/peers of a checkout of wakeful", path.display())]
     Catalog {
         /// Where it is.
         path: PathBuf,

@@ -18,8 +18,8 @@ pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {
         first.note = format!(
             "Values of 1000 bytes, keys at random of 10,000, one request in flight on each connection. `{OWNED}`, `{POLLER}` and `{LOOPS}` have {threads} threads each; all servers have the \
              CPUs that the generator leaves. `{OWNED}` is the shared poller's service, keys and locks, on loops that own their sockets: the public case's change, and no other. \
-             In `{LOOPS}` the keys belong to loops, too, so that a key of another loop is asked for there. Requests a second are the median of the rounds, with the lowest and the highest; times are of all rounds together, \
-             and those with fewer than 100 samples beyond them are left out.",
+             In `{LOOPS}` the keys belong to loops, too: a request for a key of another loop is sent there. A second: requests, as the median of the rounds with the lowest and the highest; higher is better. Times are of all rounds together; lower is better. \
+             A percentile with fewer than 100 samples beyond it is left out.",
         );
     }
     tables.extend([crash(found), pickers(found), torture(found)]);
@@ -104,9 +104,10 @@ fn crash(found: &Found) -> Table {
     let count = |head| Column::new(head, Unit::Count);
     Table {
         title: "Connections closed while they are read and written".to_owned(),
-        note: "Eight clients, servers of four threads on all CPUs (redis-server as it is). `abandoned`: closed by the client with answers on their way. `answers`: \
-               read to the end, every byte as expected. `wrong`: exchanges with another byte. `broken`: refused, ended by the server, or without an answer; \
-               of one that died, all that were left. `took` is how long a run was, until the server's end or the time was over."
+        note: "Eight clients; servers with four threads on all CPUs (redis-server with its own setting). Died: in how many of the runs the server ended; 0 \
+     is good. Took: the length of a run, until its time was over or the server ended. Abandoned: connections that the client closed while answers \
+     were on their way. Answers: those read to the end, with every byte as expected. Wrong: exchanges with another byte; 0 is good. Broken: \
+     exchanges that were refused, ended by the server or not answered; 0 is good. If a server died, all that were left count as broken."
             .to_owned(),
         columns: vec![
             text("server"),
@@ -128,7 +129,8 @@ fn pickers(found: &Found) -> Table {
     let row = |name: &str| vec![Cell::text(name), found.pickers.cell(name, |time| Some(*time))];
     Table {
         title: "What it takes to pick a loop".to_owned(),
-        note: "One thread, eight loops, a million picks; what is shared between threads is atomic, and nobody else touches it here."
+        note: "The time that one choice among eight loops takes, from a million choices by one thread; lower is better. Data that threads would share is \
+     atomic, but no other thread uses it here."
             .to_owned(),
         columns: vec![text("way"), Column::new("ns a pick", Unit::Number)],
         rows: found.pickers.names().map(row).collect(),
@@ -144,7 +146,7 @@ fn torture(found: &Found) -> Table {
     }
     Table {
         title: "Torture".to_owned(),
-        note: "As `wakeful-torture --json` says it. Faults are what was wrong: a byte, a leak, a hang; what was injected is no fault."
+        note: "The counts of `wakeful-torture --json`. Faults: wrong bytes, leaks and hangs; 0 is good. Errors that the run injected are no faults."
             .to_owned(),
         columns: vec![text("what"), Column::new("how many", Unit::Count)],
         rows,

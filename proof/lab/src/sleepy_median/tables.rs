@@ -14,11 +14,13 @@ use super::found::Found;
 use super::parts::{CHAINS, PROXIES};
 use crate::interleaved::Measured;
 
+const PLAIN: &str = "p50 to max: response times; lower is better. Answers: how many a second; all that were requested is good. CPU: the server's CPU time.";
+
 pub(super) fn tables(found: &Found) -> Vec<Table> {
     let mut tables: Vec<Table> = awake::tables(&found.awake).collect();
     tables.extend([
-        plain(&found.frugality, "Spinning for six in ten: 5k/s", ""),
-        plain(&found.patience, "Windows up to 3 ms: 1k/s", ""),
+        plain(&found.frugality, "Spinning for six in ten: 5k/s", PLAIN),
+        plain(&found.patience, "Windows up to 3 ms: 1k/s", PLAIN),
         cap(found),
         hog(found),
         client(found),
@@ -62,7 +64,8 @@ fn cap(found: &Found) -> Table {
     table(
         &found.cap,
         "What spinning may use: --max-cpu at 10k/s",
-        "The busiest second is the one of the measured time in which the server used most; the work itself is in it.",
+        "p50 to p99: response times; lower is better. CPU: the server's CPU time, work and spinning together. The busiest second: the second of the \
+     measured time in which the server used most CPU time.",
         &[
             ("p50", Unit::Nanoseconds, |one| one.figures.p50),
             ("p90", Unit::Nanoseconds, |one| one.figures.p90),
@@ -77,7 +80,8 @@ fn hog(found: &Found) -> Table {
     table(
         &found.hog,
         "Beside a hog: 10k/s, and a thread that counts on the server's CPU",
-        "",
+        "The hog's share: of the CPU that it shares with the server. It counts: its steps a second; more means that the server left it more time. \
+         p50 to p99: response times; lower is better. Answers: how many a second; all that were requested is good.",
         &[
             ("the hog's share", Unit::Share, |one| one.hog),
             ("it counts", Unit::PerSecond, |one| one.counted),
@@ -93,7 +97,7 @@ fn client(found: &Found) -> Table {
     table(
         &found.client,
         "A client that spins on the server's own CPU: one connection, one call at a time",
-        "",
+        "p50 to max: how long a call took; lower is better. Calls: how many the client made in the measured time; higher is better.",
         &[
             ("p50", Unit::Nanoseconds, |one| Some(one.p50)),
             ("p99", Unit::Nanoseconds, |one| Some(one.p99)),
@@ -107,8 +111,8 @@ fn comeback(found: &Found) -> Table {
     table(
         &found.comeback,
         "When the hog leaves: p50 of slices of 100 ms at 10k/s",
-        "Back is the first slice whose p50 is at most 1.5 times the settled one's, that of the last third; counted from the hog's end to that slice's \
-         middle, so that 50 ms is the least.",
+        "p50 is measured in slices of 100 ms; lower is better in every column. Settled: the last third of the slices. Back after: the time from the \
+     end of the hog to the middle of the first slice whose p50 is at most 1.5 times the settled one, so at least 50 ms.",
         &[
             ("p50 beside the hog", Unit::Nanoseconds, |one| Some(one.as_ref()?.beside)),
             ("p50, settled", Unit::Nanoseconds, |one| Some(one.as_ref()?.settled)),
@@ -121,7 +125,8 @@ fn quota(found: &Found) -> Table {
     table(
         &found.quota,
         "In a control group that gets 20 % of a CPU: 1k/s",
-        "Periods of 100 ms in which the server was throttled, of those in which it wanted to run, from its start to the end of the measured time.",
+        "Throttled: the periods of 100 ms in which the server used up its quota and had to stop. Of: all periods in which it wanted to run, from its \
+     start to the end of the measured time. p50, p90: response times. Lower is better in every column but `of`.",
         &[
             ("throttled", Unit::Count, |one| Some(one.periods)),
             ("of", Unit::Count, |one| Some(one.of)),
@@ -136,7 +141,7 @@ fn silence(found: &Found) -> Table {
     table(
         &found.silence,
         "From 5 s after the last request on, for 5 s",
-        "",
+        "System calls and CPU time of a server without traffic; 0 is good.",
         &[
             ("system calls", Unit::Count, |one| Some(one.calls)),
             ("CPU", Unit::Share, |one| Some(one.cpu)),

@@ -1,11 +1,10 @@
-//! Who asks meanwhile: 10,000 requests a second, at random times.
+//! Clients that ask at random times, while the operator acts.
 
 use std::time::Duration;
 
 use wakeful_load::internals::bench::{BenchError, Load};
 use wakeful_load::{ConnectionUse, Plan, Protocol, Requests, Target, Template};
 
-const RATE: f64 = 10_000.0;
 const CONNECTIONS: usize = 32;
 /// Answered with 11 bytes. Other servers give that answer on all paths.
 const PATH: &str = "/bytes/11";
@@ -34,14 +33,14 @@ pub(super) const CLIENTS: [Client; 3] = [
 ];
 
 impl Client {
-    pub(super) fn load(self, seed: u64, duration: Duration) -> Result<Load, BenchError> {
+    pub(super) fn load(self, rate: u32, seed: u64, duration: Duration) -> Result<Load, BenchError> {
         // Each block puts its server in the target's place.
         let nowhere = Target::Unix("/".into());
         let template = Template::http("GET", "localhost", PATH);
         let plan = Plan::new(nowhere)
             .requests(Requests::new(self.protocol, &template)?)
             .use_of_connections(self.connections)
-            .rate(RATE)
+            .rate(f64::from(rate))
             .connections(CONNECTIONS)
             .seed(seed)
             .duration(duration);

@@ -10,9 +10,20 @@ use super::master::{Act, Kind, Master};
 use crate::lab::Lab;
 use crate::probe::{Probe, Source};
 
-pub(super) const WAKEFUL: &str = "wakeful serve --workers 2";
+pub(super) const WAKEFUL: &str = "wakeful";
+pub(super) const EXECUTED: &str = "wakeful, executed workers";
+pub(super) const SOCKETS: &str = "wakeful, a socket for each loop";
 pub(super) const NGINX: &str = "nginx";
 pub(super) const HAPROXY: &str = "HAProxy";
+
+/// On which something is claimed, each with its options.
+pub(super) const OURS: [(&str, &[&str]); 3] =
+    [(WAKEFUL, &[]), (EXECUTED, &["--exec"]), (SOCKETS, &["--accept", "reuse-port"])];
+
+/// Those of one of ours.
+pub(super) fn options(name: &str) -> &'static [&'static str] {
+    OURS.into_iter().find(|(ours, _)| *ours == name).map_or(&[], |(_, options)| options)
+}
 
 /// For the lab to find. They are servers: nobody runs them as probes.
 pub(super) fn programs() -> Vec<Probe> {
@@ -33,19 +44,26 @@ pub(super) struct Server {
     pub(super) name: &'static str,
     kind: Kind,
     program: PathBuf,
+    /// Further ones of wakeful's.
+    options: &'static [&'static str],
 }
 
 /// All that are wanted and there, in the order of the tables.
 pub(super) fn all(lab: &Lab<'_>) -> Vec<Server> {
-    let ours = Server { name: WAKEFUL, kind: Kind::Wakeful, program: lab.program.clone() };
+    let ours = OURS.into_iter().map(|(name, options)| Server {
+        name,
+        kind: Kind::Wakeful,
+        program: lab.program.clone(),
+        options,
+    });
     let theirs = lab.probes.iter().map(|ready| {
         let (name, kind) = match ready.probe.program {
             "nginx" => (NGINX, Kind::Nginx),
             _ => (HAPROXY, Kind::Haproxy),
         };
-        Server { name, kind, program: ready.path.clone() }
+        Server { name, kind, program: ready.path.clone(), options: &[] }
     });
-    std::iter::once(ours).chain(theirs).collect()
+    ours.chain(theirs).collect()
 }
 
 impl Server {
@@ -75,7 +93,8 @@ impl Server {
             Kind::Wakeful => {
                 let words = ["serve", "http", "--workers", "2", "--loops", "1", "--idle", "park"];
                 let words = words.into_iter().chain(["--listen", "{addr}", "--pid-file"]);
-                let words = words.chain([&*pid_file]).map(str::to_owned);
+                let words = words.chain([&*pid_file]).chain(self.options.iter().copied());
+                let words = words.map(str::to_owned);
                 std::iter::once(program.into_owned()).chain(words).collect()
             }
             Kind::Nginx => with_settings(AN_ORPHAN, nginx(client.protocol)),

@@ -125,7 +125,7 @@ impl Master {
     }
 }
 
-fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+pub(super) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).ok_or_else(|| io::Error::other("no process"))?;
     Ok(kill_process(pid, signal)?)
 }

@@ -1,20 +1,32 @@
-//! The tables of `upgrade`: one for each act.
+//! The tables of `upgrade`: one for each act, and one for the starts.
 
+use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::found::{Found, Served};
 use super::master::Act;
+use super::starts::Started;
 use crate::interleaved::Measured;
 
-const NOTE: &str = "10,000 requests a second at random times from 32 connections, which are answered with 11 bytes; two workers on the CPUs that the generator leaves, and an act every half second, or every 1.1 s if workers are killed. Lost: not answered, for whatever reason; the generator sends no request a second time. Refused: connects. Reopened: connections that the server \
-     closed. An act is over when those are gone who were to go.";
+const NOTE: &str = "requests a second at random times, on 32 connections, with answers of 11 bytes. Two workers run on the CPUs that the generator leaves. An \
+     act happens every half second, or every 1.1 s if workers are killed. An act: how long it took until the last process that had to end was \
+     gone. Lost: requests without an answer, for whatever reason (the generator sends no request twice); 0 is good. Refused: connections that \
+     were refused; 0 is good. Reopened: connections that the server closed and the client opened again. p50 to longest: response times; lower is \
+     better.";
 
-pub(super) fn tables(found: &Found) -> Vec<Table> {
+const STARTS: &str = "Four workers with one loop each, without requests; lower is better in every column. Until all accept: the time from the start of the \
+     program. Replaced: the time from the kill of a worker until the log says that the next one accepts (the median of the four). Private: \
+     Private_Dirty in /proc/PID/smaps_rollup, for each worker. Pss: the same and the worker's share of common memory.";
+
+pub(super) fn tables(found: &Found, starts: &Measured<Started>, rate: u32) -> Vec<Table> {
     let mut tables: Vec<Table> = Act::ALL.iter().map(|act| table(found, *act)).collect();
     tables.retain(|table| !table.rows.is_empty());
     // Once is enough.
     if let Some(first) = tables.first_mut() {
-        NOTE.clone_into(&mut first.note);
+        first.note = format!("{} {NOTE}", format::count(rate.into()));
+    }
+    if !starts.is_empty() {
+        tables.push(table_of_starts(starts));
     }
     tables
 }
@@ -66,4 +78,28 @@ fn row(name: &str, client: &str, served: &Measured<Served>) -> Vec<Cell> {
         served.cell(name, |one| one.p999),
         served.cell(name, |one| Some(one.longest)),
     ]
+}
+
+fn table_of_starts(starts: &Measured<Started>) -> Table {
+    let row = |name: &str| {
+        vec![
+            Cell::text(name),
+            starts.cell(name, |one| Some(one.whole.as_nanos() as f64)),
+            starts.cell(name, |one| Some(one.replaced)),
+            starts.cell(name, |one| Some(one.private)),
+            starts.cell(name, |one| Some(one.proportional)),
+        ]
+    };
+    Table {
+        title: "Started: workers that are forked or executed".to_owned(),
+        note: STARTS.to_owned(),
+        columns: vec![
+            Column::new("server", Unit::Text),
+            Column::new("until all accept", Unit::Nanoseconds),
+            Column::new("replaced", Unit::Nanoseconds),
+            Column::new("private, KiB", Unit::Number),
+            Column::new("Pss, KiB", Unit::Number),
+        ],
+        rows: starts.names().map(row).collect(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use wakeful_load::internals::results::Claim;
 
-use super::contenders::WAKEFUL;
+use super::contenders::OURS;
 use super::found::{Found, Served};
 use super::master::Act;
 use crate::claims::{self, Bound};
@@ -10,22 +10,28 @@ use crate::claims::{self, Bound};
 /// What became of requests on a connection whose worker was killed.
 const CLOSED: [&str; 3] = ["closed the connection", "reset by peer", "Broken pipe"];
 
-pub(super) fn claims(found: &Found) -> Vec<Claim> {
-    let mut claims = Vec::new();
-    for act in Act::ALL {
-        let every = |text: &str, figure, bound| {
-            let figures = found.figures(act, WAKEFUL, figure);
-            claims::in_every_round(&format!("{}: {text}", act.name()), (WAKEFUL, &figures), bound)
-        };
-        claims.push(if act == Act::Kill {
-            let text = "nothing is lost but what was on a killed worker's connections";
-            every(text, lost_elsewhere, Bound::AtMost(0.0))
-        } else {
-            every("no request is lost", lost, Bound::AtMost(0.0))
-        });
-        claims.push(every("no connect is refused", refused, Bound::AtMost(0.0)));
-    }
-    claims
+/// All claims, each with the act that decides it.
+pub(super) fn claims(found: &Found) -> Vec<(Act, Claim)> {
+    let of_act = |act: Act| OURS.into_iter().flat_map(move |ours| of(found, act, ours));
+    Act::ALL.into_iter().flat_map(|act| of_act(act).map(move |claim| (act, claim))).collect()
+}
+
+fn of(found: &Found, act: Act, (server, options): (&str, &[&str])) -> [Claim; 2] {
+    let subject = match options {
+        [] => act.name().to_owned(),
+        options => format!("{} with {}", act.name(), options.join(" ")),
+    };
+    let every = |text: &str, figure, bound| {
+        let figures = found.figures(act, server, figure);
+        claims::in_every_round(&format!("{subject}: {text}"), (server, &figures), bound)
+    };
+    let first = if act == Act::Kill {
+        let text = "nothing is lost but what was on a killed worker's connections";
+        every(text, lost_elsewhere, Bound::AtMost(0.0))
+    } else {
+        every("no request is lost", lost, Bound::AtMost(0.0))
+    };
+    [first, every("no connect is refused", refused, Bound::AtMost(0.0))]
 }
 
 fn lost(served: &Served) -> Option<f64> {
@@ -35,7 +41,7 @@ fn lost(served: &Served) -> Option<f64> {
 fn lost_elsewhere(served: &Served) -> Option<f64> {
     let is_elsewhere = |cause: &String| !CLOSED.iter().any(|closed| cause.contains(closed));
     let elsewhere = served.lost.iter().filter(|(cause, _)| is_elsewhere(cause));
-    (!served.acts.is_empty()).then(|| elsewhere.map(|(_, count)| *count as f64).sum())
+    (!served.acts.is_empty()).then(|| elsewhere.map(|(_, count)| *count).sum::<u64>() as f64)
 }
 
 fn refused(served: &Served) -> Option<f64> {
@@ -48,41 +54,68 @@ mod tests {
 
     use wakeful_load::internals::results::Verdict;
 
+    use super::super::contenders::{EXECUTED, SOCKETS, WAKEFUL};
     use super::*;
     use crate::interleaved::Measured;
 
-    fn found(act: Act, lost: &[(&str, u64)], refused: u64) -> Found {
-        let mut found = Found::default();
+    fn served(lost: &[(&str, u64)], refused: u64) -> Served {
         let lost = lost.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect();
         let acts = vec![Duration::from_millis(30); 20];
-        let served = Served { acts, requests: 10_000, lost, refused, ..Served::default() };
-        found.add(act, "HTTP/2", Measured::canned(vec![(WAKEFUL, vec![served])]));
+        Served { acts, requests: 10_000, lost, refused, ..Served::default() }
+    }
+
+    fn found(act: Act, servers: Vec<(&str, Served)>) -> Found {
+        let mut found = Found::default();
+        let servers = servers.into_iter().map(|(name, served)| (name, vec![served])).collect();
+        found.add(act, "HTTP/2", Measured::canned(servers));
         found
+    }
+
+    fn of_wakeful(act: Act, lost: &[(&str, u64)], refused: u64) -> Found {
+        found(act, vec![(WAKEFUL, served(lost, refused))])
     }
 
     const CLOSED: &str = "the server closed the connection";
 
-    fn verdicts(found: &Found, act: Act) -> Vec<Verdict> {
-        let of_act = |claim: &Claim| claim.claim.starts_with(act.name());
-        claims(found).into_iter().filter(of_act).map(|claim| claim.verdict).collect()
+    /// Those whose sentence begins with that.
+    fn verdicts(found: &Found, beginning: &str) -> Vec<Verdict> {
+        let beginning = format!("{beginning}:");
+        let claims = claims(found).into_iter().map(|(_, claim)| claim);
+        let claims = claims.filter(|claim| claim.claim.starts_with(&beginning));
+        claims.map(|claim| claim.verdict).collect()
     }
 
     #[test]
     fn one_request_or_connect_is_one_too_many() {
         use Verdict::{CannotTell, DoesNotHold, Holds};
-        assert_eq!(verdicts(&found(Act::Reload, &[], 0), Act::Reload), [Holds, Holds]);
+        let of = of_wakeful;
+        assert_eq!(verdicts(&of(Act::Reload, &[], 0), "reload"), [Holds, Holds]);
         let one = [(CLOSED, 1)];
-        assert_eq!(verdicts(&found(Act::Reload, &one, 0), Act::Reload), [DoesNotHold, Holds]);
-        assert_eq!(verdicts(&found(Act::Upgrade, &[], 1), Act::Upgrade), [Holds, DoesNotHold]);
-        assert_eq!(verdicts(&found(Act::Reload, &[], 0), Act::Upgrade), [CannotTell, CannotTell]);
+        assert_eq!(verdicts(&of(Act::Reload, &one, 0), "reload"), [DoesNotHold, Holds]);
+        assert_eq!(verdicts(&of(Act::Upgrade, &[], 1), "upgrade"), [Holds, DoesNotHold]);
+        assert_eq!(verdicts(&of(Act::Reload, &[], 0), "upgrade"), [CannotTell, CannotTell]);
     }
 
     #[test]
     fn a_killed_worker_may_lose_what_was_on_its_connections() {
         use Verdict::{DoesNotHold, Holds};
         let closed = [(CLOSED, 600), ("Connection reset by peer (os error 104)", 40)];
-        assert_eq!(verdicts(&found(Act::Kill, &closed, 0), Act::Kill), [Holds, Holds]);
+        assert_eq!(verdicts(&of_wakeful(Act::Kill, &closed, 0), "kill"), [Holds, Holds]);
         let late = [(CLOSED, 600), ("no answer in time", 1)];
-        assert_eq!(verdicts(&found(Act::Kill, &late, 0), Act::Kill), [DoesNotHold, Holds]);
+        assert_eq!(verdicts(&of_wakeful(Act::Kill, &late, 0), "kill"), [DoesNotHold, Holds]);
+    }
+
+    #[test]
+    fn each_of_wakefuls_servers_has_verdicts_of_its_own() {
+        use Verdict::{DoesNotHold, Holds};
+        let servers = vec![
+            (WAKEFUL, served(&[], 0)),
+            (EXECUTED, served(&[(CLOSED, 1)], 0)),
+            (SOCKETS, served(&[], 1)),
+        ];
+        let found = found(Act::Scaling, servers);
+        assert_eq!(verdicts(&found, "scaling"), [Holds, Holds]);
+        assert_eq!(verdicts(&found, "scaling with --exec"), [DoesNotHold, Holds]);
+        assert_eq!(verdicts(&found, "scaling with --accept reuse-port"), [Holds, DoesNotHold]);
     }
 }

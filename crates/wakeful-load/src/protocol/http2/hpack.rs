@@ -1,13 +1,13 @@
-//! HPACK (RFC 7541) as far as `:status` and `grpc-status` go.
+//! Reads HPACK (RFC 7541) for `:status` and `grpc-status`.
 //!
-//! Every block must be read, for each may change the table that later ones refer to; but all that
-//! is kept of a field is how long its parts are and, if it is one of the two, what it says. So a
-//! block is read without building a list of its fields, and whatever it unfolds to takes no room.
+//! Every block has to be read, because it may change the table that later blocks refer to. Of each
+//! field only the lengths of its parts are kept, and the value if it is one of the two. So no list
+//! of fields is built, and a block that expands takes no memory.
 //!
-//! Decoders that build every field were tried and left: they allocate for each, and the best known
-//! ones set up the Huffman code anew for every string, which takes longer than most answers. Only
-//! that code is another crate's, [`httlib_huffman`]. It also lets padding of zeros pass, which is
-//! no harm to us. The tests compare with a full decoder.
+//! Full decoders were tried. They allocate for each field, and the best known ones build the
+//! Huffman code again for every string, which takes longer than most answers. So only the Huffman
+//! code comes from another crate, [`httlib_huffman`]. It also accepts padding with zeros, which
+//! does no harm here. The tests compare with a full decoder.
 
 use std::collections::VecDeque;
 
@@ -110,7 +110,7 @@ impl Decoder {
             if first & 0xe0 == 0x20 {
                 let size = integer(&mut rest, 5)?;
                 if fields || size > MAX_TABLE {
-                    return Err("a change of the table's size where or as it must not be");
+                    return Err("an invalid change of the table's size");
                 }
                 self.max = size;
                 self.make_room(0);
@@ -237,7 +237,7 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
             return Ok(value);
         }
     }
-    Err("an integer out of all proportion")
+    Err("an integer that is too large")
 }
 
 fn code(value: &[u8]) -> Status {

@@ -1,4 +1,4 @@
-//! What the peer's frames do, one method for each kind.
+//! Handles the peer's frames, with one method for each kind.
 
 use super::{
     Http2,

@@ -1,4 +1,4 @@
-//! Where in the peer's bytes a conversation is.
+//! The place of a conversation in the peer's bytes.
 
 use super::hpack;
 

@@ -1,5 +1,5 @@
-//! A request's header block, encoded once: names of the static table and literals that are never
-//! put into a table, so that the same bytes mean the same on every stream.
+//! A request's header block, encoded once. It uses only the static table and literals that are
+//! never indexed, so the same bytes mean the same on every stream.
 
 use super::{hpack::STATIC_NAMES, wire::MIN_MAX_FRAME};
 use crate::protocol::{InvalidTemplate, Template};

@@ -1,4 +1,4 @@
-//! What both sides announce: our preface and settings, and the peer's settings.
+//! The preface and the settings of both sides.
 
 use super::wire::{self, Kind, MAX_31, MIN_MAX_FRAME, error};
 use crate::protocol::ProtocolError;

@@ -1,4 +1,4 @@
-//! The streams that are open, by their numbers.
+//! The open streams, by their numbers.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! Frames as bytes: their headers, the small ones that we write, and what may surround a payload.
+//! Frames as bytes: headers, the small frames that this side writes, and the padding and priority
+//! around a payload.
 
 use super::super::{Protocol, ProtocolError};
 

@@ -1,4 +1,4 @@
-//! Axes: what they span and where their ticks are.
+//! Axes: their ranges and ticks.
 
 use crate::format;
 

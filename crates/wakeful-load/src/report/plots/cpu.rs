@@ -1,4 +1,4 @@
-//! The servers' CPU: against rate, or as bars if there is but one.
+//! The servers' CPU time: against the rate, or as bars if there is only one rate.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;

@@ -1,4 +1,4 @@
-//! Comparisons: each figure's ratio with its interval, before the noise of A against A.
+//! Comparisons: the ratio of each figure with its interval, drawn over the noise of A against A.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;

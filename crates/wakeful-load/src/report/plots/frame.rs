@@ -1,4 +1,4 @@
-//! What is around a plot of lines: its size, its letters, and the room for its labels.
+//! The frame of a plot of lines: its size, its letters, and the room for its labels.
 
 use crate::report::html::Window;
 

@@ -1,4 +1,4 @@
-//! Percentile curves, with an axis on which each nine has the same room.
+//! Percentile curves. On their axis each further nine takes the same room.
 
 use super::series::{FLOOR, Group, Servers, mark, valid};
 use super::{axis, axis::Axis, lines};

@@ -1,4 +1,4 @@
-//! Latency against rate: the median and the 99th percentile, each in a plot.
+//! Latency against rate: one plot for the median, and one for the 99th percentile.
 
 use super::series::{FLOOR, Servers, mark, median_stands, setting, valid};
 use super::{axis, axis::Axis, lines};

@@ -1,4 +1,4 @@
-//! The median against the rate, by itself and in large letters.
+//! The median against the rate, as a single plot with large letters.
 
 use plotters::style::text_anchor::HPos;
 

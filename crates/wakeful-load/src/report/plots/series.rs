@@ -1,4 +1,4 @@
-//! What plots share: which servers they show, how each looks, and which runs belong together.
+//! What the plots share: which servers they show, the look of each, and which runs belong together.
 
 use super::frame;
 use crate::report::error::ReportError;

@@ -1,4 +1,4 @@
-//! Response over time: a small plot for each run.
+//! Response times over the run: a small plot for each run.
 
 use askama::Template;
 

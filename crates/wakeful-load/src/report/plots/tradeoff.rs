@@ -1,5 +1,5 @@
-//! p50 against CPU: what a server costs, and what that brings. Every server of a rate is a point;
-//! so is every value of a setting.
+//! p50 against CPU time: what a server costs and brings. Each server at a rate is a point, and so
+//! is each value of a setting.
 
 use plotters::style::text_anchor::HPos;
 

@@ -7,13 +7,13 @@ use http::StatusCode;
 #[non_exhaustive]
 #[allow(missing_docs)] // Each says it by its text.
 pub enum Refusal {
-    #[error("tunnels by CONNECT are not supported, but for WebSockets in HTTP/2")]
+    #[error("CONNECT tunnels are not supported, except for WebSockets over HTTP/2")]
     Connect,
     #[error("TRACE has a body")]
     TraceWithBody,
     #[error("both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
-    #[error("Content-Length is no number, or they differ")]
+    #[error("Content-Length is not a number, or there are several that differ")]
     ContentLength,
     #[error("the transfer coding is malformed, or chunked twice")]
     TransferEncoding,
@@ -29,17 +29,17 @@ pub enum Refusal {
     InvalidHost,
     #[error("Host and :authority differ")]
     HostsDiffer,
-    #[error("the request target has not the form that the method asks for")]
+    #[error("the request target does not have the form that its method requires")]
     Target,
     #[error("a scheme other than http and https")]
     Scheme,
-    #[error("a header field of a connection in HTTP/2")]
+    #[error("a connection-specific header field in HTTP/2")]
     ConnectionField,
     #[error("an expectation other than 100-continue")]
     Expectation,
     #[error("the HTTP version is not supported")]
     Version,
-    #[error("the request has passed this proxy before: it goes in circles")]
+    #[error("the request has passed this proxy before: it would loop forever")]
     Loop,
 }
 

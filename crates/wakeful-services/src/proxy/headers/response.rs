@@ -13,17 +13,17 @@ use super::{framing, names, via};
 pub enum BadResponse {
     #[error("both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
-    #[error("Content-Length is no number, or they differ")]
+    #[error("Content-Length is not a number, or there are several that differ")]
     ContentLength,
     #[error("a transfer coding other than chunked")]
     Coding,
-    #[error("it changes to a protocol that nobody asked for")]
+    #[error("it switches to a protocol that the client did not ask for")]
     SwitchingProtocols,
-    #[error("it changes to another protocol than the one that was asked for")]
+    #[error("it switches to a different protocol from the one that the client asked for")]
     OtherProtocol,
     #[error("Sec-WebSocket-Accept is not the answer to the key")]
     WebSocketAccept,
-    #[error("it accepts a WebSocket without changing to it")]
+    #[error("it accepts a WebSocket without switching to it")]
     NoUpgrade,
 }
 

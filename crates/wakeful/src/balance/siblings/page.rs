@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::list::{List, State};
 use crate::driver::epoll::Timer;
+use crate::sys::clock;
 use crate::sys::limits::explain_call;
 use crate::sys::shared_words::{SharedLine, SharedWords};
 use crate::sys::sync::AtomicUsize;
@@ -19,6 +19,8 @@ const LINE: usize = 16;
 
 /// The first line is everybody's, and each further one a worker's.
 const ACTIVE: usize = 0;
+const LAYOUT: usize = 1;
+const CPUS: usize = 2;
 const DUE: usize = LINE / 2;
 
 const STATE: usize = 0;
@@ -26,13 +28,15 @@ const BUSY: usize = 1;
 const HEARD: usize = 2;
 const RECENT: usize = 3;
 
+/// Of another program, or of another version of this one, the number is another. To be changed with
+/// the layout.
+const THIS_LAYOUT: usize = 0x7761_6b53;
+
 #[derive(Debug)]
 pub(super) struct Page {
     words: Arc<SharedWords>,
     bells: Box<[OwnedFd]>,
     timer: Arc<Timer>,
-    /// All workers have this copy of it, and so one beginning of time.
-    epoch: Instant,
     /// How many workers can run at once.
     cpus: usize,
 }
@@ -41,16 +45,39 @@ impl Page {
     pub(super) fn new(places: usize, cpus: usize) -> io::Result<Self> {
         let words = Arc::new(SharedWords::new((places + 1) * LINE)?);
         words[ACTIVE].store(1, Relaxed);
+        words[LAYOUT].store(THIS_LAYOUT, Relaxed);
+        words[CPUS].store(cpus, Relaxed);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = |_| eventfd(0, flags).map_err(explain_call("eventfd2"));
         let bells = (0..places).map(bell).collect::<io::Result<_>>()?;
-        let (timer, epoch) = (Arc::new(Timer::new()?), Instant::now());
-        Ok(Self { words, bells, timer, epoch, cpus })
+        Ok(Self { words, bells, timer: Arc::new(Timer::new()?), cpus })
     }
 
-    /// In nanoseconds.
+    /// In the order in which [`from_descriptors`](Self::from_descriptors) takes them.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.words.as_fd(), self.timer.as_fd()]
+            .into_iter()
+            .chain(self.bells.iter().map(AsFd::as_fd))
+    }
+
+    /// The page of another process. `None`: these are not its descriptors, or the page is another
+    /// version's.
+    pub(super) fn from_descriptors(descriptors: impl Iterator<Item = OwnedFd>) -> Option<Self> {
+        let mut descriptors = descriptors;
+        let words = Arc::new(SharedWords::of(descriptors.next()?).ok()?);
+        let timer = Arc::new(Timer::from(descriptors.next()?));
+        let bells: Box<[_]> = descriptors.collect();
+        let is_whole = words.len() == (bells.len() + 1) * LINE;
+        if !is_whole || words[LAYOUT].load(Relaxed) != THIS_LAYOUT {
+            return None;
+        }
+        let cpus = words[CPUS].load(Relaxed);
+        Some(Self { words, bells, timer, cpus })
+    }
+
+    /// In nanoseconds, on one clock for all workers.
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        clock::monotonic()
     }
 
     pub(super) fn cpus(&self) -> usize {

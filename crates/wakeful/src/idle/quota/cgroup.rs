@@ -30,14 +30,10 @@ enum Version {
 }
 
 impl Group {
-    /// This process's cgroup and all above it that are visible here. Empty where there is no CPU
-    /// controller.
+    /// This process's cgroup and all above it that are visible here.
     pub(super) fn of_this_process() -> Vec<Self> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
-            .into_iter()
-            .filter(|group| with_text(&group.limit, |_| ()).is_some())
-            .collect()
+        visible(find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")))
     }
 
     #[cfg(any(test, feature = "internals"))]
@@ -158,6 +154,13 @@ fn find(mounts: &str, groups: &str) -> Vec<Group> {
     found
 }
 
+/// Those that are there. Version 2 has the file of the limit only while the group above hands the
+/// CPU controller on, which may begin with the first limit.
+fn visible(mut groups: Vec<Group>) -> Vec<Group> {
+    groups.retain(|group| group.dir.is_dir());
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +205,19 @@ mod tests {
         );
         // A namespace: the path is seen from its own root.
         assert_eq!(dirs(&find(mounts, "2:cpu:/\n")), [("/sys/fs/cgroup/cpu", Version::One)]);
+    }
+
+    #[test]
+    fn a_group_that_has_no_limit_yet_has_it_later() {
+        let dir = std::env::temp_dir().join(format!("wakeful-later-{}", std::process::id()));
+        fs::create_dir_all(dir.join("there")).unwrap();
+        let group = |name| Group::of_version_two(dir.join(name));
+        let found = visible(vec![group("there"), group("elsewhere")]);
+        assert_eq!(found, [group("there")]);
+        assert_eq!(found[0].cpus(), None);
+        fs::write(dir.join("there/cpu.max"), "50000 100000\n").unwrap();
+        assert_eq!(found[0].cpus(), Some(0.5));
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Instant;
 
 use super::*;
 
@@ -73,6 +74,36 @@ fn a_reader_that_stands_still_costs_lines_that_are_counted_and_reported() {
         let lines = text.lines().filter(|line| reported(line).is_none()).count() as u64;
         assert_eq!(lines, 10_000 - dropped);
     }
+}
+
+/// A thread or none, a queue with room or without.
+#[test]
+fn a_pipe_that_nobody_reads_does_not_have_all_of_the_time() {
+    let timeout = Duration::from_secs(2);
+    let nobody_reads = |log: &LossyWriter, lines: usize| {
+        log.write_lines(line(0).repeat(1000).into_bytes(), 1000);
+        (0..lines).for_each(|number| log.write_lines(line(number).into_bytes(), 1));
+        let start = Instant::now();
+        assert!(!log.flush_within(timeout));
+        assert!(start.elapsed() < timeout);
+        let start = Instant::now();
+        log.write_lines_within(line(1).into_bytes(), 1, timeout);
+        assert!(start.elapsed() < timeout);
+    };
+    for is_nonblocking in [false, true] {
+        for lines in [1, 3000] {
+            let (reader, writer) = small_pipe();
+            rustix::io::ioctl_fionbio(&writer, is_nonblocking).unwrap();
+            nobody_reads(&LossyWriter::new(writer), lines);
+            drop(reader);
+        }
+    }
+    let (_reader, writer) = small_pipe();
+    let log = without_thread(Plain(writer));
+    (0..100).for_each(|number| log.write_lines(line(number).into_bytes(), 1));
+    let start = Instant::now();
+    assert!(!log.flush_within(timeout));
+    assert!(start.elapsed() < timeout);
 }
 
 #[test]

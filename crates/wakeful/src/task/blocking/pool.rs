@@ -300,7 +300,7 @@ impl Failure {
     fn log(&self) {
         if self.is_news {
             let (error, threads) = (&self.error, self.threads);
-            panics::log!(warn, %error, threads, "cannot start another thread for blocking work, which waits for those that run");
+            panics::log!(warn, %error, threads, "cannot start another thread for blocking work: the work waits until a running thread is free");
         }
     }
 }

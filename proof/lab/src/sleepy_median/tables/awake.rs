@@ -17,7 +17,8 @@ fn brings(measured: &Measured<Held>, rate: &str) -> Table {
     table(
         measured,
         &format!("CPUs that are held: {rate}"),
-        "CPU is that of the server, and of `wakeful awake` where it is under it.",
+        "p50 to max: response times; lower is better. Answers: how many a second; all that were requested is good. CPU: the CPU time of the server, \
+     and of `wakeful awake` where the server runs under it.",
         &[
             ("p50", Unit::Nanoseconds, |one| one.p50),
             ("p90", Unit::Nanoseconds, |one| one.figures.p90),
@@ -34,8 +35,9 @@ fn pays(measured: &Measured<Held>, rate: &str) -> Table {
     let all = table(
         measured,
         &format!("What the machine pays: {rate}"),
-        "All CPUs but the generator's together, whoever uses them; 100 % is one of them. What is idle, as `top` has it, polls or is halted; a CPU that \
-         polls takes power as one that works. Watts are those of whole packages, the generator's CPU included.",
+        "What all CPUs did together, except the generator's, whoever used them; 100 % is one CPU. Idle: not busy by the kernel's count, as `top` \
+     shows it; such a CPU is either polling or halted. A polling CPU takes as much power as a working one. Watts: whole processor packages, with \
+     the generator's CPU. Lower is better for busy, polling and watts.",
         &[
             ("busy", Unit::Share, |one| Some(one.pays?.busy)),
             ("stolen", Unit::Share, |one| Some(one.pays?.steal)),

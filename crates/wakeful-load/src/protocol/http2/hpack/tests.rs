@@ -104,7 +104,7 @@ fn faults_are_named() {
     bad(b"\x48", "beyond");
     bad(b"\x48\x0312", "beyond");
     bad(b"\xff", "beyond");
-    bad(b"\xff\xff\xff\xff\xff\x0f", "proportion");
+    bad(b"\xff\xff\xff\xff\xff\x0f", "too large");
     bad(b"\x88\x20", "size");
     bad(b"\x3f\xe2\x1f", "size");
     // The end-of-string symbol.

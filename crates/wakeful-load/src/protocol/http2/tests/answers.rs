@@ -1,4 +1,4 @@
-//! What is made of the peer's frames.
+//! How the peer's frames become answers and failures.
 
 use super::*;
 

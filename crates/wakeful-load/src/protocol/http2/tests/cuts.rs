@@ -1,4 +1,4 @@
-//! Valid answers, mixed and cut at will, are understood as they were meant.
+//! Valid answers, mixed and cut at random places, are understood correctly.
 
 use proptest::{
     collection::vec,

@@ -1,4 +1,4 @@
-//! What is sent, and when.
+//! Which bytes are sent, and when.
 
 use super::*;
 

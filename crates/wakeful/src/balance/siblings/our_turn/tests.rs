@@ -85,3 +85,28 @@ fn nobody_relies_on_workers_that_are_stuck_or_may_be_dead() {
     workers[0].is_alone_now();
     assert_eq!(takes_until_it_steps_back(&workers[0]), None);
 }
+
+#[test]
+fn a_place_reaches_an_executed_worker_by_its_descriptors() {
+    let workers = workers(3, 2);
+    let sibling = &workers[1].sibling;
+    let copies = || sibling.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+    assert_eq!(copies().count(), 3 + 3);
+    for wrong in [vec![], copies().take(3).collect(), copies().skip(1).collect()] {
+        assert!(Sibling::from_descriptors(1, wrong).is_err());
+    }
+    assert!(Sibling::from_descriptors(3, copies().collect()).is_err(), "there is no such place");
+    let there = Sibling::from_descriptors(sibling.place(), copies().collect()).unwrap();
+    let there = OurTurn::new(there, Targets::new());
+    assert_eq!(there.page().cpus(), 2);
+    // What it writes the others see, and it hears of them.
+    there.is_full();
+    assert!(!workers[1].is_out() && workers[1].page().state(1) == State::FULL);
+    let bell = there.bell().unwrap();
+    while rustix::io::read(&bell, &mut [0; 8]).is_ok() {}
+    workers[0].page().ring(1);
+    assert!(rustix::io::read(&bell, &mut [0; 8]).is_ok());
+    let now = workers[0].alarm.now();
+    workers[0].hear();
+    assert!(there.alarm.is_set(now));
+}

@@ -1,13 +1,15 @@
-//! What heartbeats cost a request: an echo on a group of loops that park, which another thread
-//! watches or not. `instructions.sh` and `syscalls.sh` measure it.
+//! What heartbeats cost a request: an echo, or an HTTP server, on a group of loops that park, which
+//! another thread watches or not. `instructions.sh` and `syscalls.sh` measure it.
 //!
-//! `watched_echo watched|unwatched LOOPS ADDR`. SIGTERM ends it.
+//! `heartbeats echo|http watched|unwatched LOOPS ADDR`. SIGTERM ends it.
 
 use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::routing::get;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wakeful::heartbeat::Watchdog;
 use wakeful::net::TcpListener;
@@ -15,28 +17,56 @@ use wakeful::{EventLoop, IdlePolicy, LoopGroup, LoopGroupBuilder};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let served = match &args[..] {
-        [_, how, loops, addr] if how == "watched" || how == "unwatched" => {
-            serve(how == "watched", loops.parse().unwrap_or(1), addr.clone())
-        }
-        _ => {
-            eprintln!("usage: watched_echo watched|unwatched LOOPS ADDR");
-            return ExitCode::from(2);
-        }
+    let Some((what, is_watched, loops, addr)) = parse(&args) else {
+        eprintln!("usage: heartbeats echo|http watched|unwatched LOOPS ADDR");
+        return ExitCode::from(2);
     };
+    let served = settings(is_watched, loops).and_then(|settings| match what {
+        What::Echo => echo(settings, addr),
+        What::Http => http(settings, &addr),
+    });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("watched_echo: {error}");
+            eprintln!("heartbeats: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn serve(is_watched: bool, loops: usize, addr: String) -> io::Result<()> {
+enum What {
+    Echo,
+    Http,
+}
+
+fn parse(args: &[String]) -> Option<(What, bool, usize, String)> {
+    let [_, what, how, loops, addr] = args else { return None };
+    let what = match &**what {
+        "echo" => What::Echo,
+        "http" => What::Http,
+        _ => return None,
+    };
+    let is_watched = match &**how {
+        "watched" => true,
+        "unwatched" => false,
+        _ => return None,
+    };
+    Some((what, is_watched, loops.parse().ok()?, addr.clone()))
+}
+
+fn settings(is_watched: bool, loops: usize) -> io::Result<LoopGroupBuilder> {
     let parks = EventLoop::builder().idle(IdlePolicy::Park);
     let settings = LoopGroup::builder().loops(loops).event_loop(parks);
-    let group = if is_watched { watch(settings)? } else { settings }.build()?;
+    if is_watched { watch(settings) } else { Ok(settings) }
+}
+
+fn http(settings: LoopGroupBuilder, addr: &str) -> io::Result<()> {
+    let app = Router::new().route("/", get(async || "hello\n"));
+    wakeful_http::Server::bind(addr)?.group(settings).serve(app)
+}
+
+fn echo(settings: LoopGroupBuilder, addr: String) -> io::Result<()> {
+    let group = settings.build()?;
     let accepted = group.handles()[0].spawn(|| accept(addr)).map_err(io::Error::other)?;
     wakeful::block_on(accepted).map_err(io::Error::other)?
 }

@@ -1,0 +1,277 @@
+//! Workers that execute the program anew: see [`StartMethod::Exec`].
+//!
+//! A forked child makes its [`Worker`] as any other one, and passes it on to the program that it
+//! executes, which makes the same of it. The descriptors stay open under their numbers. What else
+//! is needed is in a file in memory: a line for each part, of a word and its numbers; an empty
+//! line; and the data that the master shares. A variable of the environment names the process and
+//! the file's descriptor. Another process that inherits the variable does not believe it.
+//!
+//! The file of the program is the one that the master runs, so that both have the same idea of the
+//! memory that they share.
+
+use std::convert::Infallible;
+use std::env;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::iter;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::prctl;
+use rustix::io::{FdFlags, fcntl_setfd};
+use wakeful::accept::Sibling;
+use wakeful::heartbeat::Heartbeats;
+
+use crate::reports::Reports;
+use crate::successor::{Program, THIS_FILE};
+use crate::worker::{Orphans, SharedData, Worker};
+use crate::{memory_file, signals, sys};
+
+/// The environment variable by which the program learns that it is a worker: the id of the process,
+/// a space, and the number of the descriptor that says the rest.
+const WORKER: &str = "WAKEFUL_WORKER";
+
+/// The process that has found itself to be a worker. Its forked children are not.
+static EXECUTED: AtomicU32 = AtomicU32::new(0);
+
+/// How a master starts its workers: see [`Master::start_method`](crate::Master::start_method).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartMethod {
+    /// A worker is a fork of the master. It starts within a millisecond, and shares all memory that
+    /// neither of them changes.
+    #[default]
+    Fork,
+    /// A worker is a fork of the master that executes the program again: the same file, even if
+    /// another one is at its path by now, with the same arguments and environment.
+    /// [`Master::run`](crate::Master::run) then returns [`Role::Worker`](crate::Role::Worker) at
+    /// once, and ignores the settings of the `Master` that it is called on.
+    ///
+    /// * Each worker has an address space layout and random seeds of its own. Forked workers have
+    ///   the layout of the master, also after a crash: someone who can crash workers can find it
+    ///   out, attempt by attempt.
+    /// * Nothing of the master's memory is in a worker.
+    /// * Libraries that do not survive a fork work in the worker, if the program initialises them
+    ///   after `run`.
+    ///
+    /// In return, workers share no data that the program loads before `run`, and each start takes
+    /// as long as a start of the program. What the program does before `run` happens in each worker
+    /// again, with the same arguments: ask [`is_executed_worker`] before what only the master
+    /// should do, such as becoming a daemon. In a worker, do not fork before `run`, and do not
+    /// clear the environment: the process would not know that it is a worker. A second `run` there
+    /// is an error. What all workers must have in common goes to
+    /// [`Master::shared_data`](crate::Master::shared_data).
+    ///
+    /// Until `run`, HUP, USR1 and USR2 are ignored in a worker. This needs /proc. If the program
+    /// cannot be executed, the worker's `run` returns the error, and the worker has failed to
+    /// start.
+    Exec,
+}
+
+/// Returns whether a master has executed this process as a worker ([`StartMethod::Exec`]): before
+/// [`Master::run`](crate::Master::run) and after it. It is `false` in a forked worker, and in
+/// processes that the worker starts.
+#[must_use]
+pub fn is_executed_worker() -> bool {
+    EXECUTED.load(Ordering::Relaxed) == process::id() || told().is_some()
+}
+
+/// # Errors
+/// Nobody can say which file this process runs. The text says what to do.
+pub(crate) fn is_possible() -> io::Result<()> {
+    fs::metadata(THIS_FILE).map(drop).map_err(|error| {
+        let text = format!(
+            "workers cannot execute this program again: {THIS_FILE}: {error}. Mount /proc, or let \
+             the master only fork its workers"
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// Executes the program, which becomes this worker. It returns only if that fails.
+pub(crate) fn execute(worker: &Worker, program: &Program) -> io::Error {
+    let executed = || -> io::Result<Infallible> {
+        let told = [text_of(worker).as_bytes(), b"\n", &worker.shared_data.0].concat();
+        let file = memory_file::with("wakeful-worker", "what a worker is told", &told)?;
+        for fd in descriptors(worker).chain([file.as_fd()]) {
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        signals::survive_requests_in_program()?;
+        let value = format!("{} {}", process::id(), file.as_raw_fd());
+        Err(program.again().env(WORKER, value).exec())
+    };
+    let Err(error) = executed();
+    let text = format!("this worker cannot execute its program ({THIS_FILE}): {error}");
+    io::Error::new(error.kind(), text)
+}
+
+/// What this process is, if it was executed as a worker. It cannot be asked twice.
+///
+/// # Errors
+/// It is asked twice; what it was told is not true; the process has several threads; no memory.
+pub(crate) fn this_worker() -> io::Result<Option<Worker>> {
+    let Some(number) = told() else { return is_no_worker().map(|()| None) };
+    // What this process starts is no worker.
+    sys::forget_variable(WORKER)?;
+    EXECUTED.store(process::id(), Ordering::Relaxed);
+    signals::survive_requests();
+    let worker = worker_of(number).map_err(|error| {
+        let text = format!("this process was told by {WORKER} that it is a worker: {error}");
+        io::Error::new(error.kind(), text)
+    })?;
+    Ok(Some(worker))
+}
+
+/// # Errors
+/// This process was executed as a worker, and has run as one.
+fn is_no_worker() -> io::Result<()> {
+    if EXECUTED.load(Ordering::Relaxed) != process::id() {
+        return Ok(());
+    }
+    // Its workers would do the same: processes without end.
+    Err(io::Error::other("an executed worker cannot be a master"))
+}
+
+/// The descriptor that says the rest, if this process is meant.
+fn told() -> Option<RawFd> {
+    let value = env::var(WORKER).ok()?;
+    let (process, descriptor) = value.split_once(' ')?;
+    let is_meant = process.parse() == Ok(process::id());
+    descriptor.parse().ok().filter(|_| is_meant)
+}
+
+/// All that the worker has.
+fn descriptors(worker: &Worker) -> impl Iterator<Item = BorrowedFd<'_>> {
+    let listeners = worker.listeners.iter().chain(&worker.admin_listeners).map(AsFd::as_fd);
+    let own = worker.ready.iter().chain([&worker.lifeline]).map(AsFd::as_fd);
+    let places = worker.sibling.iter().flat_map(Sibling::descriptors);
+    let beats = worker.heartbeats.descriptors();
+    listeners.chain(own).chain(places).chain(beats).chain(worker.reports.descriptors())
+}
+
+/// The lines that [`Told`] reads.
+fn text_of(worker: &Worker) -> String {
+    let owned = |fds: &[OwnedFd]| numbers(fds.iter().map(AsFd::as_fd));
+    let sibling = worker.sibling.as_ref().map(|sibling| {
+        let place = iter::once(sibling.place().to_string());
+        ("sibling", place.chain(numbers(sibling.descriptors())).collect())
+    });
+    let reports = iter::once(worker.reports.place().to_string());
+    let lines = [
+        ("number", vec![worker.number.to_string()]),
+        ("goes-on", vec![u8::from(worker.orphans == Orphans::GoOn).to_string()]),
+        ("listeners", owned(&worker.listeners)),
+        ("sockets-each", worker.sockets_each.iter().map(ToString::to_string).collect()),
+        ("admin", owned(&worker.admin_listeners)),
+        ("ready", worker.ready.iter().map(|fd| fd.as_raw_fd().to_string()).collect()),
+        ("lifeline", vec![worker.lifeline.as_raw_fd().to_string()]),
+        ("reports", reports.chain(numbers(worker.reports.descriptors())).collect()),
+        ("heartbeats", numbers(worker.heartbeats.descriptors())),
+    ];
+    let lines = lines.into_iter().chain(sibling);
+    let lines: String =
+        lines.map(|(word, values)| format!("{word} {}\n", values.join(" "))).collect();
+    // Else it would be named after the link that it was executed by.
+    let name = prctl::get_name().unwrap_or_default();
+    format!("{lines}name {}\n", name.to_string_lossy().replace('\n', "?"))
+}
+
+fn numbers<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>) -> Vec<String> {
+    fds.into_iter().map(|fd| fd.as_raw_fd().to_string()).collect()
+}
+
+/// # Errors
+/// What it was told is not true; no memory.
+fn worker_of(number: RawFd) -> io::Result<Worker> {
+    let mut told = memory_file::read(take(&[number])?.swap_remove(0))?;
+    let end = told.windows(2).position(|two| two == b"\n\n").ok_or_else(not_understood)?;
+    let shared_data = told.split_off(end + 2);
+    let told = Told(String::from_utf8(told).map_err(|_| not_understood())?);
+    let name = told.line("name").and_then(|name| CString::new(name).ok());
+    // It is only what others see of it.
+    let _ = name.map(|name| prctl::set_name(&name));
+    let sibling = match told.line("sibling") {
+        Some(_) => {
+            let (place, descriptors) = told.place("sibling")?;
+            Some(Sibling::from_descriptors(place, descriptors)?)
+        }
+        None => None,
+    };
+    let (place, wires) = told.place("reports")?;
+    let wires = wires.try_into().map_err(|_| not_understood())?;
+    Ok(Worker {
+        number: told.one("number")?,
+        listeners: told.descriptors("listeners")?,
+        sockets_each: told.numbers("sockets-each")?.pop(),
+        admin_listeners: told.descriptors("admin")?,
+        reports: Reports::from_descriptors(place, wires),
+        heartbeats: Heartbeats::from_descriptors(told.descriptors("heartbeats")?)?,
+        sibling,
+        ready: told.descriptors("ready")?.pop(),
+        lifeline: told.descriptors("lifeline")?.pop().ok_or_else(not_understood)?,
+        orphans: match told.one::<u8>("goes-on")? {
+            0 => Orphans::Drain,
+            _ => Orphans::GoOn,
+        },
+        shared_data: SharedData(shared_data),
+    })
+}
+
+/// The lines of [`text_of`], understood one by one. Of each only the first call takes descriptors.
+struct Told(String);
+
+impl Told {
+    fn line(&self, word: &str) -> Option<&str> {
+        let mut lines = self.0.lines().filter_map(|line| line.split_once(' '));
+        lines.find_map(|(first, rest)| (first == word).then_some(rest))
+    }
+
+    fn numbers<N: FromStr>(&self, word: &str) -> io::Result<Vec<N>> {
+        let line = self.line(word).ok_or_else(not_understood)?;
+        let numbers = line.split(' ').filter(|number| !number.is_empty());
+        numbers.map(|number| number.parse().map_err(|_| not_understood())).collect()
+    }
+
+    fn one<N: FromStr>(&self, word: &str) -> io::Result<N> {
+        self.numbers(word)?.pop().ok_or_else(not_understood)
+    }
+
+    fn descriptors(&self, word: &str) -> io::Result<Vec<OwnedFd>> {
+        take(&self.numbers(word)?)
+    }
+
+    /// The number of a place, and its descriptors.
+    fn place(&self, word: &str) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let numbers: Vec<RawFd> = self.numbers(word)?;
+        let (place, descriptors) = numbers.split_first().ok_or_else(not_understood)?;
+        let place = usize::try_from(*place).map_err(|_| not_understood())?;
+        Ok((place, take(descriptors)?))
+    }
+}
+
+fn take(numbers: &[RawFd]) -> io::Result<Vec<OwnedFd>> {
+    sys::take_descriptors(numbers)?.ok_or_else(not_understood)
+}
+
+fn not_understood() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it was told something else than a master says")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood_one_by_one() {
+        let told = Told("number 3\nlisteners 4 5\nadmin \nsibling 1 x\n".to_owned());
+        assert_eq!(told.one::<usize>("number").unwrap(), 3);
+        assert_eq!(told.numbers::<RawFd>("listeners").unwrap(), [4, 5]);
+        assert_eq!(told.numbers::<RawFd>("admin").unwrap(), []);
+        assert!(told.one::<usize>("admin").is_err(), "nothing is there");
+        assert!(told.place("sibling").is_err(), "no number");
+        assert!(told.line("num").is_none() && told.numbers::<RawFd>("ready").is_err());
+    }
+}

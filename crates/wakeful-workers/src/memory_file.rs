@@ -1,0 +1,62 @@
+//! Files in memory. Several processes share one, or a process leaves a text there for the program
+//! that it executes.
+//!
+//! That program gets the number of the descriptor. The environment is no place for such a text: the
+//! user's other processes can read it, and a variable has at most 128 KiB.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use wakeful::limits::{explain_call_error, of_file_sizes};
+
+/// A file in memory, close-on-exec, for what several processes are to have.
+///
+/// # Errors
+/// No memory; no descriptors left.
+pub(crate) fn create(name: &str) -> io::Result<OwnedFd> {
+    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
+    match rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC),
+        made => made,
+    }
+    .map_err(|error| explain_call_error("memfd_create")(error.into()))
+}
+
+/// May this process write `what` to a file, or one in memory, up to this size? To write beyond
+/// would be a signal that ends it (SIGXFSZ).
+///
+/// # Errors
+/// It may not.
+pub(crate) fn may_be_as_large(what: &str, size: u64) -> io::Result<()> {
+    // If the limit cannot be asked for, there is most likely none.
+    if of_file_sizes().ok().flatten().is_some_and(|limit| size > limit) {
+        let text = format!("{what} is beyond the limit of file sizes (RLIMIT_FSIZE, ulimit -f)");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(())
+}
+
+/// A file with these bytes. `what` is for the error.
+///
+/// # Errors
+/// No memory; no descriptors left; the limit of file sizes.
+pub(crate) fn with(name: &str, what: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(create(name)?);
+    may_be_as_large(what, bytes.len() as u64)?;
+    file.write_all(bytes)?;
+    Ok(file.into())
+}
+
+/// All that is in such a file, which another process has written.
+///
+/// # Errors
+/// No memory.
+pub(crate) fn read(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (File::from(file), Vec::new());
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

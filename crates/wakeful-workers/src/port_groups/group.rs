@@ -1,0 +1,289 @@
+//! The sockets of one address in the order of the kernel's list, and which of them get connections.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{Shutdown, getsockname, shutdown};
+use wakeful::accept::SharedListener;
+use wakeful::net::ListenAddr;
+
+use crate::listen_again::{has_stopped, listen_again};
+use crate::steering::choose_among;
+use crate::{sys, systemd};
+
+/// Before the name of a socket that is passed to a successor, with its number among those of its
+/// address.
+const EACH: &str = "reuse-port ";
+
+/// The same, of a socket that gets no connections.
+const EACH_LEFT_OUT: &str = "reuse-port-left-out ";
+
+/// A socket of this master's predecessor, and the name that it had there or with a service manager.
+pub(crate) type Inherited = (String, OwnedFd);
+
+/// The sockets of one address.
+#[derive(Debug)]
+pub(super) struct PortGroup {
+    /// As it was asked for: port 0 is one name for whatever port the kernel chose.
+    pub(super) name: String,
+    /// In the order of the kernel's list.
+    pub(super) members: Vec<Member>,
+    /// A program chooses, or may choose.
+    pub(super) is_steered: bool,
+    /// How many came from a predecessor: the first ones.
+    inherited: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    /// That of loop `l` of worker `n` is `n` times the number of loops, and `l`.
+    pub(super) slot: usize,
+    pub(super) socket: SharedListener,
+    /// It gets connections.
+    pub(super) is_open: bool,
+    /// A filter may let nobody in.
+    pub(super) may_be_filtered: bool,
+}
+
+impl Member {
+    fn new(slot: usize, socket: SharedListener, is_open: bool) -> Self {
+        Self { slot, socket, is_open, may_be_filtered: false }
+    }
+
+    pub(super) fn let_nobody_in(&mut self) {
+        self.may_be_filtered = true;
+        let_nobody_in(&self.socket);
+    }
+
+    pub(super) fn let_in_again(&mut self) {
+        if std::mem::take(&mut self.may_be_filtered) {
+            let_in_again(&self.socket);
+        }
+    }
+}
+
+impl PortGroup {
+    /// Listens on `addr`, with one socket. `others` are open already.
+    ///
+    /// # Errors
+    /// The text names the address.
+    pub(super) fn bind(addr: &ListenAddr, others: &[ListenAddr]) -> io::Result<Self> {
+        let first = Member::new(0, SharedListener::bind_first(addr, others)?, true);
+        let name = addr.to_string();
+        Ok(Self { name, members: vec![first], is_steered: false, inherited: 0 })
+    }
+
+    /// What a predecessor had on `addr`, or a service manager kept. `None`: nothing.
+    ///
+    /// # Errors
+    /// What it had listens no more. The text names the address.
+    pub(super) fn inherit(
+        addr: &ListenAddr,
+        inherited: &mut Vec<Inherited>,
+    ) -> io::Result<Option<Self>> {
+        let name = addr.to_string();
+        let kept = systemd::kept_name(&name);
+        let place_of = |known: &str| match parse(known) {
+            Some(place) => (place.name == name).then_some((place.slot, place.is_open)),
+            // Its backlog has clients of the master before, which is gone.
+            None => (known == kept).then_some((0, true)),
+        };
+        // With port 0, several addresses have one name.
+        let Some(bound) = inherited
+            .iter()
+            .find_map(|(known, socket)| place_of(known).map(|_| getsockname(socket)))
+        else {
+            return Ok(None);
+        };
+        let is_here = |(known, socket): &mut Inherited| {
+            place_of(known).is_some() && getsockname(socket) == bound
+        };
+        let mut members = Vec::new();
+        for (known, socket) in inherited.extract_if(.., is_here) {
+            if known == kept {
+                set_socket_reuseport(&socket, true)?;
+                // That master is gone: nobody else decides who comes in.
+                let_in_again(&socket);
+            }
+            let socket = SharedListener::from_socket(socket).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
+            })?;
+            let (slot, is_open) = place_of(&known).unwrap_or_default();
+            members.push(Member { may_be_filtered: true, ..Member::new(slot, socket, is_open) });
+        }
+        let inherited = members.len();
+        Ok(Some(Self { name, members, is_steered: true, inherited }))
+    }
+
+    /// Those that no predecessor had, if nothing has changed since the start.
+    pub(super) fn made_here(&self) -> impl Iterator<Item = &SharedListener> {
+        self.members.iter().skip(self.inherited).map(|member| &member.socket)
+    }
+
+    /// By which a successor knows this one of its sockets.
+    pub(super) fn name_of(&self, member: &Member) -> String {
+        let before = if member.is_open { EACH } else { EACH_LEFT_OUT };
+        format!("{before}{} {}", member.slot, self.name)
+    }
+
+    /// Opens those that are missing.
+    ///
+    /// # Errors
+    /// No descriptors left. The text names the address.
+    pub(super) fn fill(&mut self, slots: Range<usize>, is_open: bool) -> io::Result<()> {
+        let has = |slot: &usize| self.members.iter().any(|member| member.slot == *slot);
+        let missing: Vec<_> = slots.filter(|slot| !has(slot)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if !is_open {
+            // Before they listen.
+            self.steer_anew();
+        }
+        for slot in missing {
+            let Some(first) = self.members.first() else { break };
+            let socket = first.socket.bind_again().map_err(|error| {
+                let text = format!("cannot listen on {} again: {error}", self.name);
+                io::Error::new(error.kind(), text)
+            })?;
+            self.members.push(Member::new(slot, socket, is_open));
+        }
+        // One socket alone may have had no program.
+        self.steer();
+        Ok(())
+    }
+
+    /// Steers if `change` changes which ones are open.
+    pub(super) fn change(&mut self, change: impl FnMut(&mut Member)) {
+        let open = |members: &[Member]| members.iter().map(|member| member.is_open).collect();
+        let before: Vec<bool> = open(&self.members);
+        self.members.iter_mut().for_each(change);
+        if before != open(&self.members) {
+            self.steer();
+        }
+    }
+
+    /// Connections go to those that are open.
+    pub(super) fn steer(&mut self) {
+        let places = Self::open_places(&self.members);
+        let is_whole = places.len() == self.members.len();
+        if !is_whole {
+            self.choose(places);
+        } else if self.is_steered
+            && let Some(first) = self.members.first()
+        {
+            match sys::stop_steering(&first.socket) {
+                Ok(()) => self.is_steered = false,
+                // A seccomp filter refuses it: then it is one that chooses among all.
+                Err(_) => self.choose(places),
+            }
+        }
+    }
+
+    /// Where in the kernel's list the open ones are.
+    fn open_places(members: &[Member]) -> Vec<usize> {
+        let members = members.iter().enumerate();
+        members.filter(|(_, member)| member.is_open).map(|(place, _)| place).collect()
+    }
+
+    /// Connections go to the open ones, also where another master has steered.
+    pub(super) fn steer_anew(&mut self) {
+        self.choose(Self::open_places(&self.members));
+    }
+
+    fn choose(&mut self, places: Vec<usize>) {
+        // If none is open they all wait for workers.
+        let (Some(first), false) = (self.members.first(), places.is_empty()) else { return };
+        self.is_steered = true;
+        match sys::steer(&first.socket, &choose_among(places)) {
+            Ok(()) => {}
+            // It has no list yet.
+            Err(error) if self.members.len() == 1 => {
+                tracing::debug!(%error, "a listener that is alone takes no program");
+            }
+            Err(error) => {
+                let addr = &self.name;
+                tracing::warn!(%error, "cannot choose among the sockets of {addr} (SO_ATTACH_REUSEPORT_CBPF): while a worker comes or goes, clients may have to connect again");
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, is_over: impl Fn(usize) -> bool) {
+        while let Some(place) = self.members.iter().position(|member| is_over(member.slot)) {
+            self.take_out(place);
+            self.steer();
+        }
+    }
+
+    /// The last one takes its place in the kernel's list. Until the program knows, it is not
+    /// chosen.
+    pub(super) fn take_out(&mut self, place: usize) {
+        let last = self.members.len() - 1;
+        if place != last && self.members[last].is_open {
+            self.choose(Self::open_places(&self.members[..last]));
+        }
+        stop_listening(&self.members[place].socket);
+        self.members.swap_remove(place);
+    }
+
+    pub(super) fn listen_again(&mut self) {
+        let mut stopped = Vec::new();
+        // As the kernel did: the last one takes the place of one that stops.
+        for place in (0..self.members.len()).rev() {
+            if has_stopped(self.members[place].socket.as_fd()) {
+                stopped.push(self.members.swap_remove(place));
+            }
+        }
+        if stopped.is_empty() {
+            return;
+        }
+        for member in stopped.into_iter().rev() {
+            let (addr, bound) = (member.socket.local_addr(), member.socket.socket_addr());
+            listen_again(member.socket.as_fd(), addr, bound);
+            self.members.push(member);
+        }
+        self.is_steered = true;
+        self.steer();
+    }
+}
+
+/// What the name of a predecessor's socket says.
+struct Place<'a> {
+    slot: usize,
+    is_open: bool,
+    /// Of the address.
+    name: &'a str,
+}
+
+fn parse(known: &str) -> Option<Place<'_>> {
+    let of = |before, is_open| Some((known.strip_prefix(before)?, is_open));
+    let (rest, is_open) = of(EACH, true).or_else(|| of(EACH_LEFT_OUT, false))?;
+    let (slot, name) = rest.split_once(' ')?;
+    Some(Place { slot: slot.parse().ok()?, is_open, name })
+}
+
+/// The address's name, if it is the name of a socket of one loop.
+pub(crate) fn address_of(known: &str) -> Option<&str> {
+    parse(known).map(|place| place.name)
+}
+
+/// In all processes: a worker of the predecessor may have it for a while.
+pub(super) fn stop_listening(socket: impl AsFd) {
+    if let Err(error) = shutdown(socket, Shutdown::Read) {
+        tracing::debug!(%error, "a listener cannot be shut down");
+    }
+}
+
+pub(crate) fn let_in_again(socket: impl AsFd) {
+    if let Err(error) = sys::let_in_again(socket) {
+        tracing::warn!(%error, "cannot remove a listener's filter: new connections are dropped there");
+    }
+}
+
+pub(crate) fn let_nobody_in(socket: &SharedListener) {
+    if let Err(error) = socket.let_nobody_in() {
+        tracing::debug!(%error, "a listener's filter cannot be attached");
+    }
+}

@@ -1,0 +1,53 @@
+//! A worker as its master sees it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Instant, SystemTime};
+
+use rustix::process::{Pid, Signal};
+use wakeful::accept::Sibling;
+use wakeful::heartbeat::{Heartbeats, LoopState, Watchdog};
+
+use crate::crew::WorkerId;
+use crate::reports::LoopInfo;
+use crate::sys;
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) id: WorkerId,
+    pub(super) pid: Pid,
+    /// Readable when it is dead.
+    pub(super) pidfd: OwnedFd,
+    /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
+    pub(super) ready: Option<OwnedFd>,
+    pub(super) has_accepted: bool,
+    /// When it has taken too long to accept. `None`: it has accepted, or is killed.
+    pub(super) start_by: Option<Instant>,
+    /// When it has taken too long to end. `None`: nobody has told it to, or it is killed, or has no
+    /// limit.
+    pub(super) end_by: Option<Instant>,
+    /// It is to open its files anew as soon as it accepts.
+    pub(super) is_to_reopen: bool,
+    pub(super) heartbeats: Heartbeats,
+    pub(super) sibling: Option<Sibling>,
+    pub(super) is_stopped: bool,
+    pub(super) since: SystemTime,
+    /// The place of its reports.
+    pub(super) reports_at: usize,
+}
+
+impl Process {
+    pub(super) fn loops(&self, watchdog: &Watchdog) -> Vec<LoopInfo> {
+        let seen = watchdog.loops(&self.heartbeats).into_iter();
+        let loops = seen.map(|seen| match seen {
+            LoopState::Awake { at_least, running, work, .. } => {
+                LoopInfo::awake(at_least, running, work)
+            }
+            _ => LoopInfo::asleep(),
+        });
+        loops.collect()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
+    }
+}

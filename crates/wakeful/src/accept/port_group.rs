@@ -1,0 +1,74 @@
+//! Several sockets on one port (`SO_REUSEPORT`), of which the kernel chooses one for a connection.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::bind_error;
+use super::holders::Holders;
+use super::reuse_port;
+use super::shared_listener::SharedListener;
+use crate::net::ListenAddr;
+
+impl SharedListener {
+    /// Listens on `addr`, where [`bind_again`](Self::bind_again) can open more sockets. This is for
+    /// a process that opens the sockets of several servers: see
+    /// [`from_sockets`](Self::from_sockets). One server opens its loops' sockets itself
+    /// ([`AcceptStrategy::ReusePort`](super::AcceptStrategy::ReusePort)).
+    ///
+    /// # Errors
+    /// The same as for [`bind_beside`](Self::bind_beside), and if `addr` is that of a Unix socket.
+    pub fn bind_first<'a>(
+        addr: &ListenAddr,
+        others: impl IntoIterator<Item = &'a ListenAddr>,
+    ) -> io::Result<Self> {
+        let local = reuse_port::internet_address(addr)?;
+        let holders = Holders::of_new_socket()?;
+        Self::tcp(local, holders, crate::net::listen_first_tcp)
+            .map_err(|error| bind_error::explain(addr, error))
+            .map_err(|error| bind_error::explain_beside(addr, others, &error))
+    }
+
+    /// Opens another socket on the address of this one, which
+    /// [`bind_first`](Self::bind_first) has made. From now on the kernel chooses one of the sockets
+    /// for each connection.
+    ///
+    /// # Errors
+    /// Another user's process listens on the address; no descriptors are left; or it is a Unix
+    /// socket.
+    pub fn bind_again(&self) -> io::Result<Self> {
+        let local = reuse_port::internet_address(self.local_addr())?;
+        let holders = Holders::of_new_socket()?;
+        Self::tcp(local, holders, crate::net::listen_tcp_beside)
+            .map_err(|error| bind_error::explain(self.local_addr(), error))
+    }
+
+    /// Like [`from_socket`](Self::from_socket), for several sockets on the same address, one for
+    /// each loop of the server. The server needs
+    /// [`AcceptStrategy::ReusePort`](super::AcceptStrategy::ReusePort), which is the default for
+    /// such a listener.
+    ///
+    /// # Errors
+    /// There is none; the same as for `from_socket`; or they have different addresses.
+    pub fn from_sockets(sockets: impl IntoIterator<Item = OwnedFd>) -> io::Result<Self> {
+        let mut all = sockets.into_iter().map(Self::from_socket);
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let mut first = all.next().ok_or_else(|| invalid("no socket for any loop"))??;
+        let others = all.collect::<io::Result<Vec<_>>>()?;
+        if others.iter().any(|other| other.local_addr() != first.local_addr()) {
+            return Err(invalid("the sockets for the loops have different addresses"));
+        }
+        first.others = Some(others.into_iter().map(|other| other.fd).collect());
+        Ok(first)
+    }
+
+    /// Has each loop a socket of its own here?
+    pub(super) fn is_for_each_loop(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// Of each loop, if each has its own.
+    pub(super) fn of_loops(&self) -> Option<Vec<Arc<OwnedFd>>> {
+        self.is_for_each_loop().then(|| self.sockets().cloned().collect())
+    }
+}
