@@ -94,6 +94,9 @@ impl RunningService {
         // Operators that kept their connections and kept asking would shut all others out. A probe
         // or a scrape is a single request: a connection for each costs little. And one more is let
         // in in any case: another one, of which nothing comes, closes for it.
+        // Connections are rare, and all workers are asked for the answer to most of them. A probe
+        // must not wait because the worker that was woken for it is killed.
+        listeners.iter().for_each(SharedListener::wake_every_loop);
         let limits = Limits::new()
             .max_connections(connections_of_operators(Descriptors::limit()))
             .when_full(WhenFull::Replace)

@@ -1,7 +1,10 @@
 //! `--admin` with `--workers`: whichever worker is asked, it answers for all.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
 use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use super::common::get;
@@ -170,6 +173,64 @@ fn orphans_answer_for_those_that_are_left() {
         thread::yield_now();
     }
     assert_eq!(listed(&admin, "answers"), ["true"; 2]);
+}
+
+/// Keeps a CPU from all others, at real-time priority.
+struct Hog(Child);
+
+impl Hog {
+    /// `None`: it may not.
+    fn on(cpu: &str) -> Option<Self> {
+        let mut hog = Command::new("timeout");
+        hog.args(["20", "chrt", "--fifo", "1", "taskset", "--cpu-list", cpu]);
+        hog.args(["sh", "-c", "echo; while :; do :; done"]).stdout(Stdio::piped());
+        let mut hog = Self(hog.spawn().ok()?);
+        let mut line = [0];
+        hog.0.stdout.as_mut().unwrap().read_exact(&mut line).ok().map(|()| hog)
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        // timeout(1) passes it on.
+        signal(self.0.id(), "TERM");
+        self.0.wait().unwrap();
+    }
+}
+
+/// The last one that this process may use, unless that is the only one.
+fn second_cpu() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    list.rsplit_once([',', '-']).map(|(_, last)| last.trim().to_owned())
+}
+
+/// The kernel wakes a killed process for a connection as long as that could not run, and then wakes
+/// nobody else.
+#[test]
+fn a_connection_for_which_a_killed_orphan_was_woken_goes_to_another_one() {
+    let Some(cpu) = second_cpu() else {
+        println!("skipped: one CPU");
+        return;
+    };
+    let mut master = start("5", &["--orphan", "go-on", "--accept", "exclusive"]);
+    let (addr, admin) = (master.addr(), admin(&mut master));
+    let mut workers = master.workers();
+    master.orphans.clone_from(&workers);
+    signal(master.pid(), "KILL");
+    // Which one the kernel would wake is not known.
+    workers.pop_last();
+    for worker in &workers {
+        let pin = ["--all-tasks", "--cpu-list", "--pid", &cpu, &worker.to_string()];
+        assert!(Command::new("taskset").args(pin).output().unwrap().status.success());
+    }
+    let Some(_hog) = Hog::on(&cpu) else {
+        println!("skipped: no SCHED_FIFO here (chrt(1), as root)");
+        return;
+    };
+    workers.iter().for_each(|worker| signal(*worker, "KILL"));
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    assert!(get(&admin, "/healthz").ends_with("ok\n"));
 }
 
 #[test]

@@ -132,11 +132,13 @@ impl Balancer {
         self.board.turn()
     }
 
-    /// No sibling tells of itself any more: this process accepts at all times.
+    /// Nobody tells of siblings any more: this process accepts at all times, and its active loops
+    /// hear of each connection. One that the kernel gave to a sibling which is killed would wait.
     pub(crate) fn is_alone(&self) {
         if let Some(turn) = self.board.turn() {
             turn.is_alone_now();
             self.see_whose_turn_it_is();
+            self.shares.iter().for_each(|share| share.wake_for_all());
         }
     }
 

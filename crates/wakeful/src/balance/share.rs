@@ -128,6 +128,16 @@ impl Share {
         panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
     }
 
+    /// From now on the kernel wakes its loop for every connection.
+    pub(super) fn wake_for_all(&self) {
+        for membership in self.memberships() {
+            if let Err(error) = membership.wake_for_all() {
+                // Whoever looks after the memberships tries again.
+                panics::log!(debug, %error, "a loop cannot watch a listener");
+            }
+        }
+    }
+
     /// Does the kernel not let it watch a listener, as it should?
     pub(super) fn is_shut_out(&self) -> bool {
         self.memberships().any(|membership| membership.is_shut_out())

@@ -15,7 +15,8 @@
 //! * Workers that are all busy take connections as fast as they get CPU time, and that may differ
 //!   much where workers are more than CPUs. So one that has taken far more of late than the mean
 //!   steps back for [`STEP_BACK`], if as many as there are CPUs stay: then no CPU is idle for it.
-//! * Without a master nobody tells of dead workers: then all are in the list.
+//! * Without a master nobody tells of dead workers: then all are in the list, and the kernel wakes
+//!   all of them for each connection.
 //!
 //! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where,
 //! `list` how the states change, and `our_turn` what one worker does with them.

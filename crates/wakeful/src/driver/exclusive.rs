@@ -3,6 +3,11 @@
 //! Linux has it since 4.5. Older kernels silently ignore the flag, and other implementations of
 //! Linux's interface refuse it. There a shared listener is watched without the flag: a connection
 //! wakes all sleeping loops, one of them gets it, and the others find nothing.
+//!
+//! Some listeners are watched without it on purpose. If the kernel has just woken a process for a
+//! connection, and that process is killed before it accepts, the connection stays in the backlog,
+//! and the kernel wakes nobody else for it until another one comes. Among the workers of a master
+//! that is mended by the master, who tells the others. Without one, all are woken.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,9 +25,18 @@ const MISSING: u8 = 2;
 /// Found out by the first shared listener, for the whole process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
+/// Watches `fd` without EPOLLEXCLUSIVE, whether or not `flags` have it.
+pub(super) fn add_without(
+    epoll: &Epoll,
+    fd: BorrowedFd<'_>,
+    flags: EventFlags,
+    token: u64,
+) -> Result<()> {
+    epoll.add(fd, flags - EventFlags::EXCLUSIVE, token)
+}
+
 /// Watches `fd` with EPOLLEXCLUSIVE, which `flags` have, or without if there is no such thing.
 pub(super) fn add(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
-    let without = flags - EventFlags::EXCLUSIVE;
     if STATE.load(Ordering::Relaxed) == UNKNOWN {
         // Who knows the flag refuses it beside RDHUP (epoll_ctl(2)).
         match add_as_told(epoll, fd, flags | EventFlags::RDHUP, token) {
@@ -35,11 +49,11 @@ pub(super) fn add(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u
         }
     }
     if STATE.load(Ordering::Relaxed) == MISSING {
-        return epoll.add(fd, without, token);
+        return add_without(epoll, fd, flags, token);
     }
     match add_as_told(epoll, fd, flags, token) {
         Err(Errno::INVAL) => {
-            epoll.add(fd, without, token)?;
+            add_without(epoll, fd, flags, token)?;
             give_up("the kernel refuses it");
             Ok(())
         }

@@ -4,6 +4,7 @@
 //! has no such thread, so its copy of the mutex stays locked for ever. Therefore a child never
 //! locks what it inherited: it has a list of its own, for its own loops.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use once_cell::race::OnceBox;
@@ -18,6 +19,8 @@ pub(crate) struct ListenerMembers {
     process: Process,
     /// Other processes may have the socket.
     is_lent: bool,
+    /// The kernel wakes one loop for a connection, and not all: see `exclusive`.
+    is_exclusive: AtomicBool,
     list: Mutex<Vec<Weak<Membership>>>,
     /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
     of_child: OnceBox<ListenerMembers>,
@@ -26,7 +29,8 @@ pub(crate) struct ListenerMembers {
 impl ListenerMembers {
     /// For the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
-        Self { process, is_lent: false, list: Mutex::default(), of_child: OnceBox::new() }
+        let (is_exclusive, list, of_child) = (true.into(), Mutex::default(), OnceBox::new());
+        Self { process, is_lent: false, is_exclusive, list, of_child }
     }
 
     /// Of a socket that somebody else has made, and may keep.
@@ -36,6 +40,15 @@ impl ListenerMembers {
 
     pub(crate) fn is_lent(&self) -> bool {
         self.is_lent
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.is_exclusive.load(Ordering::Acquire)
+    }
+
+    /// Has the kernel wake all loops for a connection that watch the socket from now on.
+    pub(crate) fn wake_all(&self) {
+        self.is_exclusive.store(false, Ordering::Release);
     }
 
     /// Those of this process.

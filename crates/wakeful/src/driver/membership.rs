@@ -29,6 +29,8 @@ pub(crate) struct Membership {
     listener: Arc<OwnedFd>,
     token: u64,
     process: Process,
+    /// The kernel wakes one loop for a connection, and not all: see `exclusive`.
+    is_exclusive: AtomicBool,
     /// Somebody on its loop accepts.
     wanted: AtomicBool,
     turn: Arc<Turn>,
@@ -76,12 +78,14 @@ impl Membership {
         listener: Arc<OwnedFd>,
         token: u64,
         process: Process,
+        is_exclusive: bool,
     ) -> io::Result<Self> {
         let membership = Self {
             epoll,
             listener,
             token,
             process,
+            is_exclusive: AtomicBool::new(is_exclusive),
             wanted: AtomicBool::new(true),
             turn: Arc::new(Turn { open: AtomicBool::new(true), closed: AtomicBool::new(false) }),
             requeue: AtomicBool::new(false),
@@ -152,6 +156,15 @@ impl Membership {
         self.see_to_it()
     }
 
+    /// From now on the kernel wakes this loop for every connection, whichever others it wakes.
+    ///
+    /// # Errors
+    /// The same as for `requeue`.
+    pub(crate) fn wake_for_all(&self) -> io::Result<()> {
+        self.is_exclusive.store(false, Ordering::Release);
+        self.requeue()
+    }
+
     /// Has the registration follow the wishes. What it does is the last change's doing, whoever
     /// makes it.
     fn see_to_it(&self) -> io::Result<()> {
@@ -183,8 +196,12 @@ impl Membership {
         }
         if wanted && (!was || requeue) {
             let (listener, flags) = (self.listener.as_fd(), Mode::Exclusive.flags());
+            let add = match self.is_exclusive.load(Ordering::Acquire) {
+                true => exclusive::add,
+                false => exclusive::add_without,
+            };
             failures::at(failures::Call::Watch)
-                .and_then(|()| exclusive::add(&self.epoll, listener, flags, self.token))
+                .and_then(|()| add(&self.epoll, listener, flags, self.token))
                 .map_err(crate::sys::limits::explain_call("epoll_ctl"))?;
             self.registered.store(true, Ordering::Relaxed);
         }

@@ -197,8 +197,9 @@ impl Driver {
         memberships: &Arc<ListenerMembers>,
     ) -> io::Result<()> {
         self.process.check_quickly()?;
+        let (epoll, is_exclusive) = (self.epoll.clone(), memberships.is_exclusive());
         let membership =
-            Membership::new(self.epoll.clone(), listener.clone(), token.0, self.process)?;
+            Membership::new(epoll, listener.clone(), token.0, self.process, is_exclusive)?;
         source.set_joined(Joined::new(membership, memberships));
         self.shared.borrow_mut().push(source.clone());
         self.look_at_shared();
