@@ -66,6 +66,17 @@ fn limits_that_strike_clients_do_not_strike_operators() {
 }
 
 #[test]
+fn clients_do_not_see_the_metrics_of_a_service_whose_operators_have_an_address() {
+    let mut service =
+        Service::start(&["http", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let admin = service.behind("admin on ");
+    let addr = service.behind("listening on ");
+    assert!(get(&addr, "/metrics").starts_with("HTTP/1.1 404"));
+    assert!(get(&addr, "/healthz").ends_with("ok\n"));
+    assert!(get(&admin, "/metrics").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn a_connection_that_nobody_takes_for_the_limit_holds_no_operator_up() {
     each(&["--max-connections", "1"], |name, _service, addr, admin| {
         let open = connect(addr);

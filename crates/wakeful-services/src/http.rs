@@ -95,8 +95,9 @@ impl HttpOptions {
     }
 }
 
-/// Starts the service on `listeners`. The listeners of `admin` also answer `/healthz`, `/readyz`
-/// and `/metrics`, on a separate loop.
+/// Starts the service on `listeners`. The listeners of `admin` answer `/healthz`, `/readyz`,
+/// `/metrics` and `/workers`, on a separate loop. If there are any, `/metrics` is only there, and
+/// clients do not see it.
 ///
 /// # Errors
 /// The loops cannot be started, or signals cannot be caught.
@@ -109,7 +110,7 @@ pub fn start(
     let descriptors = admin::descriptors(http.descriptors(), &admin);
     let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
     let shared = Shared { scrape: Arc::default(), readiness: server.readiness() };
-    let running = server.start(router(shared.clone(), http.files))?;
+    let running = server.start(router(shared.clone(), http.files, admin.is_empty()))?;
     let mut registry = admin::registry(&running, options);
     if let Some(log) = http.access_log {
         wakeful_prometheus::register_access_log(&mut registry, log.clone());
@@ -137,15 +138,18 @@ fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
     started.map_err(io::Error::other)?
 }
 
-fn router(shared: Shared, files: Option<ServeDir>) -> Router {
+fn router(shared: Shared, files: Option<ServeDir>, has_metrics: bool) -> Router {
     let router = match files {
         Some(files) => Router::new().fallback_service(files),
         None => Router::new().route("/", get(index)),
     };
+    let router = match has_metrics {
+        true => router.route("/metrics", get(render_metrics)),
+        false => router,
+    };
     router
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(render_metrics))
         .route("/echo", post(|body: Body| async { body }))
         .route("/sleep/{ms}", get(sleep))
         .route("/cpu/{us}", get(use_cpu))

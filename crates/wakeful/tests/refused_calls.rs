@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use futures_lite::future;
-use wakeful::accept::{ConnectionServer, Descriptors, SharedListener};
+use wakeful::accept::{AcceptStrategy, ConnectionServer, Descriptors, SharedListener};
 use wakeful::net::TcpListener;
 use wakeful::process::Command;
 use wakeful::signal::{SIGUSR1, SIGUSR2, Signals};
@@ -112,6 +112,16 @@ fn a_passed_listener_names_the_call_that_it_cannot_do_without() {
     ] {
         named(call, name, take);
     }
+}
+
+#[test]
+fn a_server_with_a_socket_for_each_loop_names_the_call_that_it_cannot_do_without() {
+    named(libc::SYS_getsockopt, "getsockopt", |_| {
+        let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let server = ConnectionServer::new(vec![listener]).group(LoopGroup::builder().loops(2));
+        let server = server.strategy(AcceptStrategy::ReusePort);
+        server.start(|| async |_connection| ()).unwrap_err()
+    });
 }
 
 /// As in a chroot without /dev and /proc: no file can be opened.

@@ -15,7 +15,7 @@ pub(super) struct AdminArguments {
         long,
         value_name = "ADDR",
         help_heading = "Health and metrics",
-        help = "Where operators find /healthz, /readyz, /metrics and /workers: an address as for --listen, without TLS. The service's limits do not apply there, and it answers until the drain is over. With --workers any worker answers for all. At most 16 connections, each closed after 2 s of silence. May be repeated"
+        help = "Where operators find /healthz, /readyz, /metrics and /workers: an address as for --listen, without TLS. The service's limits do not apply there, and it answers until the drain is over. `http` has /metrics only there then. With --workers any worker answers for all. At most 16 connections, each closed after 2 s of silence. May be repeated"
     )]
     pub(super) admin: Vec<String>,
 }

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::holders::Holders;
 use super::opening::Opening;
 use super::shared_listener::SharedListener;
 use crate::net::{DetachedListener, ListenAddr, keepalive};
+use crate::sys::limits::{explain_call, explain_call_error};
 
 /// Where an internet socket listens.
 ///
@@ -55,7 +56,8 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
         // It was bound without, so that a port in use was found to be so. On a socket that listens
         // it allows others beside it from now on (Linux: inet_csk_bind_conflict asks the sockets,
         // and reuseport_add_sock makes the group with the second one).
-        rustix::net::sockopt::set_socket_reuseport(&listener.fd, true)?;
+        rustix::net::sockopt::set_socket_reuseport(&listener.fd, true)
+            .map_err(explain_call("setsockopt"))?;
     }
     let first = DetachedListener::new(listener.fd.clone(), local).lent(listener.is_lent());
     let mut own = vec![Opening::Own(first, listener.holders.clone())];
@@ -72,11 +74,18 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
 /// loop.
 fn copy_keepalive(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let (from, to) = (SockRef::from(from), SockRef::from(to));
-    if !from.keepalive()? {
-        return Ok(());
+    match keepalive_of(&from).map_err(explain_call_error("getsockopt"))? {
+        Some(settings) => to.set_tcp_keepalive(&settings).map_err(explain_call_error("setsockopt")),
+        None => Ok(()),
     }
-    let (idle, interval) = (from.tcp_keepalive_time()?, from.tcp_keepalive_interval()?);
-    to.set_tcp_keepalive(&keepalive(idle, interval, from.tcp_keepalive_retries()?))
+}
+
+fn keepalive_of(socket: &SockRef<'_>) -> io::Result<Option<TcpKeepalive>> {
+    if !socket.keepalive()? {
+        return Ok(None);
+    }
+    let (idle, interval) = (socket.tcp_keepalive_time()?, socket.tcp_keepalive_interval()?);
+    Ok(Some(keepalive(idle, interval, socket.tcp_keepalive_retries()?)))
 }
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no such options.
