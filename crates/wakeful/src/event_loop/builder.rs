@@ -232,6 +232,8 @@ impl EventLoopBuilder {
     /// such operations the poll gets a new budget. So a `block_on` of another library inside a task
     /// completes. A future that polls many others in one poll may therefore complete more
     /// operations than the budget.
+    ///
+    /// In a task of Tokio (feature `tokio`) Tokio's budget applies instead.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
         self.settings.cooperative_budget = operations.max(1);
         self

@@ -11,22 +11,30 @@
 //! A `block_on` of another library inside a task polls again at once, and never returns to the
 //! loop. So the poll gets its budget again after [`MOST_FORCED_YIELDS`] operations were put off in
 //! it.
+//!
+//! A task of Tokio has Tokio's budget, also for operations of the loop: see `tokio_budget`.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use super::local;
+#[cfg(feature = "tokio")]
+use super::tokio_budget;
 
 /// How many operations one poll may have put off before it gets its budget again.
-const MOST_FORCED_YIELDS: u64 = 32;
+pub(super) const MOST_FORCED_YIELDS: u64 = 32;
 
-/// No budget applies. [`made_progress`] does not change it.
-const NOT_RATIONED: u64 = u64::MAX;
+/// No loop polls: either nothing is rationed, or Tokio does that. The lower half is 0, as if all
+/// were spent, so that what a loop polls pays nothing for the distinction.
+const NOT_RATIONED: u64 = u64::MAX << 32;
+
+/// No budget applies, nor Tokio's. [`made_progress`] does not change it.
+const UNCONSTRAINED: u64 = u64::MAX;
 
 thread_local! {
     /// The lower half: the operations that are left. The upper half: how many operations of this
-    /// poll were put off. Or [`NOT_RATIONED`].
+    /// poll were put off. Or [`NOT_RATIONED`], or [`UNCONSTRAINED`].
     static LEFT: Cell<u64> = const { Cell::new(NOT_RATIONED) };
     /// What the present ration began with.
     static RATION: Cell<u32> = const { Cell::new(u32::MAX) };
@@ -38,8 +46,8 @@ pub(crate) fn reset(budget: u32) {
     LEFT.set(budget.into());
 }
 
-/// A ration until the guard goes; then what was left before. Outside a loop's tasks nothing is
-/// rationed, and a task that drives another loop keeps its own ration.
+/// A ration until the guard goes; then what was left before. A task that drives another loop keeps
+/// its own ration.
 pub(crate) fn ration(budget: u32) -> Ration {
     Ration { left: LEFT.replace(budget.into()), ration: RATION.replace(budget) }
 }
@@ -58,16 +66,16 @@ impl Drop for Ration {
 }
 
 /// Nothing is rationed until the guard goes; then what was left before.
-pub(super) fn unrationed() -> Unrationed {
-    Unrationed { left: LEFT.replace(NOT_RATIONED) }
+pub(super) fn unconstrained() -> Unconstrained {
+    Unconstrained { left: LEFT.replace(UNCONSTRAINED) }
 }
 
-/// See [`unrationed`].
-pub(super) struct Unrationed {
+/// See [`unconstrained`].
+pub(super) struct Unconstrained {
     left: u64,
 }
 
-impl Drop for Unrationed {
+impl Drop for Unconstrained {
     fn drop(&mut self) {
         LEFT.set(self.left);
     }
@@ -75,14 +83,28 @@ impl Drop for Unrationed {
 
 /// Is nothing of the budget left?
 pub(crate) fn is_spent() -> bool {
-    LEFT.get() as u32 == 0
+    match LEFT.get() {
+        NOT_RATIONED => is_spent_outside(),
+        left => left as u32 == 0,
+    }
+}
+
+/// Where no loop polls.
+#[cfg(feature = "tokio")]
+fn is_spent_outside() -> bool {
+    tokio_budget::is_spent()
+}
+
+#[cfg(not(feature = "tokio"))]
+fn is_spent_outside() -> bool {
+    false
 }
 
 /// Returns whether the running task may complete another operation in this poll.
 ///
 /// Call it in a hand-written future, before each piece of its work. If it returns `false`, the
 /// future should wake itself and return pending, so that others can run. It returns `true` if no
-/// budget applies.
+/// budget applies. In a task of Tokio (feature `tokio`) Tokio's budget applies.
 ///
 /// ```
 /// use wakeful::task::{consume_budget, has_budget_remaining};
@@ -105,23 +127,29 @@ pub fn has_budget_remaining() -> bool {
 /// turn.
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
-    if is_spent() {
-        return poll_spent(cx);
+    if LEFT.get() as u32 == 0 && is_put_off() {
+        local::count_forced_yield();
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
     }
     Poll::Ready(())
 }
 
 #[cold]
-fn poll_spent(cx: &Context<'_>) -> Poll<()> {
+fn is_put_off() -> bool {
+    if LEFT.get() == NOT_RATIONED {
+        #[cfg(feature = "tokio")]
+        return tokio_budget::is_put_off();
+        #[cfg(not(feature = "tokio"))]
+        return false;
+    }
     let put_off = LEFT.get() >> 32;
     if put_off >= MOST_FORCED_YIELDS {
         reset(RATION.get());
-        return Poll::Ready(());
+        return false;
     }
     LEFT.set((put_off + 1) << 32);
-    local::count_forced_yield();
-    cx.waker().wake_by_ref();
-    Poll::Pending
+    true
 }
 
 /// The operation was completed.
@@ -131,6 +159,11 @@ pub(crate) fn made_progress() {
     // From 1 to `u32::MAX`: rationed, and not spent.
     if left.wrapping_sub(1) < u32::MAX.into() {
         LEFT.set(left - 1);
+        return;
+    }
+    #[cfg(feature = "tokio")]
+    if left == NOT_RATIONED {
+        tokio_budget::made_progress();
     }
 }
 

@@ -64,6 +64,8 @@ mod spawn;
 mod state;
 #[allow(unsafe_code)]
 mod task_local;
+#[cfg(feature = "tokio")]
+mod tokio_budget;
 mod unconstrained;
 #[allow(unsafe_code)]
 mod waker;

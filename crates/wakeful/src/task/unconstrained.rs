@@ -60,7 +60,7 @@ impl<F: Future> Future for Unconstrained<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let _unrationed = coop::unrationed();
+        let _unconstrained = coop::unconstrained();
         self.project().future.poll(cx)
     }
 }

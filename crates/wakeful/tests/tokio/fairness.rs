@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::task::Poll;
 use std::thread;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,6 +105,74 @@ fn a_task_that_tokio_never_lets_wait_gives_way_to_the_others() {
         }
         posts.await.unwrap();
         assert!(counts.iter().all(|count| count.get() > 0), "{counts:?}");
+    });
+}
+
+/// Tokio polls it, and not the loop: its budget is Tokio's.
+#[test]
+fn a_task_of_tokio_whose_operations_of_the_loop_are_always_ready_gives_way_to_the_others() {
+    on_a_guest(async {
+        let (mut ours, mut theirs) = wakeful::net::UnixStream::pair().unwrap();
+        let socket = tokio::task::spawn_local(async move {
+            loop {
+                theirs.write_all(b"x").await.unwrap();
+                ours.read_exact(&mut [0]).await.unwrap();
+            }
+        });
+        let budget = tokio::spawn(async {
+            loop {
+                wakeful::task::consume_budget().await;
+            }
+        });
+        let asked = tokio::spawn(async {
+            loop {
+                while wakeful::task::has_budget_remaining() {
+                    wakeful::task::consume_budget().await;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..ROUNDS {
+            tokio::task::yield_now().await;
+            wakeful::task::yield_now().await;
+        }
+        wakeful::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        for task in [socket, budget, asked] {
+            assert!(!task.is_finished());
+            task.abort();
+        }
+    });
+}
+
+/// It polls again at once: an operation that is put off would be for ever.
+#[test]
+fn a_block_on_of_another_library_in_a_task_of_tokio_comes_to_its_end() {
+    on_a_guest(async {
+        let blocks = tokio::task::spawn_local(async {
+            let (mut ours, mut theirs) = wakeful::net::UnixStream::pair().unwrap();
+            for _ in 0..ROUNDS {
+                futures_lite::future::block_on(async {
+                    for _ in 0..ROUNDS {
+                        theirs.write_all(b"x").await.unwrap();
+                        ours.read_exact(&mut [0]).await.unwrap();
+                    }
+                });
+            }
+        });
+        blocks.await.unwrap();
+        // No budget applies there, nor Tokio's.
+        let unconstrained = wakeful::task::unconstrained(async {
+            for _ in 0..ROUNDS * ROUNDS {
+                assert!(wakeful::task::has_budget_remaining());
+                wakeful::task::consume_budget().await;
+            }
+        });
+        let unconstrained = tokio::spawn(async {
+            let mut unconstrained = Box::pin(unconstrained);
+            std::future::poll_fn(|cx| Poll::Ready(unconstrained.as_mut().poll(cx))).await
+        });
+        assert!(unconstrained.await.unwrap().is_ready());
     });
 }
 
