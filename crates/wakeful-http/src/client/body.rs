@@ -19,6 +19,7 @@ use super::tasks::{GivenUp, PanicListener};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::foreign_error;
+use crate::own_values;
 
 /// The requirements for a request's body: any [`Body`] that is `Unpin` and whose pieces are `Send`.
 /// (hyper requires `Send`; nothing is sent to another thread.)
@@ -344,7 +345,9 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             }
             let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
             polled.map_or_else(panicked, |polled| {
-                polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(foreign_error::guard)
+                polled
+                    .map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)))
+                    .map_err(foreign_error::guard)
             })
         })
     }

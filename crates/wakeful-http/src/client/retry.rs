@@ -13,9 +13,11 @@ use super::attempt::{Acted, Cause};
 use super::body::{Deadline, OpenStream, Outgoing};
 use super::error::ClientError;
 use super::host_pool::Host;
+use super::target::HttpVersion;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code::{self, Contained};
 use crate::in_time::in_time;
+use crate::own_values;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -110,6 +112,9 @@ impl<B: OutgoingBody> Host<B> {
     ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
         let pool = &self.pool;
         let mut request = pool.address(request)?.map(Outgoing::given);
+        if pool.target.version == HttpVersion::Http2 {
+            own_values::own(request.headers_mut());
+        }
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         let mut endings = if retries > 0 { ENDINGS } else { 0 };

@@ -31,6 +31,7 @@ use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, contain};
 use crate::foreign_error;
 use crate::observe::{ObservedRequest, Observer};
+use crate::own_values;
 use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
 
@@ -247,6 +248,9 @@ where
         // The service's future may panic in its drop, which does not cost the answer.
         contain(|| this.state.set(State::Refused { head: None }));
         let mut response = answered.map_err(|error| failed(foreign_error::guard(error)))?;
+        if in_flight.connection().protocol() == Protocol::Http2 {
+            own_values::own(response.headers_mut());
+        }
         in_flight.responds();
         if let Some(offered) = this.offered.as_mut() {
             offered.correct(&mut response);
