@@ -3,8 +3,9 @@
 //! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
 //! another request: when the request is completely written and the response completely read, even
 //! if the caller has not yet taken the response's body from its channel. If a body is dropped
-//! before its end, hyper closes the connection, so that connection does not return. The task ends
-//! the connection when it was idle for too long, and when its last sender is gone.
+//! before its end, hyper closes the connection, so that connection does not return; nor does one
+//! whose response ends before its request's body ([`upload`](super::upload)). The task ends the
+//! connection when it was idle for too long, and when its last sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,6 +22,7 @@ use wakeful::time::{now, sleep_until};
 use super::body::{Outgoing, OutgoingBody};
 use super::settings::{ClientBuilder, HYPERS_MAX_HEADERS};
 use super::transport::{Observed, ObservedTransport, Transport};
+use super::upload::{Answering, Upload};
 use crate::foreign_code;
 
 /// Whose connections they are.
@@ -36,6 +38,7 @@ pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     observed: Rc<Observed>,
+    upload: Rc<Upload>,
     stage: Cell<Stage>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
@@ -64,6 +67,7 @@ impl<B: OutgoingBody> Http1<B> {
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             observed,
+            upload: Rc::default(),
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
             idle_since: Cell::new(now()),
@@ -106,11 +110,14 @@ impl<B: OutgoingBody> Http1<B> {
     pub(super) fn send(
         &self,
         request: Request<Outgoing<B>>,
-    ) -> impl Future<Output = Sent<B>> + use<B> {
+    ) -> (impl Future<Output = Sent<B>> + use<B>, Answering) {
         self.used.set(true);
         self.stage.set(Stage::Sent);
+        let (uploading, answering) = self.upload.begin();
+        let request = request.map(|body| body.by(uploading));
         let mut sender = self.sender.borrow_mut();
-        sender.as_mut().expect("a leased connection has its sender").try_send_request(request)
+        let sender = sender.as_mut().expect("a leased connection has its sender");
+        (sender.try_send_request(request), answering)
     }
 }
 
@@ -140,7 +147,7 @@ async fn drive<B: OutgoingBody>(
         if let Poll::Ready(Err(error)) = &ended {
             foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
-        if ended.is_ready() {
+        if ended.is_ready() || this.upload.poll_cut(cx).is_ready() {
             return Poll::Ready(());
         }
         if this.stage.get() == Stage::Sent && this.is_ready() {

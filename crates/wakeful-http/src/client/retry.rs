@@ -10,7 +10,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::attempt::{Acted, Cause};
-use super::body::{Deadline, OpenStream, Outgoing};
+use super::body::{Deadline, Exchange, Outgoing};
 use super::error::ClientError;
 use super::host_pool::Host;
 use super::target::HttpVersion;
@@ -84,7 +84,7 @@ impl<B: OutgoingBody> Host<B> {
             (head, total) => (head.or(total), head.is_none()),
         };
         let sent = self.send_with_retries(request, copy);
-        let (response, stream) = match limit {
+        let (response, exchange) = match limit {
             None => sent.await?,
             Some(after) => match in_time(after, pin!(sent)).await {
                 Ok(sent) => sent?,
@@ -101,7 +101,7 @@ impl<B: OutgoingBody> Host<B> {
         };
         let deadline =
             deadline.map(|(at, after)| Deadline { end: wakeful::time::Deadline::at(at), after });
-        Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, stream)))
+        Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, exchange)))
     }
 
     /// Sends the request until it is answered, or may not be sent again.
@@ -109,7 +109,7 @@ impl<B: OutgoingBody> Host<B> {
         &self,
         request: Request<B>,
         copy: Copy<B>,
-    ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
+    ) -> Result<(Response<Incoming>, Exchange), SendFailure<B>> {
         let pool = &self.pool;
         let mut request = pool.address(request)?.map(Outgoing::given);
         if pool.target.version == HttpVersion::Http2 {
