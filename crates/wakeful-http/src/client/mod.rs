@@ -50,9 +50,8 @@
 // `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
 // `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for
 // all that wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections;
-// `tasks` has those of an HTTP/2 connection, which end together, and `upload` is the request's body on
-// one of HTTP/1.1. `grpc` has gRPC clients over a
-// host.
+// `tasks` has those of an HTTP/2 connection, which end together, and `upload` is the request's body
+// on one of HTTP/1.1. `grpc` has gRPC clients over a host.
 mod address;
 mod attempt;
 mod body;

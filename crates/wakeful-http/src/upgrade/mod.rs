@@ -89,7 +89,7 @@ pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
 pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
     let theirs = extensions.remove::<hyper::upgrade::OnUpgrade>();
     OnUpgrade(match (extensions.remove::<Offer>(), theirs) {
-        (Some(offer), _) => Source::Http1(offer),
+        (Some(offer), _) => Source::Http1 { offer, asker: None },
         (None, Some(theirs)) => Source::Http2(theirs),
         (None, None) => Source::None,
     })
@@ -107,7 +107,11 @@ pub struct OnUpgrade(Source);
 #[derive(Debug)]
 enum Source {
     None,
-    Http1(Offer),
+    Http1 {
+        offer: Offer,
+        /// `None`: it was not polled.
+        asker: Option<Asker>,
+    },
     Http2(hyper::upgrade::OnUpgrade),
 }
 
@@ -125,7 +129,10 @@ impl Future for OnUpgrade {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Source::None => Poll::Ready(Err(UpgradeError::NotAsked)),
-            Source::Http1(offer) => offer.poll(Asker::Own, cx),
+            Source::Http1 { offer, asker } => {
+                let asker = *asker.get_or_insert_with(|| offer.asker());
+                offer.poll(asker, cx)
+            }
             Source::Http2(theirs) => Pin::new(theirs).poll(cx).map(|upgraded| {
                 let io = upgraded.map_err(UpgradeError::Http2)?;
                 Ok(Upgraded::new(io))
