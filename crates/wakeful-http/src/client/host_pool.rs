@@ -153,6 +153,24 @@ enum Grant<B: OutgoingBody> {
     Connect(Slot<B>),
 }
 
+/// What a request takes if it may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefer {
+    /// A connection that waits for a request.
+    Idle,
+    /// A new one of HTTP/1.1, if there may be one more.
+    New,
+}
+
+/// How a request waits if there is no connection for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// If fewer than [`ClientBuilder::max_waiting`] wait.
+    IfItHasRoom,
+    /// In any case: it had a connection before, and lost it.
+    EvenIfFull,
+}
+
 /// A connection for one request.
 pub(super) enum Lease<B: OutgoingBody> {
     Http1(Http1Lease<B>),
@@ -255,15 +273,19 @@ impl<B: OutgoingBody> Pool<B> {
         connected.inspect_err(|_| self.counts.add_failed())
     }
 
-    /// A connection for one request, which may prefer a new one of HTTP/1.1.
-    pub(super) async fn lease(self: &Rc<Self>, is_new: bool) -> Result<Lease<B>, ClientError> {
+    /// A connection for one request.
+    pub(super) async fn lease(
+        self: &Rc<Self>,
+        prefer: Prefer,
+        queue: Queue,
+    ) -> Result<Lease<B>, ClientError> {
         if self.is_retired() {
             return Err(self.retired());
         }
         let is_first = self.state.borrow().waiting.is_empty();
-        let grant = match is_first.then(|| self.take(is_new)).flatten() {
+        let grant = match is_first.then(|| self.take(prefer)).flatten() {
             Some(grant) => grant,
-            None => self.wait().await?,
+            None => self.wait(queue).await?,
         };
         match grant {
             Grant::Use(lease) => {
@@ -274,7 +296,7 @@ impl<B: OutgoingBody> Pool<B> {
         }
     }
 
-    async fn wait(self: &Rc<Self>) -> Result<Grant<B>, ClientError> {
+    async fn wait(self: &Rc<Self>, queue: Queue) -> Result<Grant<B>, ClientError> {
         let (hand, handed) = bounded(1);
         let waiting = {
             let waiting = &mut self.state.borrow_mut().waiting;
@@ -282,7 +304,7 @@ impl<B: OutgoingBody> Pool<B> {
                 // Those that were given up are found here at the latest.
                 waiting.retain(|one| !one.is_closed());
             }
-            if waiting.len() < self.settings.max_waiting {
+            if waiting.len() < self.settings.max_waiting || queue == Queue::EvenIfFull {
                 waiting.push_back(hand);
                 None
             } else {
@@ -327,13 +349,12 @@ impl<B: OutgoingBody> Pool<B> {
         hold_back_wakers(|| drop(waiting));
     }
 
-    /// What there is for a request now. `is_new`: rather a new connection of HTTP/1.1, if there may
-    /// be one more.
-    fn take(self: &Rc<Self>, is_new: bool) -> Option<Grant<B>> {
+    /// What there is for a request now.
+    fn take(self: &Rc<Self>, prefer: Prefer) -> Option<Grant<B>> {
         let state = &mut *self.state.borrow_mut();
         let may_connect = state.open < self.settings.max_connections;
         match self.target.version {
-            HttpVersion::Http1 if is_new && may_connect => Some(self.slot(state)),
+            HttpVersion::Http1 if prefer == Prefer::New && may_connect => Some(self.slot(state)),
             HttpVersion::Http1 => {
                 while let Some(connection) = state.idle.pop() {
                     if connection.is_ready() {
@@ -379,7 +400,7 @@ impl<B: OutgoingBody> Pool<B> {
                     return;
                 }
             }
-            let Some(grant) = self.take(false) else { return };
+            let Some(grant) = self.take(Prefer::Idle) else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
             // It waits: there is nobody else on this thread who could have given it up meanwhile.
             // If it has, the grant's drop serves the next one.

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::attempt::{Acted, Cause};
 use super::body::{Deadline, Exchange, Outgoing};
 use super::error::ClientError;
-use super::host_pool::Host;
+use super::host_pool::{Host, Prefer, Queue};
 use super::target::HttpVersion;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code::{self, Contained};
@@ -120,9 +120,9 @@ impl<B: OutgoingBody> Host<B> {
         let mut endings = if retries > 0 { ENDINGS } else { 0 };
         // As many connections as there may be can have ended unnoticed.
         let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
-        let mut prefers_new = false;
+        let (mut prefer, mut queue) = (Prefer::Idle, Queue::IfItHasRoom);
         loop {
-            let lease = match pool.lease(prefers_new).await {
+            let lease = match pool.lease(prefer, queue).await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
@@ -148,7 +148,9 @@ impl<B: OutgoingBody> Host<B> {
             // to use up what a request may be sent again.
             let is_untouched = failure.request.is_some();
             // A server that closes one kept connection under its request may do so to the next.
-            prefers_new |= !is_untouched;
+            if !is_untouched {
+                prefer = Prefer::New;
+            }
             let left: &mut u32 = if is_untouched && was_used && unnoticed > 0 {
                 &mut unnoticed
             } else if failure.is_ending && endings > 0 {
@@ -170,6 +172,7 @@ impl<B: OutgoingBody> Host<B> {
                 }
             };
             *left -= 1;
+            queue = Queue::EvenIfFull;
             pool.counts.add_retried();
             foreign_code::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }
