@@ -84,9 +84,13 @@ impl<B: OutgoingBody> Lease<B> {
                 lease.is_sent = true;
                 let (sent, answering) = lease.connection.send(request);
                 let mut failed = match sent.await {
-                    Ok(response) => return Ok((response, Exchange::Http1(answering))),
+                    Ok(response) => {
+                        lease.answered(Some(response.headers()));
+                        return Ok((response, Exchange::Http1(answering)));
+                    }
                     Err(failed) => failed,
                 };
+                lease.answered(None);
                 let request = failed.take_message().map(|request| request.map(Outgoing::on_none));
                 let error = failed.into_error();
                 let observed = lease.connection.observed();

@@ -19,11 +19,12 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use async_channel::{Sender, bounded};
-use http::HeaderValue;
 use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 
 use wakeful::BelongsToOneLoop_UseOnThisLoop;
 
+use super::ambiguity::is_ambiguous;
 use super::body::{OpenStream, OutgoingBody};
 use super::connect::connect;
 use super::error::ClientError;
@@ -180,14 +181,35 @@ pub(super) enum Lease<B: OutgoingBody> {
 pub(super) struct Http1Lease<B: OutgoingBody> {
     pool: Rc<Pool<B>>,
     pub(super) connection: Rc<Http1<B>>,
-    /// From then on the connection's task knows when it is free again.
     pub(super) is_sent: bool,
+    is_answered: bool,
+}
+
+impl<B: OutgoingBody> Http1Lease<B> {
+    fn new(pool: Rc<Pool<B>>, connection: Rc<Http1<B>>) -> Self {
+        Self { pool, connection, is_sent: false, is_answered: false }
+    }
+
+    /// The request was answered with `head`, or has failed. From then on the connection's task
+    /// knows when it is free again.
+    pub(super) fn answered(&mut self, head: Option<&HeaderMap>) {
+        self.is_answered = true;
+        self.connection.answered();
+        if head.is_some_and(is_ambiguous) {
+            self.connection.close();
+        } else if self.connection.is_ready() {
+            self.pool.give_back(&self.connection);
+        }
+    }
 }
 
 impl<B: OutgoingBody> Drop for Http1Lease<B> {
     fn drop(&mut self) {
         if !self.is_sent {
             self.pool.give_back(&self.connection);
+        } else if !self.is_answered {
+            // Given up. Nobody has looked at its response, if it has come.
+            self.connection.close();
         }
     }
 }
@@ -221,7 +243,7 @@ impl<B: OutgoingBody> Slot<B> {
                 let started = Http1::start(owner, &pool.settings, transport).await;
                 let connection = started.map_err(broken)?;
                 self.is_filled = true;
-                Lease::Http1(Http1Lease { pool: pool.clone(), connection, is_sent: false })
+                Lease::Http1(Http1Lease::new(pool.clone(), connection))
             }
             HttpVersion::Http2 => {
                 let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
@@ -359,8 +381,7 @@ impl<B: OutgoingBody> Pool<B> {
                 while let Some(connection) = state.idle.pop() {
                     if connection.is_ready() {
                         connection.lease();
-                        let pool = self.clone();
-                        let lease = Http1Lease { pool, connection, is_sent: false };
+                        let lease = Http1Lease::new(self.clone(), connection);
                         return Some(Grant::Use(Lease::Http1(lease)));
                     }
                     // Its task ends, and counts it then.

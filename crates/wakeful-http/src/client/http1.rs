@@ -1,8 +1,9 @@
 //! A connection of HTTP/1.1: one request at a time, kept between requests.
 //!
 //! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
-//! another request: when the request is completely written and the response completely read, even
-//! if the caller has not yet taken the response's body from its channel. If a body is dropped
+//! another request and the response's head was looked at: when the request is completely written
+//! and the response completely read, even if the caller has not yet taken the response's body from
+//! its channel. If a body is dropped
 //! before its end, hyper closes the connection, so that connection does not return; nor does one
 //! whose response ends before its request's body ([`upload`](super::upload)). The task ends the
 //! connection when it was idle for too long, and when its last sender is gone.
@@ -49,8 +50,10 @@ enum Stage {
     Idle,
     /// A request has it, and is not sent yet.
     Leased,
-    /// Until hyper would take another one.
+    /// Its response has not come, or was not looked at.
     Sent,
+    /// Until hyper would take another one.
+    Answered,
 }
 
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
@@ -92,6 +95,12 @@ impl<B: OutgoingBody> Http1<B> {
     pub(super) fn lease(&self) {
         self.stage.set(Stage::Leased);
         self.observed.forget();
+    }
+
+    /// Its request was answered, or has failed: it is free once hyper would take another one. Until
+    /// then no other request has it, so that there is none behind an ambiguous response.
+    pub(super) fn answered(&self) {
+        self.stage.set(Stage::Answered);
     }
 
     /// It waits for its next request.
@@ -150,7 +159,7 @@ async fn drive<B: OutgoingBody>(
         if ended.is_ready() || this.upload.poll_cut(cx).is_ready() {
             return Poll::Ready(());
         }
-        if this.stage.get() == Stage::Sent && this.is_ready() {
+        if this.stage.get() == Stage::Answered && this.is_ready() {
             match owner.upgrade() {
                 Some(owner) => owner.is_free(this),
                 None => this.close(),

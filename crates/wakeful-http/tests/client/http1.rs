@@ -348,3 +348,37 @@ fn a_whole_response_that_nobody_has_read_cuts_off_no_later_request() {
         assert_eq!(client.counts().opened(), 1);
     });
 }
+
+/// What comes after it may be a part of it.
+#[test]
+fn a_response_that_can_be_read_in_two_ways_ends_its_connection() {
+    on_a_loop(async {
+        for ambiguous in [
+            "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "content-length: 5, 5\r\n\r\nhello",
+            "transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ] {
+            let (closed, is_closed) = counter();
+            let addr = scripted(move |number, mut stream| {
+                let closed = closed.clone();
+                async move {
+                    read_request(&mut stream).await;
+                    if number > 0 {
+                        return answer(&mut stream, "unambiguous").await;
+                    }
+                    let text = format!("HTTP/1.1 200 OK\r\n{ambiguous}");
+                    stream.write_all(text.as_bytes()).await.unwrap();
+                    assert_eq!(read_request(&mut stream).await, "", "no other request");
+                    closed.set(closed.get() + 1);
+                }
+            })
+            .await;
+            let (client, host) = http1(Client::builder().max_connections(1), addr);
+            let (first, second) = futures_util::join!(host.send(get("/")), host.send(get("/")));
+            assert_eq!(text(second).await, "unambiguous");
+            first.unwrap();
+            until(|| is_closed.get() == 1).await;
+            assert_eq!((client.counts().opened(), client.counts().reused()), (2, 0));
+        }
+    });
+}
