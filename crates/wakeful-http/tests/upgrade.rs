@@ -22,6 +22,7 @@ use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::TcpStream;
 use wakeful_http::upgrade::{self, UpgradeError, Upgraded};
 
+use common::frames::{Client, DATA, END_HEADERS, HEADERS, field};
 use common::*;
 
 async fn echo(mut stream: Upgraded) {
@@ -365,7 +366,8 @@ fn of_those_that_wait_for_one_upgrade_the_first_gets_it_and_the_others_are_refus
         let query = request.uri().query().map(str::to_owned);
         drop(upgrade::on(&mut request));
         let response = Response::builder();
-        let response = match query {
+        let response = match query.as_deref() {
+            Some("stream") => response,
             None => response.status(StatusCode::SWITCHING_PROTOCOLS).header("upgrade", "echo"),
             Some(_) => response.status(StatusCode::NO_CONTENT),
         };
@@ -394,4 +396,15 @@ fn of_those_that_wait_for_one_upgrade_the_first_gets_it_and_the_others_are_refus
     stream.write_all(UPGRADE.replace("/upgrade", "/upgrade?no").as_bytes()).unwrap();
     assert!(read_header(&mut stream).starts_with("HTTP/1.1 204"));
     refused(3);
+    // A stream of HTTP/2.
+    let mut client = Client::new(&running);
+    let fields = [":method", ":protocol", ":scheme", ":path", ":authority"];
+    let values = ["CONNECT", "echo", "http", "/upgrade?stream", "x"];
+    let head: Vec<u8> =
+        fields.into_iter().zip(values).flat_map(|(name, value)| field(name, value)).collect();
+    client.send(HEADERS, END_HEADERS, 1, &head);
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    refused(2);
+    client.send(DATA, 0, 1, b"hello");
+    assert_eq!(client.wait_for(DATA).payload, b"hello");
 }

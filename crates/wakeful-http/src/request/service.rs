@@ -107,7 +107,13 @@ where
     #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let protocol = self.connection.protocol();
-        let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
+        let offered = match &self.offers {
+            Some(offers) => offers.offer(&mut request),
+            None => {
+                upgrade::offer_stream(request.extensions_mut());
+                None
+            }
+        };
         // Outside of the limits, so that what they answer is told as well.
         let peer = self.connection.peer();
         let observe = || self.observer.begin(&mut request, peer);
