@@ -55,8 +55,7 @@
 //! for another one.
 
 // Only a request that asks for an upgrade gets an `Offer` among its extensions, or with HTTP/2 a
-// `StreamOffer`. `as_hyper` is for
-// hyper's own upgrades.
+// `StreamOffer`. `as_hyper` is for hyper's own upgrades.
 
 #[cfg(feature = "tokio")]
 mod as_hyper;

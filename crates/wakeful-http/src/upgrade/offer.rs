@@ -89,7 +89,7 @@ impl Offer {
                 State::Waiting(wakers) => {
                     match (wakers.iter_mut().find(|(known, _)| *known == asker), waker.take()) {
                         (Some((_, known)), Some(new)) => {
-                            waker = Some(std::mem::replace(known, new))
+                            waker = Some(std::mem::replace(known, new));
                         }
                         (_, new) => wakers.extend(new.map(|new| (asker, new))),
                     }
