@@ -151,6 +151,7 @@ pub mod layers;
 mod limits;
 mod loop_state;
 pub mod observe;
+mod own_values;
 mod peer;
 mod read;
 mod request;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Buf;
-use http::{Request, Response};
-use http_body_util::BodyExt;
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use tower::Service;
@@ -21,7 +21,7 @@ use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::Observe;
 use wakeful_http::{BoxError, Limits, RequestBody, Running, service_fn};
 
-use common::frames::{Client, HEADERS, RST_STREAM};
+use common::frames::{Client, END_STREAM, HEADERS, RST_STREAM};
 use common::*;
 
 fn ask(running: &Running, path: &str) -> String {
@@ -232,6 +232,51 @@ fn extensions_of_a_response_that_panic_in_their_drop_cost_neither_it_nor_the_con
         client.get(stream, "/");
         let head = client.wait_for(HEADERS);
         assert_eq!((head.stream, &*head.status()), (stream, "200"));
+    }
+    drop(client);
+    ends(running);
+}
+
+/// Of a header value's bytes.
+struct PanickingOwner(String, PanicsInItsDrop);
+
+impl AsRef<[u8]> for PanickingOwner {
+    fn as_ref(&self) -> &[u8] {
+        let _ = &self.1;
+        self.0.as_bytes()
+    }
+}
+
+fn panicking_value(text: String) -> HeaderValue {
+    let bytes = Bytes::from_owner(PanickingOwner(text, PanicsInItsDrop));
+    HeaderValue::from_maybe_shared(bytes).unwrap()
+}
+
+/// h2 keeps values of several messages together, and drops an old one with a new one in its hands.
+#[test]
+fn header_values_that_panic_in_their_drop_cost_neither_an_http2_connection_nor_the_process() {
+    let service = |request: Request<RequestBody>| async move {
+        let number = request.uri().path().to_owned();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("trailer", panicking_value(number.clone()));
+        let frames = [Ok::<_, Infallible>(Frame::<Bytes>::trailers(trailers))];
+        let body = StreamBody::new(futures_util::stream::iter(frames));
+        let mut response = Response::new(body);
+        for name in ["first", "second"] {
+            response.headers_mut().insert(name, panicking_value(number.clone()));
+        }
+        response.headers_mut().insert("empty", panicking_value(String::new()));
+        Ok::<_, Infallible>(response)
+    };
+    let running = server().start_with(move || service_fn(service)).unwrap();
+    let mut client = Client::new(&running);
+    // More than the table of an encoder holds.
+    for stream in (1..400).step_by(2) {
+        client.get(stream, &format!("/{stream}"));
+        let head = client.wait_for(HEADERS);
+        assert_eq!((head.stream, &*head.status()), (stream, "200"));
+        let trailers = client.wait_for(HEADERS);
+        assert_eq!((trailers.stream, trailers.flags & END_STREAM), (stream, END_STREAM));
     }
     drop(client);
     ends(running);

@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,6 +22,7 @@ use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::TcpStream;
 use wakeful_http::upgrade::{self, UpgradeError, Upgraded};
 
+use common::frames::{Client, DATA, END_HEADERS, HEADERS, field};
 use common::*;
 
 async fn echo(mut stream: Upgraded) {
@@ -331,4 +334,77 @@ fn an_upgrade_that_nobody_takes_up_is_no_101() {
         assert!(read_header(&mut stream).starts_with("HTTP/1.1 426"), "{path}");
     }
     assert_eq!(running.http_counts().responses(5), 1);
+}
+
+/// Whoever has a copy of a request's extensions, too.
+#[test]
+fn of_those_that_wait_for_one_upgrade_the_first_gets_it_and_the_others_are_refused() {
+    let (tell, told) = async_channel::unbounded();
+    let several = async move |mut request: Request| {
+        let (waits, waiting) = async_channel::unbounded();
+        for _ in 0..3 {
+            let mut copy = Request::new(());
+            copy.extensions_mut().clone_from(request.extensions());
+            let (mut upgrading, tell) = (upgrade::on(&mut copy), tell.clone());
+            let waits = waits.clone();
+            wakeful::spawn(async move {
+                let waiting = poll_fn(|cx| {
+                    let polled = Pin::new(&mut upgrading).poll(cx);
+                    let _ = waits.try_send(());
+                    polled
+                });
+                match waiting.await {
+                    Ok(stream) => echo(stream).await,
+                    Err(error) => tell.send(error).await.unwrap(),
+                }
+            })
+            .detach();
+        }
+        for _ in 0..3 {
+            waiting.recv().await.unwrap();
+        }
+        let query = request.uri().query().map(str::to_owned);
+        drop(upgrade::on(&mut request));
+        let response = Response::builder();
+        let response = match query.as_deref() {
+            Some("stream") => response,
+            None => response.status(StatusCode::SWITCHING_PROTOCOLS).header("upgrade", "echo"),
+            Some(_) => response.status(StatusCode::NO_CONTENT),
+        };
+        response.body(Body::empty()).unwrap()
+    };
+    let refused = |count| {
+        until("the others are refused", || told.len() >= count);
+        for _ in 0..count {
+            let error = told.try_recv().unwrap();
+            assert!(matches!(error, UpgradeError::Refused), "{error}");
+        }
+        assert!(told.is_empty());
+    };
+    let running = server().start(Router::new().route("/upgrade", any(several))).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 101"));
+    refused(2);
+    stream.write_all(b"hello").unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello");
+    drop(stream);
+    // If there is none, all are.
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.replace("/upgrade", "/upgrade?no").as_bytes()).unwrap();
+    assert!(read_header(&mut stream).starts_with("HTTP/1.1 204"));
+    refused(3);
+    // A stream of HTTP/2.
+    let mut client = Client::new(&running);
+    let fields = [":method", ":protocol", ":scheme", ":path", ":authority"];
+    let values = ["CONNECT", "echo", "http", "/upgrade?stream", "x"];
+    let head: Vec<u8> =
+        fields.into_iter().zip(values).flat_map(|(name, value)| field(name, value)).collect();
+    client.send(HEADERS, END_HEADERS, 1, &head);
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    refused(2);
+    client.send(DATA, 0, 1, b"hello");
+    assert_eq!(client.wait_for(DATA).payload, b"hello");
 }

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::OutgoingBody;
-use super::body::{OpenStream, Outgoing};
+use super::body::{Exchange, Outgoing};
 use super::host_pool::Lease;
 use crate::foreign_code::Contained;
 
@@ -77,16 +77,21 @@ impl<B: OutgoingBody> Lease<B> {
     pub(super) async fn send(
         self,
         request: Request<Outgoing<B>>,
-    ) -> Result<(Response<Incoming>, Option<OpenStream>), Failure<B>> {
+    ) -> Result<(Response<Incoming>, Exchange), Failure<B>> {
         match self {
             Self::Http1(mut lease) => {
                 let was_used = lease.connection.was_used();
                 lease.is_sent = true;
-                let mut failed = match lease.connection.send(request).await {
-                    Ok(response) => return Ok((response, None)),
+                let (sent, answering) = lease.connection.send(request);
+                let mut failed = match sent.await {
+                    Ok(response) => {
+                        lease.answered(Some(response.headers()));
+                        return Ok((response, Exchange::Http1(answering)));
+                    }
                     Err(failed) => failed,
                 };
-                let request = failed.take_message();
+                lease.answered(None);
+                let request = failed.take_message().map(|request| request.map(Outgoing::on_none));
                 let error = failed.into_error();
                 let observed = lease.connection.observed();
                 // The end of the stream is a read, too.
@@ -106,15 +111,15 @@ impl<B: OutgoingBody> Lease<B> {
             }
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
-                let mut request = request.map(|body| body.on(Some(&stream)));
+                let mut request = request.map(|body| body.on(&stream));
                 // h2 has no use for them, and would drop them in the task of all requests.
                 let extensions = Contained::new(mem::take(request.extensions_mut()));
                 let mut failed = match connection.send(request).await {
-                    Ok(response) => return Ok((response, Some(stream))),
+                    Ok(response) => return Ok((response, Exchange::Http2(stream))),
                     Err(failed) => failed,
                 };
                 let mut request =
-                    failed.take_message().map(|request| request.map(|body| body.on(None)));
+                    failed.take_message().map(|request| request.map(Outgoing::on_none));
                 if let Some((request, extensions)) = request.as_mut().zip(extensions.into_inner()) {
                     *request.extensions_mut() = extensions;
                 }

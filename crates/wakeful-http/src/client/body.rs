@@ -16,9 +16,11 @@ use wakeful::{BelongsToOneLoop_UseOnThisLoop, LoopBound};
 
 use super::error::ClientError;
 use super::tasks::{GivenUp, PanicListener};
+use super::upload::{Answering, Uploading};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::foreign_error;
+use crate::own_values;
 
 /// The requirements for a request's body: any [`Body`] that is `Unpin` and whose pieces are `Send`.
 /// (hyper requires `Send`; nothing is sent to another thread.)
@@ -31,16 +33,27 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 /// # Cancel safety
 /// If it is dropped before its end, an HTTP/1.1 connection is closed, because its remaining bytes
 /// are not read, and an HTTP/2 stream is reset.
+///
+/// If it ends before the body of its request, an HTTP/1.1 connection is closed, too: the rest of
+/// the request's body is not sent.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
     waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
-    /// A stream counts as long as its body is read.
+    /// A stream of HTTP/2 counts as long as its body is read.
     stream: Option<OpenStream>,
+    /// Of HTTP/1.1: a request's body ends with its response.
+    answering: Option<Answering>,
     /// Nothing of it is to come.
     has_ended: bool,
+}
+
+/// What a response has of its connection until its end.
+pub(super) enum Exchange {
+    Http1(Answering),
+    Http2(OpenStream),
 }
 
 /// When the response has to be complete.
@@ -114,13 +127,18 @@ impl ResponseBody {
         incoming: Incoming,
         target: Arc<str>,
         deadline: Option<Deadline>,
-        stream: Option<OpenStream>,
+        exchange: Exchange,
     ) -> Self {
+        let (stream, answering) = match exchange {
+            Exchange::Http1(answering) => (None, Some(answering)),
+            Exchange::Http2(stream) => (Some(stream), None),
+        };
         let has_panicked = stream.as_ref().is_some_and(OpenStream::has_panicked);
         let has_ended = !has_panicked && incoming.is_end_stream();
         let (incoming, waker) = (Locking::new(incoming), SafeWaker::default());
         let _of_one_loop = PhantomData;
-        let mut this = Self { _of_one_loop, incoming, waker, target, deadline, stream, has_ended };
+        let mut this =
+            Self { _of_one_loop, incoming, waker, target, deadline, stream, answering, has_ended };
         if has_ended {
             this.end_whole();
         }
@@ -137,6 +155,7 @@ impl ResponseBody {
 
     fn end(&mut self) {
         self.stream = None;
+        self.answering = None;
         self.has_ended = true;
     }
 
@@ -282,6 +301,8 @@ pub(super) struct Given<B> {
     has_panicked: Cell<bool>,
     /// Of HTTP/2, once it is sent.
     place: Option<Rc<Place>>,
+    /// Of HTTP/1.1, once it is sent.
+    uploading: Option<Uploading>,
     was_polled: bool,
 }
 
@@ -289,13 +310,30 @@ impl<B> Outgoing<B> {
     pub(super) fn given(body: B) -> Self {
         let body = Contained::new(body);
         let has_panicked = Cell::new(false);
-        Self::Given(Given { body, has_panicked, place: None, was_polled: false })
+        let (place, uploading) = (None, None);
+        Self::Given(Given { body, has_panicked, place, uploading, was_polled: false })
     }
 
-    /// As the body of what is sent on this stream, or, with `None`, of what is not sent any more.
-    pub(super) fn on(mut self, stream: Option<&OpenStream>) -> Self {
+    /// As the body of what is sent on this stream.
+    pub(super) fn on(mut self, stream: &OpenStream) -> Self {
         if let Self::Given(given) = &mut self {
-            given.place = stream.map(OpenStream::place);
+            given.place = Some(stream.place());
+        }
+        self
+    }
+
+    /// As the body of what is sent on a connection of HTTP/1.1.
+    pub(super) fn by(mut self, uploading: Uploading) -> Self {
+        if let Self::Given(given) = &mut self {
+            given.uploading = Some(uploading);
+        }
+        self
+    }
+
+    /// As the body of what is not sent any more.
+    pub(super) fn on_none(mut self) -> Self {
+        if let Self::Given(given) = &mut self {
+            (given.place, given.uploading) = (None, None);
             given.was_polled = false;
         }
         self
@@ -329,11 +367,12 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
-        if !given.was_polled
-            && let Some(place) = &given.place
-        {
-            // hyper asks once, and then starts a task for the rest.
-            place.connection.sends_next(place.given_up.clone());
+        if !given.was_polled {
+            if let Some(place) = &given.place {
+                // hyper asks once, and then starts a task for the rest.
+                place.connection.sends_next(place.given_up.clone());
+            }
+            given.uploading.iter().for_each(Uploading::is_asked);
         }
         given.was_polled = true;
         foreign_code::poll_frame_with_data(cx, |cx| {
@@ -344,7 +383,9 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             }
             let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
             polled.map_or_else(panicked, |polled| {
-                polled.map_ok(|frame| frame.map_data(Contained::new)).map_err(foreign_error::guard)
+                polled
+                    .map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)))
+                    .map_err(foreign_error::guard)
             })
         })
     }

@@ -19,11 +19,12 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use async_channel::{Sender, bounded};
-use http::HeaderValue;
 use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 
 use wakeful::BelongsToOneLoop_UseOnThisLoop;
 
+use super::ambiguity::is_ambiguous;
 use super::body::{OpenStream, OutgoingBody};
 use super::connect::connect;
 use super::error::ClientError;
@@ -153,6 +154,24 @@ enum Grant<B: OutgoingBody> {
     Connect(Slot<B>),
 }
 
+/// What a request takes if it may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefer {
+    /// A connection that waits for a request.
+    Idle,
+    /// A new one of HTTP/1.1, if there may be one more.
+    New,
+}
+
+/// How a request waits if there is no connection for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// If fewer than [`ClientBuilder::max_waiting`] wait.
+    IfItHasRoom,
+    /// In any case: it had a connection before, and lost it.
+    EvenIfFull,
+}
+
 /// A connection for one request.
 pub(super) enum Lease<B: OutgoingBody> {
     Http1(Http1Lease<B>),
@@ -162,14 +181,35 @@ pub(super) enum Lease<B: OutgoingBody> {
 pub(super) struct Http1Lease<B: OutgoingBody> {
     pool: Rc<Pool<B>>,
     pub(super) connection: Rc<Http1<B>>,
-    /// From then on the connection's task knows when it is free again.
     pub(super) is_sent: bool,
+    is_answered: bool,
+}
+
+impl<B: OutgoingBody> Http1Lease<B> {
+    fn new(pool: Rc<Pool<B>>, connection: Rc<Http1<B>>) -> Self {
+        Self { pool, connection, is_sent: false, is_answered: false }
+    }
+
+    /// The request was answered with `head`, or has failed. From then on the connection's task
+    /// knows when it is free again.
+    pub(super) fn answered(&mut self, head: Option<&HeaderMap>) {
+        self.is_answered = true;
+        self.connection.answered();
+        if head.is_some_and(is_ambiguous) {
+            self.connection.close();
+        } else if self.connection.is_ready() {
+            self.pool.give_back(&self.connection);
+        }
+    }
 }
 
 impl<B: OutgoingBody> Drop for Http1Lease<B> {
     fn drop(&mut self) {
         if !self.is_sent {
             self.pool.give_back(&self.connection);
+        } else if !self.is_answered {
+            // Given up. Nobody has looked at its response, if it has come.
+            self.connection.close();
         }
     }
 }
@@ -203,7 +243,7 @@ impl<B: OutgoingBody> Slot<B> {
                 let started = Http1::start(owner, &pool.settings, transport).await;
                 let connection = started.map_err(broken)?;
                 self.is_filled = true;
-                Lease::Http1(Http1Lease { pool: pool.clone(), connection, is_sent: false })
+                Lease::Http1(Http1Lease::new(pool.clone(), connection))
             }
             HttpVersion::Http2 => {
                 let owner: Weak<Pool<B>> = Rc::downgrade(&pool);
@@ -255,15 +295,19 @@ impl<B: OutgoingBody> Pool<B> {
         connected.inspect_err(|_| self.counts.add_failed())
     }
 
-    /// A connection for one request, which may prefer a new one of HTTP/1.1.
-    pub(super) async fn lease(self: &Rc<Self>, is_new: bool) -> Result<Lease<B>, ClientError> {
+    /// A connection for one request.
+    pub(super) async fn lease(
+        self: &Rc<Self>,
+        prefer: Prefer,
+        queue: Queue,
+    ) -> Result<Lease<B>, ClientError> {
         if self.is_retired() {
             return Err(self.retired());
         }
         let is_first = self.state.borrow().waiting.is_empty();
-        let grant = match is_first.then(|| self.take(is_new)).flatten() {
+        let grant = match is_first.then(|| self.take(prefer)).flatten() {
             Some(grant) => grant,
-            None => self.wait().await?,
+            None => self.wait(queue).await?,
         };
         match grant {
             Grant::Use(lease) => {
@@ -274,7 +318,7 @@ impl<B: OutgoingBody> Pool<B> {
         }
     }
 
-    async fn wait(self: &Rc<Self>) -> Result<Grant<B>, ClientError> {
+    async fn wait(self: &Rc<Self>, queue: Queue) -> Result<Grant<B>, ClientError> {
         let (hand, handed) = bounded(1);
         let waiting = {
             let waiting = &mut self.state.borrow_mut().waiting;
@@ -282,7 +326,7 @@ impl<B: OutgoingBody> Pool<B> {
                 // Those that were given up are found here at the latest.
                 waiting.retain(|one| !one.is_closed());
             }
-            if waiting.len() < self.settings.max_waiting {
+            if waiting.len() < self.settings.max_waiting || queue == Queue::EvenIfFull {
                 waiting.push_back(hand);
                 None
             } else {
@@ -327,19 +371,17 @@ impl<B: OutgoingBody> Pool<B> {
         hold_back_wakers(|| drop(waiting));
     }
 
-    /// What there is for a request now. `is_new`: rather a new connection of HTTP/1.1, if there may
-    /// be one more.
-    fn take(self: &Rc<Self>, is_new: bool) -> Option<Grant<B>> {
+    /// What there is for a request now.
+    fn take(self: &Rc<Self>, prefer: Prefer) -> Option<Grant<B>> {
         let state = &mut *self.state.borrow_mut();
         let may_connect = state.open < self.settings.max_connections;
         match self.target.version {
-            HttpVersion::Http1 if is_new && may_connect => Some(self.slot(state)),
+            HttpVersion::Http1 if prefer == Prefer::New && may_connect => Some(self.slot(state)),
             HttpVersion::Http1 => {
                 while let Some(connection) = state.idle.pop() {
                     if connection.is_ready() {
                         connection.lease();
-                        let pool = self.clone();
-                        let lease = Http1Lease { pool, connection, is_sent: false };
+                        let lease = Http1Lease::new(self.clone(), connection);
                         return Some(Grant::Use(Lease::Http1(lease)));
                     }
                     // Its task ends, and counts it then.
@@ -379,7 +421,7 @@ impl<B: OutgoingBody> Pool<B> {
                     return;
                 }
             }
-            let Some(grant) = self.take(false) else { return };
+            let Some(grant) = self.take(Prefer::Idle) else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
             // It waits: there is nobody else on this thread who could have given it up meanwhile.
             // If it has, the grant's drop serves the next one.

@@ -1,10 +1,12 @@
 //! A connection of HTTP/1.1: one request at a time, kept between requests.
 //!
 //! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
-//! another request: when the request is completely written and the response completely read, even
-//! if the caller has not yet taken the response's body from its channel. If a body is dropped
-//! before its end, hyper closes the connection, so that connection does not return. The task ends
-//! the connection when it was idle for too long, and when its last sender is gone.
+//! another request and the response's head was looked at: when the request is completely written
+//! and the response completely read, even if the caller has not yet taken the response's body from
+//! its channel. If a body is dropped
+//! before its end, hyper closes the connection, so that connection does not return; nor does one
+//! whose response ends before its request's body ([`upload`](super::upload)). The task ends the
+//! connection when it was idle for too long, and when its last sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,6 +23,7 @@ use wakeful::time::{now, sleep_until};
 use super::body::{Outgoing, OutgoingBody};
 use super::settings::{ClientBuilder, HYPERS_MAX_HEADERS};
 use super::transport::{Observed, ObservedTransport, Transport};
+use super::upload::{Answering, Upload};
 use crate::foreign_code;
 
 /// Whose connections they are.
@@ -36,6 +39,7 @@ pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     observed: Rc<Observed>,
+    upload: Rc<Upload>,
     stage: Cell<Stage>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
@@ -46,8 +50,10 @@ enum Stage {
     Idle,
     /// A request has it, and is not sent yet.
     Leased,
-    /// Until hyper would take another one.
+    /// Its response has not come, or was not looked at.
     Sent,
+    /// Until hyper would take another one.
+    Answered,
 }
 
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
@@ -64,6 +70,7 @@ impl<B: OutgoingBody> Http1<B> {
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             observed,
+            upload: Rc::default(),
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
             idle_since: Cell::new(now()),
@@ -90,6 +97,12 @@ impl<B: OutgoingBody> Http1<B> {
         self.observed.forget();
     }
 
+    /// Its request was answered, or has failed: it is free once hyper would take another one. Until
+    /// then no other request has it, so that there is none behind an ambiguous response.
+    pub(super) fn answered(&self) {
+        self.stage.set(Stage::Answered);
+    }
+
     /// It waits for its next request.
     pub(super) fn release(&self) {
         self.stage.set(Stage::Idle);
@@ -106,11 +119,14 @@ impl<B: OutgoingBody> Http1<B> {
     pub(super) fn send(
         &self,
         request: Request<Outgoing<B>>,
-    ) -> impl Future<Output = Sent<B>> + use<B> {
+    ) -> (impl Future<Output = Sent<B>> + use<B>, Answering) {
         self.used.set(true);
         self.stage.set(Stage::Sent);
+        let (uploading, answering) = self.upload.begin();
+        let request = request.map(|body| body.by(uploading));
         let mut sender = self.sender.borrow_mut();
-        sender.as_mut().expect("a leased connection has its sender").try_send_request(request)
+        let sender = sender.as_mut().expect("a leased connection has its sender");
+        (sender.try_send_request(request), answering)
     }
 }
 
@@ -140,10 +156,10 @@ async fn drive<B: OutgoingBody>(
         if let Poll::Ready(Err(error)) = &ended {
             foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
-        if ended.is_ready() {
+        if ended.is_ready() || this.upload.poll_cut(cx).is_ready() {
             return Poll::Ready(());
         }
-        if this.stage.get() == Stage::Sent && this.is_ready() {
+        if this.stage.get() == Stage::Answered && this.is_ready() {
             match owner.upgrade() {
                 Some(owner) => owner.is_free(this),
                 None => this.close(),

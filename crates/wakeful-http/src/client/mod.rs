@@ -50,9 +50,11 @@
 // `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
 // `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for
 // all that wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections;
-// `tasks` has those of an HTTP/2 connection, which end together. `grpc` has gRPC clients over a
-// host.
+// `tasks` has those of an HTTP/2 connection, which end together, and `upload` is the request's body
+// on one of HTTP/1.1. `ambiguity` says which responses end their connection. `grpc` has gRPC
+// clients over a host.
 mod address;
+mod ambiguity;
 mod attempt;
 mod body;
 mod build;
@@ -71,6 +73,7 @@ mod target;
 mod tasks;
 mod transport;
 mod upgrade;
+mod upload;
 
 pub use self::body::{OutgoingBody, ResponseBody, SendBody};
 pub use self::error::{ClientError, InvalidTarget};

@@ -10,12 +10,14 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::attempt::{Acted, Cause};
-use super::body::{Deadline, OpenStream, Outgoing};
+use super::body::{Deadline, Exchange, Outgoing};
 use super::error::ClientError;
-use super::host_pool::Host;
+use super::host_pool::{Host, Prefer, Queue};
+use super::target::HttpVersion;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code::{self, Contained};
 use crate::in_time::in_time;
+use crate::own_values;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
@@ -82,7 +84,7 @@ impl<B: OutgoingBody> Host<B> {
             (head, total) => (head.or(total), head.is_none()),
         };
         let sent = self.send_with_retries(request, copy);
-        let (response, stream) = match limit {
+        let (response, exchange) = match limit {
             None => sent.await?,
             Some(after) => match in_time(after, pin!(sent)).await {
                 Ok(sent) => sent?,
@@ -99,7 +101,7 @@ impl<B: OutgoingBody> Host<B> {
         };
         let deadline =
             deadline.map(|(at, after)| Deadline { end: wakeful::time::Deadline::at(at), after });
-        Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, stream)))
+        Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, exchange)))
     }
 
     /// Sends the request until it is answered, or may not be sent again.
@@ -107,17 +109,20 @@ impl<B: OutgoingBody> Host<B> {
         &self,
         request: Request<B>,
         copy: Copy<B>,
-    ) -> Result<(Response<Incoming>, Option<OpenStream>), SendFailure<B>> {
+    ) -> Result<(Response<Incoming>, Exchange), SendFailure<B>> {
         let pool = &self.pool;
         let mut request = pool.address(request)?.map(Outgoing::given);
+        if pool.target.version == HttpVersion::Http2 {
+            own_values::own(request.headers_mut());
+        }
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         let mut endings = if retries > 0 { ENDINGS } else { 0 };
         // As many connections as there may be can have ended unnoticed.
         let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
-        let mut prefers_new = false;
+        let (mut prefer, mut queue) = (Prefer::Idle, Queue::IfItHasRoom);
         loop {
-            let lease = match pool.lease(prefers_new).await {
+            let lease = match pool.lease(prefer, queue).await {
                 Ok(lease) => lease,
                 Err(error) => return Err(SendFailure { error, request: given(request) }),
             };
@@ -143,7 +148,9 @@ impl<B: OutgoingBody> Host<B> {
             // to use up what a request may be sent again.
             let is_untouched = failure.request.is_some();
             // A server that closes one kept connection under its request may do so to the next.
-            prefers_new |= !is_untouched;
+            if !is_untouched {
+                prefer = Prefer::New;
+            }
             let left: &mut u32 = if is_untouched && was_used && unnoticed > 0 {
                 &mut unnoticed
             } else if failure.is_ending && endings > 0 {
@@ -165,6 +172,7 @@ impl<B: OutgoingBody> Host<B> {
                 }
             };
             *left -= 1;
+            queue = Queue::EvenIfFull;
             pool.counts.add_retried();
             foreign_code::log!(debug, target = %pool.label, error = %failure.error, "sending a request again");
         }

@@ -113,7 +113,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many requests may wait for a connection to a host.
+    /// Sets how many requests may wait for a connection to a host. A request that is sent again
+    /// waits in any case.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self

@@ -8,16 +8,18 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
-use super::body::Outgoing;
+use super::body::{Exchange, Outgoing};
 use super::http1::builder;
 use super::retry::given;
 use super::transport::ObservedTransport;
+use super::upload::Upload;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::foreign_code;
 use crate::in_time::in_time;
@@ -76,6 +78,9 @@ impl<B: OutgoingBody> Host<B> {
             .map_err(broken)?;
         pool.counts.add_opened();
         let mut driven = Driven { connection, has_ended: false };
+        let upload = Rc::<Upload>::default();
+        let (uploading, answering) = upload.begin();
+        let request = request.map(|body| body.by(uploading));
         let response = driven.until(sender.try_send_request(request)).await;
         let response = response.map_err(|failed| broken(failed.into_error()))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -85,16 +90,11 @@ impl<B: OutgoingBody> Host<B> {
             return Ok(UpgradeAnswer::Switched(response.map(drop), upgraded));
         }
         if !driven.has_ended {
-            // It feeds the body. Without a sender it closes behind that.
-            wakeful::spawn(async move {
-                if let Err(error) = driven.connection.await {
-                    foreign_code::log!(debug, %error, "a connection of the client ended with an error");
-                }
-            })
-            .detach();
+            wakeful::spawn(driven.answers_ordinarily(upload)).detach();
         }
         let target = pool.label.clone();
-        let response = response.map(|body| ResponseBody::new(body, target, None, None));
+        let response =
+            response.map(|body| ResponseBody::new(body, target, None, Exchange::Http1(answering)));
         Ok(UpgradeAnswer::Ordinary(response))
     }
 }
@@ -135,5 +135,19 @@ impl<B: OutgoingBody> Driven<B> {
             return Ok(());
         }
         poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Feeds the response's body. Without a sender the connection closes after that, and with the
+    /// response if the request's body has not ended by then.
+    async fn answers_ordinarily(self, upload: Rc<Upload>) {
+        let mut connection = pin!(self.connection);
+        poll_fn(|cx| {
+            let ended = connection.as_mut().poll(cx);
+            if let Poll::Ready(Err(error)) = &ended {
+                foreign_code::log!(debug, %error, "a connection of the client ended with an error");
+            }
+            if ended.is_ready() { Poll::Ready(()) } else { upload.poll_cut(cx) }
+        })
+        .await;
     }
 }

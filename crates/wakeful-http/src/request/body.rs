@@ -15,6 +15,7 @@ use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::foreign_error;
 use crate::observe::ObservedRequest;
+use crate::own_values;
 
 /// The body of a request. It is hyper's body, with the server's limits applied.
 ///
@@ -134,7 +135,8 @@ where
             let polled = inner.as_mut().poll_frame(cx);
             drop(entered);
             // First of all: what is asked of the frame may panic, and then its drop.
-            let polled = polled.map_ok(|frame| frame.map_data(Contained::new));
+            let polled =
+                polled.map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)));
             let polled = polled.map_err(foreign_error::guard);
             if let Some(observed) = this.observed
                 && let Poll::Ready(frame) = &polled

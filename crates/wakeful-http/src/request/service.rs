@@ -31,6 +31,7 @@ use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, contain};
 use crate::foreign_error;
 use crate::observe::{ObservedRequest, Observer};
+use crate::own_values;
 use crate::peer;
 use crate::upgrade::{self, Offered, Offers};
 
@@ -106,7 +107,13 @@ where
     #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let protocol = self.connection.protocol();
-        let offered = self.offers.as_ref().and_then(|offers| offers.offer(&mut request));
+        let offered = match &self.offers {
+            Some(offers) => offers.offer(&mut request),
+            None => {
+                upgrade::offer_stream(request.extensions_mut());
+                None
+            }
+        };
         // Outside of the limits, so that what they answer is told as well.
         let peer = self.connection.peer();
         let observe = || self.observer.begin(&mut request, peer);
@@ -247,6 +254,9 @@ where
         // The service's future may panic in its drop, which does not cost the answer.
         contain(|| this.state.set(State::Refused { head: None }));
         let mut response = answered.map_err(|error| failed(foreign_error::guard(error)))?;
+        if in_flight.connection().protocol() == Protocol::Http2 {
+            own_values::own(response.headers_mut());
+        }
         in_flight.responds();
         if let Some(offered) = this.offered.as_mut() {
             offered.correct(&mut response);

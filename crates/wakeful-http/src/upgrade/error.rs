@@ -7,7 +7,8 @@ pub enum UpgradeError {
     /// The request did not ask for an upgrade.
     #[error("the request does not ask for an upgrade")]
     NotAsked,
-    /// The response was neither 101 nor (for CONNECT) 2xx; or the connection ended before.
+    /// The response was neither 101 nor (for CONNECT) 2xx; or the connection ended before; or
+    /// another future got the connection, by a copy of the request's extensions.
     #[error("the response was no upgrade, or could not be sent")]
     Refused,
     /// The future was polled on a thread other than that of its connection's loop.

@@ -54,8 +54,8 @@
 //! replaces connections ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it
 //! for another one.
 
-// Only a request that asks for an upgrade gets an `Offer` among its extensions. `as_hyper` is for
-// hyper's own upgrades.
+// Only a request that asks for an upgrade gets an `Offer` among its extensions, or with HTTP/2 a
+// `StreamOffer`. `as_hyper` is for hyper's own upgrades.
 
 #[cfg(feature = "tokio")]
 mod as_hyper;
@@ -64,6 +64,7 @@ mod elsewhere;
 mod error;
 mod offer;
 mod offered;
+mod stream;
 mod upgraded;
 
 use std::future::Future;
@@ -77,6 +78,8 @@ use self::offer::{Asker, Offer};
 #[cfg(feature = "ws")]
 pub(crate) use self::offered::OwnRefusal;
 pub(crate) use self::offered::{Offered, Offers, refuse_interim};
+pub(crate) use self::stream::offer_stream;
+use self::stream::{StreamOffer, StreamUpgrade};
 pub(crate) use self::upgraded::Io;
 pub use self::upgraded::Upgraded;
 
@@ -88,9 +91,11 @@ pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
 
 pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
     let theirs = extensions.remove::<hyper::upgrade::OnUpgrade>();
-    OnUpgrade(match (extensions.remove::<Offer>(), theirs) {
-        (Some(offer), _) => Source::Http1(offer),
-        (None, Some(theirs)) => Source::Http2(theirs),
+    // Without an offer of ours, the request is not of one of our servers.
+    let of_stream = extensions.remove().or_else(|| theirs.map(StreamOffer::new));
+    OnUpgrade(match (extensions.remove::<Offer>(), of_stream) {
+        (Some(offer), _) => Source::Http1 { offer, asker: None },
+        (None, Some(offer)) => Source::Http2(StreamUpgrade::new(offer)),
         (None, None) => Source::None,
     })
 }
@@ -107,8 +112,12 @@ pub struct OnUpgrade(Source);
 #[derive(Debug)]
 enum Source {
     None,
-    Http1(Offer),
-    Http2(hyper::upgrade::OnUpgrade),
+    Http1 {
+        offer: Offer,
+        /// `None`: it was not polled.
+        asker: Option<Asker>,
+    },
+    Http2(StreamUpgrade),
 }
 
 impl OnUpgrade {
@@ -125,11 +134,11 @@ impl Future for OnUpgrade {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Source::None => Poll::Ready(Err(UpgradeError::NotAsked)),
-            Source::Http1(offer) => offer.poll(Asker::Own, cx),
-            Source::Http2(theirs) => Pin::new(theirs).poll(cx).map(|upgraded| {
-                let io = upgraded.map_err(UpgradeError::Http2)?;
-                Ok(Upgraded::new(io))
-            }),
+            Source::Http1 { offer, asker } => {
+                let asker = *asker.get_or_insert_with(|| offer.asker());
+                offer.poll(asker, cx)
+            }
+            Source::Http2(upgrade) => Pin::new(upgrade).poll(cx),
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Offer(Arc<LoopBound<Shared>>);
 #[derive(Debug)]
 struct Shared {
     state: RefCell<State>,
+    /// How many of [`Asker::Own`] there are.
+    askers: Cell<u32>,
     /// Who has it has it by hyper's `OnUpgrade`.
     by_hyper: Rc<Cell<bool>>,
     /// hyper's `OnUpgrade` is fulfilled.
@@ -40,12 +42,14 @@ enum State {
     Refused,
 }
 
-type Wakers = [Option<Waker>; 3];
+type Wakers = Vec<(Asker, Waker)>;
 
-/// Who waits for an [`Offer`].
+/// Who waits for an [`Offer`]. The first one that asks when it is fulfilled has the connection, and
+/// the others are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
-    Own,
+    /// One of several, if the request's extensions were cloned.
+    Own(u32),
     #[cfg(feature = "tokio")]
     HyperReads,
     #[cfg(feature = "tokio")]
@@ -56,10 +60,17 @@ impl Offer {
     pub(super) fn new() -> Self {
         Self(Arc::new(LoopBound::new(Shared {
             state: RefCell::new(State::Waiting(Wakers::default())),
+            askers: Cell::default(),
             by_hyper: Rc::default(),
             #[cfg(feature = "tokio")]
             is_handed_over: Cell::new(false),
         })))
+    }
+
+    /// One more.
+    pub(super) fn asker(&self) -> Asker {
+        // Elsewhere it is told so when it asks.
+        Asker::Own(self.0.get().map_or(0, |shared| shared.askers.replace(shared.askers.get() + 1)))
     }
 
     pub(super) fn poll(
@@ -76,7 +87,12 @@ impl Offer {
             let state = &mut *shared.state.borrow_mut();
             match state {
                 State::Waiting(wakers) => {
-                    std::mem::swap(&mut wakers[asker as usize], &mut waker);
+                    match (wakers.iter_mut().find(|(known, _)| *known == asker), waker.take()) {
+                        (Some((_, known)), Some(new)) => {
+                            waker = Some(std::mem::replace(known, new));
+                        }
+                        (_, new) => wakers.extend(new.map(|new| (asker, new))),
+                    }
                     None
                 }
                 _ => Some(std::mem::replace(state, State::Refused)),
@@ -86,7 +102,7 @@ impl Offer {
         match before {
             None => Poll::Pending,
             Some(State::Fulfilled(upgraded)) => {
-                shared.by_hyper.set(asker != Asker::Own);
+                shared.by_hyper.set(!matches!(asker, Asker::Own(_)));
                 Poll::Ready(Ok(upgraded))
             }
             Some(State::Waiting(_) | State::Refused) => Poll::Ready(Err(UpgradeError::Refused)),
@@ -103,7 +119,7 @@ impl Offer {
         let Some(shared) = self.0.get() else { return };
         let before = std::mem::replace(&mut *shared.state.borrow_mut(), next);
         if let State::Waiting(wakers) = before {
-            wakers.into_iter().flatten().for_each(foreign_code::wake);
+            wakers.into_iter().for_each(|(_, waker)| foreign_code::wake(waker));
         }
     }
 

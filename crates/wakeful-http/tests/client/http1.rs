@@ -284,3 +284,101 @@ fn a_builder_needs_no_type() {
         let _: wakeful_http::client::Client<http_body_util::Empty<Bytes>> = settings.build();
     });
 }
+
+/// The server answers, and does not read on.
+#[test]
+fn a_response_that_ends_before_its_request_s_body_closes_the_connection_and_frees_its_place() {
+    on_a_loop(async {
+        for (answer, is_read) in [
+            ("content-length: 0\r\n\r\n", true),
+            ("content-length: 5\r\n\r\nearly", true),
+            ("content-length: 5\r\n\r\nearly", false),
+            ("transfer-encoding: chunked\r\n\r\n5\r\nearly\r\n0\r\n\r\n", true),
+            ("transfer-encoding: chunked\r\n\r\n5\r\nearly\r\n", false),
+        ] {
+            let (closed, is_closed) = counter();
+            let addr = scripted(move |_, mut stream| {
+                let closed = closed.clone();
+                async move {
+                    read_request(&mut stream).await;
+                    let text = format!("HTTP/1.1 200 OK\r\n{answer}");
+                    stream.write_all(text.as_bytes()).await.unwrap();
+                    until_closed(&mut stream).await;
+                    closed.set(closed.get() + 1);
+                }
+            })
+            .await;
+            let client = Client::builder().max_connections(1).build::<Pieces>();
+            let host = client.host(&Target::from(addr));
+            for round in 1..=3 {
+                let (_endless, body) = pieces();
+                let request = Request::post("/").body(body).unwrap();
+                let response = host.send(request).await.unwrap();
+                if is_read {
+                    response.into_body().collect().await.unwrap();
+                } else {
+                    drop(response);
+                }
+                until(|| is_closed.get() == round).await;
+            }
+            until(|| host.connections() == 0).await;
+            assert_eq!(client.counts().opened(), 3);
+        }
+    });
+}
+
+/// Their connection has its next request by then.
+#[test]
+fn a_whole_response_that_nobody_has_read_cuts_off_no_later_request() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let client = Client::builder().max_connections(1).build::<Pieces>();
+        let host = client.host(&Target::from(addr(&running)));
+        let (sender, body) = pieces();
+        drop(sender);
+        let first = host.send(Request::get("/n/1").body(body).unwrap()).await.unwrap();
+        let (sender, body) = pieces();
+        let second = host.send(Request::post("/echo").body(body).unwrap()).await.unwrap();
+        let mut second = second.into_body();
+        sender.send(Bytes::from("second")).await.unwrap();
+        assert_eq!(second.frame().await.unwrap().unwrap().into_data().unwrap(), "second");
+        drop(first);
+        drop(sender);
+        assert!(second.frame().await.is_none());
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+/// What comes after it may be a part of it.
+#[test]
+fn a_response_that_can_be_read_in_two_ways_ends_its_connection() {
+    on_a_loop(async {
+        for ambiguous in [
+            "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "content-length: 5, 5\r\n\r\nhello",
+            "transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ] {
+            let (closed, is_closed) = counter();
+            let addr = scripted(move |number, mut stream| {
+                let closed = closed.clone();
+                async move {
+                    read_request(&mut stream).await;
+                    if number > 0 {
+                        return answer(&mut stream, "unambiguous").await;
+                    }
+                    let text = format!("HTTP/1.1 200 OK\r\n{ambiguous}");
+                    stream.write_all(text.as_bytes()).await.unwrap();
+                    assert_eq!(read_request(&mut stream).await, "", "no other request");
+                    closed.set(closed.get() + 1);
+                }
+            })
+            .await;
+            let (client, host) = http1(Client::builder().max_connections(1), addr);
+            let (first, second) = futures_util::join!(host.send(get("/")), host.send(get("/")));
+            assert_eq!(text(second).await, "unambiguous");
+            first.unwrap();
+            until(|| is_closed.get() == 1).await;
+            assert_eq!((client.counts().opened(), client.counts().reused()), (2, 0));
+        }
+    });
+}

@@ -16,12 +16,15 @@ mod tls;
 mod upgrade;
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use futures_util::StreamExt;
+use futures_util::stream::LocalBoxStream;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use wakeful::net::{TcpListener, TcpStream};
 use wakeful::time::timeout;
 use wakeful_http::client::{ClientBuilder, ClientError, Host, HttpVersion, ResponseBody};
@@ -107,6 +110,15 @@ fn request(method: &str, path: &str, body: &'static str) -> Request<Full<Bytes>>
 
 fn get(path: &str) -> Request<Full<Bytes>> {
     request("GET", path, "")
+}
+
+type Pieces = StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+/// A body without an end, until its sender is dropped.
+fn pieces() -> (async_channel::Sender<Bytes>, Pieces) {
+    let (sender, pieces) = async_channel::unbounded();
+    let pieces = pieces.map(|piece| Ok(Frame::data(piece)));
+    (sender, StreamBody::new(pieces.boxed_local()))
 }
 
 async fn text(response: Result<Response<ResponseBody>, ClientError>) -> String {

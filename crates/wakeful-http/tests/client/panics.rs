@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::StreamExt;
 use futures_util::stream::LocalBoxStream;
-use http::Request;
+use http::{HeaderValue, Request};
 use http_body_util::StreamBody;
 use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use wakeful::time::timeout;
@@ -474,6 +474,41 @@ fn an_extension_that_panics_in_its_drop_costs_no_other_request_of_its_connection
         assert_eq!(text(host.send(request).await).await, "hello");
         gate.open();
         assert_eq!(other.await.unwrap(), "released");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+/// Of a header value's bytes.
+struct PanickingOwner(String);
+
+impl AsRef<[u8]> for PanickingOwner {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Drop for PanickingOwner {
+    fn drop(&mut self) {
+        panic!("in the drop of a header's value, on purpose")
+    }
+}
+
+/// h2 keeps values of several requests together, and drops an old one with a new one in its hands.
+#[test]
+fn header_values_that_panic_in_their_drop_cost_neither_their_connection_nor_the_process() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder().max_connections(1), addr(&running));
+        // More than the table of an encoder holds.
+        for number in 0..200 {
+            let mut request = get("/");
+            for name in ["first", "second"] {
+                let bytes = Bytes::from_owner(PanickingOwner(number.to_string()));
+                let value = HeaderValue::from_maybe_shared(bytes).unwrap();
+                request.headers_mut().insert(name, value);
+            }
+            assert_eq!(text(host.send_replayable(request).await).await, "hello");
+        }
         assert_eq!(client.counts().opened(), 1);
     });
 }

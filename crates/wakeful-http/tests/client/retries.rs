@@ -213,3 +213,30 @@ fn a_request_that_may_go_once_only_meets_no_connection_that_was_closed_during_it
     });
     server.join().unwrap();
 }
+
+/// It had its turn, and another request has the room that it left.
+#[test]
+fn a_request_that_is_sent_again_waits_although_the_queue_is_full() {
+    on_a_loop(async {
+        let (addr, _) = stale(b"").await;
+        let settings = Client::builder().max_connections(1).max_waiting(1);
+        let (client, host) = http1(settings, addr);
+        assert_eq!(text(host.send(get("/")).await).await, "connection 0");
+        let mut again = Box::pin(host.send(get("/")));
+        let mut next = Box::pin(host.send(get("/")));
+        for sent in [&mut again, &mut next] {
+            assert!(futures_lite::future::poll_once(sent).await.is_none());
+        }
+        // The connection has closed, and the next request may make one.
+        until(|| format!("{host:?}").contains("waiting: 0")).await;
+        let mut last = Box::pin(host.send(get("/")));
+        for sent in [&mut last, &mut again] {
+            assert!(futures_lite::future::poll_once(sent).await.is_none());
+        }
+        assert!(matches!(host.send(get("/")).await, Err(ClientError::QueueFull { .. })));
+        for sent in [next, last, again] {
+            assert_eq!(text(sent.await).await, "connection 1");
+        }
+        assert_eq!((client.counts().retried(), client.counts().opened()), (1, 2));
+    });
+}

@@ -8,7 +8,10 @@ use wakeful_http::client::UpgradeAnswer;
 use super::*;
 
 fn ask() -> Request<Full<Bytes>> {
-    let mut request = get("/");
+    asking(get("/"))
+}
+
+fn asking<B>(mut request: Request<B>) -> Request<B> {
     request.headers_mut().insert("connection", "upgrade".parse().unwrap());
     request.headers_mut().insert("upgrade", "echo".parse().unwrap());
     request
@@ -68,6 +71,41 @@ fn any_other_answer_is_an_ordinary_one_and_its_connection_closes_behind_it() {
         assert_eq!(response.status(), StatusCode::OK);
         assert!(text(Ok(response)).await == large);
         ended.recv().await.unwrap();
+    });
+}
+
+/// The server answers, and does not read on.
+#[test]
+fn an_ordinary_answer_that_ends_before_its_request_s_body_closes_its_connection() {
+    on_a_loop(async {
+        for (length, is_read) in [(0, true), (5, true), (5, false), (100, false)] {
+            let (end, ended) = async_channel::bounded(1);
+            let addr = scripted(move |_, mut stream| {
+                let end = end.clone();
+                async move {
+                    read_request(&mut stream).await;
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                    let body = if length == 0 { "" } else { "early" };
+                    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                    until_closed(&mut stream).await;
+                    end.send(()).await.unwrap();
+                }
+            })
+            .await;
+            let client = Client::builder().build::<Pieces>();
+            let host = client.host(&wakeful_http::client::Target::from(addr));
+            let (_endless, body) = pieces();
+            let request = asking(Request::post("/").body(body).unwrap());
+            let Ok(UpgradeAnswer::Ordinary(response)) = host.upgrade(request).await else {
+                panic!("it does not agree")
+            };
+            if is_read {
+                response.into_body().collect().await.unwrap();
+            } else {
+                drop(response);
+            }
+            ended.recv().await.unwrap();
+        }
     });
 }
 

@@ -197,6 +197,35 @@ fn what_is_no_response_is_a_502() {
     }
 }
 
+/// What comes after it may be a part of it.
+#[test]
+fn a_backend_s_connection_with_a_response_that_can_be_read_in_two_ways_is_closed() {
+    for ambiguous in [
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "content-length: 5, 5\r\n\r\nhello",
+        "transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        let backend = Backend::start(move |this, stream| {
+            while let Some(request) = this.read(stream) {
+                if request.starts_with("GET /ambiguous ") {
+                    let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{ambiguous}").as_bytes());
+                } else {
+                    answer(stream, "fine");
+                }
+            }
+        });
+        let proxy = proxy(&[backend.addr], |settings| settings);
+        for round in 1..=3 {
+            assert_status(&get(addr(&proxy), "/ambiguous"), 502);
+            until("its connection is closed", || backend.is_alone());
+            assert_eq!(backend.connections(), round, "{ambiguous}");
+        }
+        assert!(get(addr(&proxy), "/").ends_with("fine"));
+        assert!(get(addr(&proxy), "/").ends_with("fine"));
+        assert_eq!(backend.connections(), 4);
+    }
+}
+
 #[test]
 fn a_backend_that_closes_half_may_still_answer_or_not() {
     let answering = Backend::start(|this, stream| {

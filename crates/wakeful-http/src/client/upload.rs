@@ -1,0 +1,75 @@
+//! The request's body that a connection of HTTP/1.1 sends, beside the response to it.
+//!
+//! A server may answer before it has read the request. hyper then sends the rest of the request's
+//! body for as long as there is one, and its connection takes no other request. So the connection
+//! ends with the response, if the body has not ended by then.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::foreign_code;
+
+/// Of a connection, which has one request at a time.
+#[derive(Default)]
+pub(super) struct Upload {
+    /// Which of its requests it is.
+    request: Cell<u64>,
+    /// hyper has begun to ask that request's body, and has not dropped it.
+    is_under_way: Cell<bool>,
+    is_cut: Cell<bool>,
+    /// Of the connection's task.
+    waker: Cell<Option<Waker>>,
+}
+
+impl Upload {
+    /// For the next request: one for its body, and one for its response.
+    pub(super) fn begin(self: &Rc<Self>) -> (Uploading, Answering) {
+        self.request.set(self.request.get() + 1);
+        self.is_under_way.set(false);
+        (Uploading(self.clone()), Answering { upload: self.clone(), request: self.request.get() })
+    }
+
+    /// Completes when a response has ended before its request's body.
+    pub(super) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_cut.get() {
+            return Poll::Ready(());
+        }
+        if self.is_under_way.get() {
+            let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
+            self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+        }
+        Poll::Pending
+    }
+}
+
+/// The request's body has it.
+pub(super) struct Uploading(Rc<Upload>);
+
+impl Uploading {
+    pub(super) fn is_asked(&self) {
+        self.0.is_under_way.set(true);
+    }
+}
+
+impl Drop for Uploading {
+    fn drop(&mut self) {
+        self.0.is_under_way.set(false);
+    }
+}
+
+/// The response has it until its end.
+pub(super) struct Answering {
+    upload: Rc<Upload>,
+    request: u64,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // The connection may have its next request.
+        if self.upload.request.get() == self.request && self.upload.is_under_way.get() {
+            self.upload.is_cut.set(true);
+            self.upload.waker.take().into_iter().for_each(foreign_code::wake);
+        }
+    }
+}

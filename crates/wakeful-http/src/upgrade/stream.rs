@@ -1,0 +1,120 @@
+//! The upgrade of a stream of HTTP/2, for all who wait for it. hyper's own future wakes only the one
+//! that asked it last.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use http::Extensions;
+use hyper::upgrade::OnUpgrade;
+
+use super::error::UpgradeError;
+use super::upgraded::Upgraded;
+use crate::foreign_code;
+
+/// In the extensions of a request. The first one that asks when it is fulfilled has the stream.
+#[derive(Debug, Clone)]
+pub(super) struct StreamOffer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// `None`: somebody has what came of it.
+    theirs: Mutex<Option<OnUpgrade>>,
+    waiting: Arc<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Wakers>);
+
+#[derive(Debug, Default)]
+struct Wakers {
+    next: u32,
+    wakers: Vec<(u32, Waker)>,
+}
+
+impl Wakers {
+    fn take(&mut self, number: u32) -> Option<Waker> {
+        let at = self.wakers.iter().position(|(known, _)| *known == number)?;
+        Some(self.wakers.swap_remove(at).1)
+    }
+}
+
+impl Waiting {
+    fn with<R>(&self, f: impl FnOnce(&mut Wakers) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let wakers = self.with(|waiting| std::mem::take(&mut waiting.wakers));
+        wakers.into_iter().for_each(|(_, waker)| foreign_code::wake(waker));
+    }
+}
+
+/// Puts one beside hyper's, if there is that.
+#[inline]
+pub(crate) fn offer_stream(extensions: &mut Extensions) {
+    if let Some(theirs) = extensions.get::<OnUpgrade>() {
+        let offer = StreamOffer::new(theirs.clone());
+        extensions.insert(offer);
+    }
+}
+
+impl StreamOffer {
+    pub(super) fn new(theirs: OnUpgrade) -> Self {
+        let theirs = Mutex::new(Some(theirs));
+        Self(Arc::new(Shared { theirs, waiting: Arc::default() }))
+    }
+}
+
+/// One who waits for it.
+#[derive(Debug)]
+pub(super) struct StreamUpgrade {
+    offer: StreamOffer,
+    number: u32,
+}
+
+impl StreamUpgrade {
+    pub(super) fn new(offer: StreamOffer) -> Self {
+        let number = offer.0.waiting.with(|waiting| {
+            waiting.next += 1;
+            waiting.next
+        });
+        Self { offer, number }
+    }
+}
+
+impl Future for StreamUpgrade {
+    type Output = Result<Upgraded, UpgradeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Shared { theirs, waiting } = &*self.offer.0;
+        // A waker's clone and drop may be anybody's code: nothing is locked meanwhile.
+        let new = (self.number, cx.waker().clone());
+        let old = waiting.with(|waiting| {
+            let old = waiting.take(self.number);
+            waiting.wakers.push(new);
+            old
+        });
+        foreign_code::discard(old);
+        let waker = Waker::from(waiting.clone());
+        let ended = {
+            let mut theirs = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(upgrade) = &mut *theirs else {
+                return Poll::Ready(Err(UpgradeError::Refused));
+            };
+            let polled = Pin::new(upgrade).poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                *theirs = None;
+            }
+            polled
+        };
+        let Poll::Ready(ended) = ended else { return Poll::Pending };
+        foreign_code::discard(waiting.with(|waiting| waiting.take(self.number)));
+        // Those who came meanwhile.
+        waker.wake();
+        Poll::Ready(ended.map(Upgraded::new).map_err(UpgradeError::Http2))
+    }
+}
