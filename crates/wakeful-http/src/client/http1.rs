@@ -3,10 +3,10 @@
 //! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
 //! another request and the response's head was looked at: when the request is completely written
 //! and the response completely read, even if the caller has not yet taken the response's body from
-//! its channel. If a body is dropped
-//! before its end, hyper closes the connection, so that connection does not return; nor does one
-//! whose response ends before its request's body ([`upload`](super::upload)). The task ends the
-//! connection when it was idle for too long, and when its last sender is gone.
+//! its channel. If a body is dropped before its end, hyper closes the connection, so that
+//! connection does not return; nor does one whose response ends before its request's body
+//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, and
+//! when its last sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
