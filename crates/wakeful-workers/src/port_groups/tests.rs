@@ -80,14 +80,14 @@ fn a_place_that_leaves_while_an_upgrade_fails_settles_again_and_then_closes() {
     let mut groups = groups(2, 1);
     let mut now = Instant::now();
     groups.retire(1, now);
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, |_| Inside::Nobody), []);
     now += LINGER;
     // The new master has let clients in there.
     groups.sockets_of(1).for_each(|socket| sys::let_in_again(socket).unwrap());
     groups.steer_again(Vec::new(), now);
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0, 1]));
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0, 1]));
     now += LINGER;
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0]));
@@ -117,18 +117,18 @@ fn places_that_leave_get_nothing_and_close_when_nobody_waits_there() {
     assert_eq!(chosen_but_waiting(&groups), [0, 1]);
     // Their workers have a moment.
     assert!(groups.look(now, |_| Inside::Draining).is_empty());
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, |_| Inside::Draining), [2, 3, 4]);
     // And so have those that are started for what waits.
     let is_three = |place| if place == 3 { Inside::Accepting } else { Inside::Nobody };
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, is_three), [2, 4]);
     assert!(groups.watched(|_| Inside::Nobody).is_empty());
     let places = [2, 3, 4];
     assert!(
         places.iter().all(|place| groups.sockets_of(*place).map(accept_all).sum::<usize>() > 0)
     );
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert!(groups.look(now, |_| Inside::Nobody).is_empty());
     assert_eq!(groups.watched(|_| Inside::Nobody).len(), 3);
     assert_eq!(groups.next_at(|_| Inside::Nobody), Some(now + LINGER));
@@ -191,7 +191,7 @@ fn about_to_close() -> PortGroups {
     let mut groups = groups(2, 1);
     let now = Instant::now();
     groups.retire(1, now);
-    assert!(groups.look(now + SETTLE, |_| Inside::Nobody).is_empty());
+    assert!(groups.look(now + UNTIL_BACKLOG_IS_EMPTY, |_| Inside::Nobody).is_empty());
     // A filter is there.
     assert!(groups.groups[0].members[1].may_be_filtered);
     groups
