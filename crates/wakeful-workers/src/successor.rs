@@ -191,7 +191,7 @@ impl Successor {
         self.is_held.then(|| Pid::from_child(&self.process))
     }
 
-    /// Takes the sockets that it has made, in that order, to `all`. Its workers may still have them.
+    /// Adds the sockets that it has made to `all`, in that order. Its workers may still have them.
     ///
     /// # Errors
     /// As for [`passing::take`].

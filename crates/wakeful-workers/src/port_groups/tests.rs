@@ -1,5 +1,5 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -334,39 +334,83 @@ fn the_only_socket_that_a_service_manager_kept_is_the_first_one() {
     drop(waiting);
 }
 
+/// Clients that connect again and again while `act` runs. None is refused.
+fn while_clients_connect(addr: SocketAddr, act: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients = [(); 2].map(|()| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(TcpStream::connect(addr).expect("refused"));
+                }
+            })
+        });
+        let outcome = panic::catch_unwind(AssertUnwindSafe(act));
+        stop.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| panic::resume_unwind(panic));
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+}
+
+/// At no moment from the bind on: a connection there would be reset when the successor fails.
+#[test]
+fn clients_that_connect_while_a_successor_fails_come_to_its_predecessor_only() {
+    for first in [1, 2] {
+        let mut old = groups(first, 1);
+        let addr = addr(&old);
+        while_clients_connect(addr, || {
+            for round in 0..100 {
+                let mut inherited = old.for_successor().unwrap();
+                let mut new = PortGroups::open(&any(), (5, 1), &mut inherited).unwrap();
+                (0..5).for_each(|place| new.make(place, 5).unwrap());
+                let own = |groups: &PortGroups| -> usize {
+                    let own = groups.groups[0].members.iter().skip(first);
+                    own.map(|member| accept_all(&member.socket)).sum()
+                };
+                assert_eq!(own(&new), 0, "{first}, {round}");
+                let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().unwrap();
+                let made = new.made_here().map(copy).collect();
+                // Its workers have them for longer.
+                let lingering = if round % 2 == 0 {
+                    drop(new);
+                    None
+                } else {
+                    Some(new)
+                };
+                old.steer_again(made, Instant::now());
+                assert_eq!(lingering.as_ref().map_or(0, own), 0, "{first}, {round}");
+                (0..first)
+                    .for_each(|place| old.sockets_of(place).for_each(|one| _ = accept_all(one)));
+            }
+        });
+        assert_eq!(chosen(&old), (0..first).collect::<Vec<_>>());
+    }
+}
+
 /// At no moment while sockets come and go.
 #[test]
 fn clients_that_connect_all_the_time_come_to_open_sockets_only() {
     let mut groups = groups(2, 1);
-    let (addr, stop) = (addr(&groups), Arc::new(AtomicBool::new(false)));
-    let connect = |()| {
-        let stop = stop.clone();
-        thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                drop(TcpStream::connect(addr).expect("refused"));
-            }
-        })
-    };
-    let clients = [(); 2].map(connect);
+    let addr = addr(&groups);
     let count_at = |groups: &PortGroups, places: &[usize]| -> usize {
         places.iter().flat_map(|place| groups.sockets_of(*place)).map(accept_all).sum()
     };
-    for round in 0..200 {
-        // Of the new ones the last one opens, and the others close before it does.
-        for place in 2..6 {
-            groups.make(place, 6).unwrap();
+    while_clients_connect(addr, || {
+        for round in 0..200 {
+            // Of the new ones the last one opens, and the others close before it does.
+            for place in 2..6 {
+                groups.make(place, 6).unwrap();
+            }
+            assert_eq!(count_at(&groups, &[2, 3, 4, 5]), 0, "{round}");
+            groups.admit(5);
+            for closing in 2..5 {
+                groups.groups[0].close(|slot| slot == closing);
+                assert_eq!(count_at(&groups, &[2, 3, 4]), 0, "{round}");
+            }
+            groups.retire(2, Instant::now());
+            count_at(&groups, &[0, 1, 5]);
+            groups.groups[0].close(|slot| slot == 5);
+            groups.leaving.clear();
         }
-        assert_eq!(count_at(&groups, &[2, 3, 4, 5]), 0, "{round}");
-        groups.admit(5);
-        for closing in 2..5 {
-            groups.groups[0].close(|slot| slot == closing);
-            assert_eq!(count_at(&groups, &[2, 3, 4]), 0, "{round}");
-        }
-        groups.retire(2, Instant::now());
-        count_at(&groups, &[0, 1, 5]);
-        groups.groups[0].close(|slot| slot == 5);
-        groups.leaving.clear();
-    }
-    stop.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    });
 }
