@@ -12,7 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::fork_gate::Place;
 use crate::hold::{Hold, HoldError, HoldSettings};
-use crate::switches::{CountError, Switches, Target};
+use crate::switches::{CountError, Switches, Target, needed};
 use crate::traffic::{Next, Traffic};
 use crate::wake_cost::Gain;
 
@@ -234,6 +234,13 @@ impl Watcher {
     #[must_use]
     pub fn refusal(&self) -> Option<&io::Error> {
         self.switches.refusal()
+    }
+
+    /// Returns what perf events need, if they were [refused](Self::refusal): a privilege, or a
+    /// higher limit. It is the end of a sentence for the user.
+    #[must_use]
+    pub fn needed(&self) -> Option<&'static str> {
+        self.refusal().map(needed)
     }
 
     /// Returns the counters so far.

@@ -1,18 +1,53 @@
 //! The sockets that systemd has made and passes (`LISTEN_FDS`).
 
-use std::os::fd::OwnedFd;
+use std::env;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_acceptconn;
 use wakeful::internals::duplicate;
 use wakeful_workers::KEPT;
+
+/// The lowest number of a descriptor that is passed (sd_listen_fds(3)).
+const FIRST: RawFd = 3;
 
 /// The sockets, in their order, without those that a master gave it to keep.
 ///
 /// # Errors
-/// They cannot be had.
+/// They cannot be had, or are no sockets that listen: a line for the user.
 pub(crate) fn passed_sockets() -> Result<Vec<OwnedFd>, String> {
-    let failed = |error: std::io::Error| format!("the sockets that systemd passes: {error}");
-    let passed = sd_notify::listen_fds_with_names().map_err(failed)?;
+    let failed = |error: io::Error| format!("the sockets that systemd passes: {error}");
+    let passed = sd_notify::listen_fds_with_names()
+        .map_err(|error| missing(&error).unwrap_or_else(|| failed(error)))?;
     let passed = passed.filter(|(_, name)| !name.starts_with(KEPT));
     // Not by pidfd_getfd(2), which the filters of services and containers mostly refuse.
-    passed.map(|(number, _)| duplicate(number).map_err(failed)).collect()
+    let own = |number| listening(number, duplicate(number).map_err(failed)?);
+    passed.map(|(number, _)| own(number)).collect()
+}
+
+/// Says which descriptor there is not, if one is missing.
+fn missing(error: &io::Error) -> Option<String> {
+    let is_missing = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::BADF);
+    let first = is_missing(error).then(|| {
+        (FIRST..).find(|number| duplicate(*number).is_err_and(|error| is_missing(&error)))
+    })??;
+    Some(wrong(first, "is not open"))
+}
+
+/// This program may have opened the descriptor itself, if too few are passed.
+fn listening(number: RawFd, socket: OwnedFd) -> Result<OwnedFd, String> {
+    match socket_acceptconn(&socket) {
+        Ok(false) | Err(Errno::NOTSOCK) => Err(wrong(number, "is no socket that listens")),
+        _ => Ok(socket),
+    }
+}
+
+fn wrong(number: RawFd, is: &str) -> String {
+    let given = env::var("LISTEN_FDS").unwrap_or_default();
+    format!(
+        "LISTEN_FDS is {given}, but descriptor {number} {is}: LISTEN_FDS has to be the number of \
+         sockets that are passed, which begin with descriptor {FIRST}. A .socket unit of systemd \
+         sees to that"
+    )
 }

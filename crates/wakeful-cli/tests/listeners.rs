@@ -116,3 +116,21 @@ fn an_address_that_is_given_twice_is_said_to_be() {
     let mut server = Service::start(&["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
     assert_ne!(server.behind("listening on "), server.behind("listening on "));
 }
+
+#[test]
+fn a_wrong_number_of_passed_sockets_is_named() {
+    // A descriptor that this program does not open by itself, and one that is no socket.
+    for (given, passed, says) in [
+        ("200", "", "LISTEN_FDS is 200, but descriptor "),
+        ("1", "3</dev/null", "LISTEN_FDS is 1, but descriptor 3 is no socket that listens: "),
+    ] {
+        let script = format!("export LISTEN_PID=$$ LISTEN_FDS={given}; exec \"$@\" {passed}");
+        for more in [&[][..], &["--workers", "1"]] {
+            let words = [&["-c", &script, "sh", PROGRAM, "serve", "--listen", "systemd"], more];
+            let output = Command::new("sh").args(words.concat()).output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(text.contains(says) && text.contains(".socket unit"), "{text}");
+            assert_eq!(output.status.code(), Some(1), "{text}");
+        }
+    }
+}

@@ -504,3 +504,33 @@ fn a_mix_that_does_not_fit_its_commands_is_refused() {
         assert!(error.contains(part), "{flags:?}: {error}");
     }
 }
+
+#[test]
+fn a_refused_call_for_cpus_is_named() {
+    let strace = |call: &str| {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o", "/dev/null", "-e"]).arg(format!("inject={call}:error=EPERM"));
+        command.stdin(Stdio::null());
+        command
+    };
+    if !strace("sched_setaffinity").arg("true").status().is_ok_and(|status| status.success()) {
+        println!("skipped: strace is not installed, or may not trace");
+        return;
+    }
+    if thread::available_parallelism().unwrap().get() == 1 {
+        println!("skipped: with one CPU nothing is pinned");
+        return;
+    }
+    for (call, says) in [
+        ("sched_setaffinity", " only: sched_setaffinity: Operation not permitted"),
+        ("sched_getaffinity", "sched_getaffinity: Operation not permitted"),
+    ] {
+        let mut load = strace(call);
+        load.args([env!("CARGO_BIN_EXE_wakeful"), "load", "--protocol", "frames"]);
+        let output =
+            load.args(["--rate", "100", "--server", &echo()]).args(SHORT).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(said.contains(says) && said.contains("Allow it"), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+    }
+}

@@ -200,7 +200,10 @@ fn sockets_that_cannot_be_served_are_told() {
     let (one, _other) = UnixStream::pair().unwrap();
     let (code, said) = run(with_sockets(one), &[]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("--listen systemd: the socket does not listen"), "{said}");
+    assert!(
+        said.contains("--listen systemd: LISTEN_FDS is 1, but descriptor 3 is no socket that"),
+        "{said}"
+    );
     let file = tempfile::tempfile().unwrap();
     let (code, said) = run(with_sockets(file), &[]);
     assert_eq!(code, Some(1));

@@ -56,6 +56,40 @@ fn pwr_and_xcpu_drain_as_term_does() {
     }
 }
 
+/// All threads of a server inherit its policy and its CPU.
+#[test]
+fn a_server_that_spins_under_sched_fifo_on_one_cpu_answers_and_drains() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let is_allowed = |cpu: &usize| allowed.is_set(*cpu);
+    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(is_allowed).unwrap().to_string();
+    let real_time = |program: &str| {
+        let mut command = Command::new("chrt");
+        command.args(["--fifo", "1", "taskset", "--cpu-list", &last, program]);
+        command
+    };
+    if !real_time("true").status().is_ok_and(|status| status.success()) {
+        println!("skipped: no SCHED_FIFO here (chrt(1), as root)");
+        return;
+    }
+    let arguments = ["echo", "--listen", "127.0.0.1:0"];
+    let mut server = Service::start_idle(real_time(PROGRAM), &arguments, "spin");
+    let (pid, (ended, end)) = (server.child.id().to_string(), std::sync::mpsc::channel::<()>());
+    // One that starves does not end by itself, nor does its log.
+    let guard = std::thread::spawn(move || {
+        if end.recv_timeout(GUARD) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+        }
+    });
+    let addr = server.behind("listening on ");
+    let frame = b"\x00\x00\x00\x02hi";
+    common::ask(&TcpStream::connect(&addr).unwrap(), frame, frame);
+    server.signal("-TERM");
+    server.behind("drained");
+    assert!(server.child.wait().unwrap().success());
+    drop(ended);
+    guard.join().unwrap();
+}
+
 /// By the kernel itself.
 #[test]
 fn a_service_that_has_used_its_cpu_time_drains() {

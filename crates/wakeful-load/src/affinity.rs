@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Parses a list of CPUs as the kernel writes it: `0-3,5`. The result is sorted and has none twice.
@@ -53,7 +54,7 @@ pub fn format_cpus(cpus: &[usize]) -> String {
 ///
 /// What the kernel says; `EINVAL` on a machine with more than 1024 CPUs.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
+    let set = sched_getaffinity(None).map_err(refused("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
@@ -66,30 +67,47 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 /// this process by its container or cpuset. The thread then runs where it did before.
 pub fn pin_current_thread(cpus: &[usize]) -> io::Result<()> {
     check(cpus, online_cpus().as_deref())?;
-    let before = sched_getaffinity(None)?;
+    let asked = || sched_getaffinity(None).map_err(refused("sched_getaffinity"));
+    let before = asked()?;
     let mut wanted = CpuSet::new();
     for cpu in cpus {
         wanted.set(*cpu);
     }
     // A cpuset silently cuts the set down, and refuses only if nothing is left of it.
     let set = sched_setaffinity(None, &wanted);
-    let now = sched_getaffinity(None)?;
+    let now = asked()?;
     if set.is_ok() && now == wanted {
         return Ok(());
     }
     if set.is_ok() {
-        sched_setaffinity(None, &before)?;
+        sched_setaffinity(None, &before).map_err(refused("sched_setaffinity"))?;
     }
     let forbidden: Vec<usize> = match set {
         Ok(()) => cpus.iter().copied().filter(|cpu| !now.is_set(*cpu)).collect(),
-        Err(rustix::io::Errno::INVAL) => cpus.to_vec(),
-        Err(error) => return Err(error.into()),
+        Err(Errno::INVAL) => cpus.to_vec(),
+        Err(error) => {
+            let error = refused("sched_setaffinity")(error);
+            let text = format!("cannot run on CPU {} only: {error}", format_cpus(cpus));
+            return Err(io::Error::new(error.kind(), text));
+        }
     };
     let message = format!(
         "this process is not allowed to use CPU {}: its container or cpuset forbids it",
         format_cpus(&forbidden)
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Of a call that only a filter refuses.
+fn refused(call: &'static str) -> impl Fn(Errno) -> io::Error {
+    move |error| {
+        let error = io::Error::from(error);
+        let text = format!(
+            "{call}: {error}: does a seccomp filter refuse it? Allow it. (With one CPU, as by \
+             taskset --cpu-list 0, no thread needs a CPU of its own.)"
+        );
+        io::Error::new(error.kind(), text)
+    }
 }
 
 /// The CPUs that are online; `None` if the kernel does not say.

@@ -25,8 +25,8 @@ const PASSED: &str = "passed";
 /// Why it is no socket for each loop.
 const ONE_IS_PASSED: &str = "a socket that a service manager passes is one for all workers, and each loop needs its own (reuse-port): use the strategy exclusive";
 
-/// For handshakes that are under way, where the peer is not on this host.
-const SETTLE: Duration = Duration::from_millis(100);
+/// How long handshakes that are under way may take to complete, where the peer is not on this host.
+const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Listeners {
@@ -202,7 +202,7 @@ impl Listeners {
         let is_remote = own().any(|one| is_reached_by_others(&one.socket));
         if self.groups.let_nobody_in() || is_remote {
             // Handshakes with other hosts are under way: they complete.
-            thread::sleep(SETTLE);
+            thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
         }
     }
 

@@ -4,14 +4,17 @@
 //! killed, its workers may still hold these sockets. Only a process that has a socket can stop it
 //! from listening: with the copies the old master can.
 
-use std::io::{IoSlice, IoSliceMut, Result};
+use std::io::{Error, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
+use rustix::process::{Resource, getrlimit};
 use wakeful::limits::explain_call_error;
 
 /// In one message. The kernel takes 253 (`SCM_MAX_FD`).
@@ -34,44 +37,83 @@ pub(crate) fn ends() -> Result<(OwnedFd, OwnedFd)> {
 /// The user's processes have more descriptors under way than RLIMIT_NOFILE; the other end is
 /// closed; the call is refused.
 pub(crate) fn pass(end: &OwnedFd, all: &[BorrowedFd<'_>]) -> Result<()> {
-    for some in all.chunks(AT_ONCE) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(some));
-        sendmsg(end, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL)
-            .map_err(|error| explain_call_error("sendmsg")(error.into()))?;
-    }
-    Ok(())
+    all.chunks(AT_ONCE)
+        .try_for_each(|some| send(end, &[1], some))
+        .map_err(|error| explain_call_error("sendmsg")(error.into()))
 }
 
-/// Takes all that has been passed, in that order.
-pub(crate) fn take(end: &OwnedFd) -> Vec<OwnedFd> {
-    let mut all = Vec::new();
+/// Sends one message to the socket's peer, with copies of at most [`AT_ONCE`] descriptors.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Takes all that has been passed, and adds it to `all` in that order.
+///
+/// # Errors
+/// This process's limit of descriptors: some of those that were passed are lost, and `all` has the
+/// others. The call is refused.
+pub(crate) fn take(end: &OwnedFd, all: &mut Vec<OwnedFd>) -> Result<()> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let (byte, flags) = (&mut [IoSliceMut::new(&mut byte)], RecvFlags::CMSG_CLOEXEC);
-        // Nothing is left, or this process has no descriptors left.
-        if !recvmsg(end, byte, &mut control, flags).is_ok_and(|message| message.bytes > 0) {
-            return all;
-        }
+        let message = match recvmsg(end, byte, &mut control, flags) {
+            Ok(message) if message.bytes > 0 => message,
+            // Nothing is left.
+            Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(explain_call_error("recvmsg")(error.into())),
+        };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(some) = message {
                 all.extend(some);
             }
         }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(some_are_lost());
+        }
     }
+}
+
+/// The kernel closes those for which the process has no number left, and says no more than that
+/// there were any.
+fn some_are_lost() -> Error {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or_else(String::new, |limit| format!(", {limit},"));
+    Error::other(format!(
+        "descriptors that another process passed are lost: this process's limit of open \
+         descriptors{limit} is reached; raise RLIMIT_NOFILE (ulimit -n)"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::process::Command;
+    use std::{env, fs};
 
     use rustix::fs::fstat;
 
     use super::*;
     use crate::memory_file;
+
+    fn all_from(end: &OwnedFd) -> Vec<OwnedFd> {
+        let mut all = Vec::new();
+        take(end, &mut all).unwrap();
+        all
+    }
 
     #[test]
     fn what_a_process_has_passed_before_its_death_can_be_taken() {
@@ -80,15 +122,46 @@ mod tests {
         pass(&there, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>()).unwrap();
         drop(there);
         let identity = |file: &OwnedFd| fstat(file).unwrap().st_ino;
-        let taken: Vec<_> = take(&here).iter().map(identity).collect();
+        let taken: Vec<_> = all_from(&here).iter().map(identity).collect();
         assert_eq!(taken, files.iter().map(identity).collect::<Vec<_>>());
-        assert!(take(&here).is_empty());
+        assert!(all_from(&here).is_empty());
+    }
+
+    /// In a process of its own, which has the limit.
+    #[test]
+    fn a_limit_of_descriptors_is_named_and_none_that_came_stays_open() {
+        const LIMITED: &str = "WAKEFUL_TEST_LIMITED";
+        const MOST: usize = 40;
+        if env::var_os(LIMITED).is_none() {
+            let name =
+                "passing::tests::a_limit_of_descriptors_is_named_and_none_that_came_stays_open";
+            let mut limited = Command::new("prlimit");
+            limited.arg(format!("--nofile={MOST}:{MOST}")).arg(env::current_exe().unwrap());
+            limited.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(LIMITED, "");
+            let output = limited.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+            return;
+        }
+        let count = || fs::read_dir("/proc/self/fd").unwrap().count();
+        let (here, there) = ends().unwrap();
+        let before = count();
+        pass(&there, &[there.as_fd(); 2 * MOST]).unwrap();
+        let mut all = Vec::new();
+        let error = take(&here, &mut all).unwrap_err().to_string();
+        assert!(error.contains("RLIMIT_NOFILE") && error.contains(", 40, is reached"), "{error}");
+        assert!(!all.is_empty() && all.len() < MOST, "{}", all.len());
+        drop(all);
+        assert_eq!(count(), before);
+        // The next ones come.
+        pass(&there, &[there.as_fd(); 3]).unwrap();
+        assert_eq!(all_from(&here).len(), 3);
     }
 
     #[test]
     fn nothing_is_taken_where_nothing_was_passed() {
         let (here, there) = ends().unwrap();
-        assert!(take(&here).is_empty());
+        assert!(all_from(&here).is_empty());
         drop(here);
         pass(&there, &[]).unwrap();
         pass(&there, &[there.as_fd()]).unwrap_err();

@@ -30,7 +30,7 @@ use crate::listen_again::has_stopped;
 use crate::sys;
 
 /// So long the worker that leaves has for its backlog before another one is started for it.
-const SETTLE: Duration = Duration::from_millis(100);
+const UNTIL_BACKLOG_IS_EMPTY: Duration = Duration::from_millis(100);
 
 /// A client whose segment was lost completes its handshake after 1 s, or after 3 s.
 const LINGER: Duration = Duration::from_millis(3_500);
@@ -166,7 +166,9 @@ impl PortGroups {
             let leaves =
                 group.members.iter().map(|member| member.slot).filter(|slot| *slot >= first);
             for slot in leaves {
-                self.leaving.entry(slot / loops).or_insert(Stage::Settles(now + SETTLE));
+                self.leaving
+                    .entry(slot / loops)
+                    .or_insert(Stage::Settles(now + UNTIL_BACKLOG_IS_EMPTY));
             }
         }
     }
@@ -183,7 +185,7 @@ impl PortGroups {
                 Stage::Settles(until) if now < until => {}
                 _ if is_waited_at => {
                     waiting.push(place);
-                    *stage = Stage::Settles(now + SETTLE);
+                    *stage = Stage::Settles(now + UNTIL_BACKLOG_IS_EMPTY);
                 }
                 Stage::Closes(at) if at <= now && inside(place) == Inside::Nobody => {
                     over.push(place);
@@ -279,7 +281,7 @@ impl PortGroups {
         let leaving: Vec<_> = self.leaving.keys().copied().collect();
         for place in leaving {
             self.members_of(place).for_each(Member::let_in_again);
-            self.leaving.insert(place, Stage::Settles(now + SETTLE));
+            self.leaving.insert(place, Stage::Settles(now + UNTIL_BACKLOG_IS_EMPTY));
         }
         self.groups.iter_mut().for_each(PortGroup::steer_anew);
         // From the last one on, so that the others keep their places.

@@ -191,9 +191,12 @@ impl Successor {
         self.is_held.then(|| Pid::from_child(&self.process))
     }
 
-    /// The sockets that it has made, in that order. Its workers may still have them.
-    pub(crate) fn made(&self) -> Vec<OwnedFd> {
-        passing::take(&self.made)
+    /// Adds the sockets that it has made to `all`, in that order. Its workers may still have them.
+    ///
+    /// # Errors
+    /// As for [`passing::take`].
+    pub(crate) fn take_made(&self, all: &mut Vec<OwnedFd>) -> io::Result<()> {
+        passing::take(&self.made, all)
     }
 
     pub(crate) fn kill(&mut self) {

@@ -2,21 +2,16 @@
 
 use std::collections::VecDeque;
 use std::env;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sendmsg_addr, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::sys;
+use crate::{passing, sys};
 
 /// The prefix of the names (`LISTEN_FDNAMES`) of sockets that a master has stored in its service
 /// manager. Other code must not use these sockets.
@@ -180,11 +175,6 @@ fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    let pieces = [IoSlice::new(text.as_bytes())];
-    sendmsg_addr(&socket, &addr, &pieces, &mut control, SendFlags::NOSIGNAL).map(drop)
+    connect(&socket, &addr)?;
+    passing::send(&socket, text.as_bytes(), fds)
 }

@@ -59,9 +59,11 @@ pub enum CountError {
     Other(i32, #[source] io::Error),
 }
 
-fn needed(refusal: &io::Error) -> &'static str {
+/// What perf events need that were refused like that.
+pub(crate) fn needed(refusal: &io::Error) -> &'static str {
     match Errno::from_io_error(refusal) {
         Some(Errno::MFILE) => "a higher limit of open files (ulimit -n)",
+        Some(Errno::NFILE) => "a higher limit of open files of the system (sysctl fs.file-max)",
         _ => {
             "CAP_PERFMON (systemd: AmbientCapabilities=CAP_PERFMON; Docker: --cap-add PERFMON, and \
              a seccomp profile that allows perf_event_open), or sysctl kernel.perf_event_paranoid=-1"

@@ -12,6 +12,18 @@ use crate::machine::online_cpus;
 
 const GUARD: Duration = Duration::from_secs(30);
 
+#[test]
+fn what_perf_events_need_is_a_limit_or_a_privilege() {
+    for (refusal, says) in [
+        (Errno::MFILE, "ulimit -n"),
+        (Errno::NFILE, "fs.file-max"),
+        (Errno::ACCESS, "CAP_PERFMON"),
+        (Errno::PERM, "CAP_PERFMON"),
+    ] {
+        assert!(needed(&refusal.into()).contains(says), "{refusal:?}");
+    }
+}
+
 /// Counts a thread that sleeps 100 times, and a thread that it starts meanwhile.
 fn counted(open: impl FnOnce(i32) -> io::Result<Switches>) -> io::Result<u64> {
     let (go, wait) = mpsc::channel::<()>();

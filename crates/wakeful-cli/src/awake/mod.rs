@@ -16,7 +16,6 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use rustix::io::Errno;
 use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful_awake::{HoldSettings, Probe, Target, WatchError, Watcher};
@@ -204,13 +203,11 @@ fn watch(
         None => settings,
     };
     let mut watcher = Watcher::open(target, settings)?;
-    if let Some(error) = watcher.refusal().filter(|_| !arguments.quiet) {
-        let remedy = match Errno::from_io_error(error) {
-            Some(Errno::MFILE) => "A higher limit of open files (ulimit -n)",
-            _ => "CAP_PERFMON",
-        };
+    if let (Some(error), Some(needed), false) =
+        (watcher.refusal(), watcher.needed(), arguments.quiet)
+    {
         say(format!(
-            "wakeful awake: perf events are refused here: {error}. So /proc is read five times a second instead. {remedy} would permit them"
+            "wakeful awake: perf events are refused here: {error}. So /proc is read five times a second instead. Perf events need {needed}"
         ));
     }
     let report = |done: &_| {

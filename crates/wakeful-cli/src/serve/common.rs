@@ -201,7 +201,7 @@ impl CommonArguments {
 /// # Errors
 /// There is none, or it cannot be listened on: a line for the user.
 fn passed() -> Result<Vec<SharedListener>, String> {
-    let sockets = passed_sockets()?;
+    let sockets = passed_sockets().map_err(|error| format!("--listen systemd: {error}"))?;
     if sockets.is_empty() {
         let reason = "--listen systemd: systemd has passed no socket (LISTEN_FDS): the service needs a .socket unit";
         return Err(reason.to_owned());

@@ -36,8 +36,8 @@ const EVENTS: usize = 64;
 /// How often the watch is asked whether to go on.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// Behind a look at the server's counters, load goes on for this long before anything is measured.
-const SETTLE: Duration = Duration::from_millis(1);
+/// After a look at the server's counters, load goes on for this long before anything is measured.
+const UNTIL_MEASURED: Duration = Duration::from_millis(1);
 
 /// By so much, in nanoseconds, no turn of ours takes longer than the one before.
 const STANDSTILL: u64 = 10_000_000;
@@ -177,7 +177,7 @@ impl<'p> Generator<'p> {
         watch.window_begins();
         let robbed_before = waited_for_cpu();
         self.stood_still = 0;
-        let start = self.now() + nanoseconds(SETTLE);
+        let start = self.now() + nanoseconds(UNTIL_MEASURED);
         self.recording.begin_at(start);
         if matches!(self.plan.schedule, Schedule::Trace(_)) {
             self.arrivals =

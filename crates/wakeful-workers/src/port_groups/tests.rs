@@ -1,5 +1,5 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -80,14 +80,14 @@ fn a_place_that_leaves_while_an_upgrade_fails_settles_again_and_then_closes() {
     let mut groups = groups(2, 1);
     let mut now = Instant::now();
     groups.retire(1, now);
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, |_| Inside::Nobody), []);
     now += LINGER;
     // The new master has let clients in there.
     groups.sockets_of(1).for_each(|socket| sys::let_in_again(socket).unwrap());
     groups.steer_again(Vec::new(), now);
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0, 1]));
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0, 1]));
     now += LINGER;
     assert_eq!((groups.look(now, |_| Inside::Nobody), slots(&groups)), (vec![], vec![0]));
@@ -117,18 +117,18 @@ fn places_that_leave_get_nothing_and_close_when_nobody_waits_there() {
     assert_eq!(chosen_but_waiting(&groups), [0, 1]);
     // Their workers have a moment.
     assert!(groups.look(now, |_| Inside::Draining).is_empty());
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, |_| Inside::Draining), [2, 3, 4]);
     // And so have those that are started for what waits.
     let is_three = |place| if place == 3 { Inside::Accepting } else { Inside::Nobody };
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert_eq!(groups.look(now, is_three), [2, 4]);
     assert!(groups.watched(|_| Inside::Nobody).is_empty());
     let places = [2, 3, 4];
     assert!(
         places.iter().all(|place| groups.sockets_of(*place).map(accept_all).sum::<usize>() > 0)
     );
-    now += SETTLE;
+    now += UNTIL_BACKLOG_IS_EMPTY;
     assert!(groups.look(now, |_| Inside::Nobody).is_empty());
     assert_eq!(groups.watched(|_| Inside::Nobody).len(), 3);
     assert_eq!(groups.next_at(|_| Inside::Nobody), Some(now + LINGER));
@@ -191,7 +191,7 @@ fn about_to_close() -> PortGroups {
     let mut groups = groups(2, 1);
     let now = Instant::now();
     groups.retire(1, now);
-    assert!(groups.look(now + SETTLE, |_| Inside::Nobody).is_empty());
+    assert!(groups.look(now + UNTIL_BACKLOG_IS_EMPTY, |_| Inside::Nobody).is_empty());
     // A filter is there.
     assert!(groups.groups[0].members[1].may_be_filtered);
     groups
@@ -334,39 +334,83 @@ fn the_only_socket_that_a_service_manager_kept_is_the_first_one() {
     drop(waiting);
 }
 
+/// Clients that connect again and again while `act` runs. None is refused.
+fn while_clients_connect(addr: SocketAddr, act: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients = [(); 2].map(|()| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(TcpStream::connect(addr).expect("refused"));
+                }
+            })
+        });
+        let outcome = panic::catch_unwind(AssertUnwindSafe(act));
+        stop.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| panic::resume_unwind(panic));
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+}
+
+/// At no moment from the bind on: a connection there would be reset when the successor fails.
+#[test]
+fn clients_that_connect_while_a_successor_fails_come_to_its_predecessor_only() {
+    for first in [1, 2] {
+        let mut old = groups(first, 1);
+        let addr = addr(&old);
+        while_clients_connect(addr, || {
+            for round in 0..100 {
+                let mut inherited = old.for_successor().unwrap();
+                let mut new = PortGroups::open(&any(), (5, 1), &mut inherited).unwrap();
+                (0..5).for_each(|place| new.make(place, 5).unwrap());
+                let own = |groups: &PortGroups| -> usize {
+                    let own = groups.groups[0].members.iter().skip(first);
+                    own.map(|member| accept_all(&member.socket)).sum()
+                };
+                assert_eq!(own(&new), 0, "{first}, {round}");
+                let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().unwrap();
+                let made = new.made_here().map(copy).collect();
+                // Its workers have them for longer.
+                let lingering = if round % 2 == 0 {
+                    drop(new);
+                    None
+                } else {
+                    Some(new)
+                };
+                old.steer_again(made, Instant::now());
+                assert_eq!(lingering.as_ref().map_or(0, own), 0, "{first}, {round}");
+                (0..first)
+                    .for_each(|place| old.sockets_of(place).for_each(|one| _ = accept_all(one)));
+            }
+        });
+        assert_eq!(chosen(&old), (0..first).collect::<Vec<_>>());
+    }
+}
+
 /// At no moment while sockets come and go.
 #[test]
 fn clients_that_connect_all_the_time_come_to_open_sockets_only() {
     let mut groups = groups(2, 1);
-    let (addr, stop) = (addr(&groups), Arc::new(AtomicBool::new(false)));
-    let connect = |()| {
-        let stop = stop.clone();
-        thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                drop(TcpStream::connect(addr).expect("refused"));
-            }
-        })
-    };
-    let clients = [(); 2].map(connect);
+    let addr = addr(&groups);
     let count_at = |groups: &PortGroups, places: &[usize]| -> usize {
         places.iter().flat_map(|place| groups.sockets_of(*place)).map(accept_all).sum()
     };
-    for round in 0..200 {
-        // Of the new ones the last one opens, and the others close before it does.
-        for place in 2..6 {
-            groups.make(place, 6).unwrap();
+    while_clients_connect(addr, || {
+        for round in 0..200 {
+            // Of the new ones the last one opens, and the others close before it does.
+            for place in 2..6 {
+                groups.make(place, 6).unwrap();
+            }
+            assert_eq!(count_at(&groups, &[2, 3, 4, 5]), 0, "{round}");
+            groups.admit(5);
+            for closing in 2..5 {
+                groups.groups[0].close(|slot| slot == closing);
+                assert_eq!(count_at(&groups, &[2, 3, 4]), 0, "{round}");
+            }
+            groups.retire(2, Instant::now());
+            count_at(&groups, &[0, 1, 5]);
+            groups.groups[0].close(|slot| slot == 5);
+            groups.leaving.clear();
         }
-        assert_eq!(count_at(&groups, &[2, 3, 4, 5]), 0, "{round}");
-        groups.admit(5);
-        for closing in 2..5 {
-            groups.groups[0].close(|slot| slot == closing);
-            assert_eq!(count_at(&groups, &[2, 3, 4]), 0, "{round}");
-        }
-        groups.retire(2, Instant::now());
-        count_at(&groups, &[0, 1, 5]);
-        groups.groups[0].close(|slot| slot == 5);
-        groups.leaving.clear();
-    }
-    stop.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    });
 }

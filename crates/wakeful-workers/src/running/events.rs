@@ -254,11 +254,15 @@ impl Running {
                 if let Some(pid) = successor.unburied() {
                     self.unburied.push(Unburied { pid, may_fail: false });
                 }
-                let made = successor.made();
+                let mut made = Vec::new();
+                let all_came = successor.take_made(&mut made);
                 self.successor = None;
                 if ends {
                     // Its addresses and its pid file may be another master's by now.
                     return;
+                }
+                if let Err(error) = all_came {
+                    tracing::error!(%error, "cannot close all sockets that the new master made: clients may come there until its workers have ended");
                 }
                 self.listeners.groups.steer_again(made, Instant::now());
                 self.admit_who_accepts();

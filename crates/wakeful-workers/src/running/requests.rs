@@ -23,7 +23,7 @@ const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 const SOONER: Duration = Duration::from_millis(250);
 
 /// So long workers that are told to end have to accept what waits at sockets of their own.
-const SETTLE: Duration = Duration::from_millis(100);
+const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 
 impl Running {
     pub(super) fn take(&mut self, signal: Name, request: Request) {
@@ -113,7 +113,8 @@ impl Running {
             self.close_at = None;
             self.listeners.let_nobody_in();
             let has_one_each = !self.listeners.groups.is_empty();
-            self.closing = Some(now + if has_one_each { SETTLE } else { Duration::ZERO });
+            self.closing =
+                Some(now + if has_one_each { UNTIL_BACKLOGS_ARE_EMPTY } else { Duration::ZERO });
         }
         let is_due = self.closing.is_some_and(|at| at <= now) && !self.crew.is_clearing();
         if is_due && !self.clear_who_waits(now) {
@@ -132,7 +133,7 @@ impl Running {
         let clears =
             waited_at.into_iter().filter(|place| crew.clear_at_the_end(*place)).count() > 0;
         if clears {
-            self.closing = Some(now + SETTLE);
+            self.closing = Some(now + UNTIL_BACKLOGS_ARE_EMPTY);
         }
         clears
     }

@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use libc::sock_filter;
 use socket2::{SockFilter, SockRef};
 
 use super::holders::Holders;
@@ -27,8 +28,8 @@ use crate::sys::before_fork;
 use crate::sys::panics;
 use crate::sys::socket_options;
 
-/// For handshakes that are under way, where the peer is not on this host.
-const SETTLE: Duration = Duration::from_millis(100);
+/// How long handshakes that are under way may take to complete, where the peer is not on this host.
+const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
 
 /// A TCP header's byte with its flags, and two of them (RFC 9293, 3.1).
 const FLAGS: u32 = 13;
@@ -68,7 +69,7 @@ impl SynFilter {
             }
         }
         if is_attached && self.is_remote {
-            thread::sleep(SETTLE.min(patience));
+            thread::sleep(UNTIL_HANDSHAKES_COMPLETE.min(patience));
         }
     }
 
@@ -80,13 +81,19 @@ impl SynFilter {
 
 /// See the [module](self). Until it is detached, or the socket closes in all processes.
 pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
-    SockRef::from(socket).attach_filter(&drop_beginnings())
+    let program =
+        DROP_BEGINNINGS.map(|sock_filter { code, jt, jf, k }| SockFilter::new(code, jt, jf, k));
+    SockRef::from(socket).attach_filter(&program)
 }
 
 /// Whether nobody comes in any more: in all processes that have this socket.
 pub(super) fn is_attached(socket: impl AsFd) -> bool {
-    // A filter of somebody else's may be as long. Nobody else is known to attach one to a listener.
-    socket_options::filter_length(socket).is_ok_and(|length| length == drop_beginnings().len())
+    // Somebody else may have attached another one.
+    let mut attached = [statement(0, 0, 0, 0); DROP_BEGINNINGS.len()];
+    let length = socket_options::filter(socket, &mut attached);
+    let parts = |one: &sock_filter| (one.code, one.jt, one.jf, one.k);
+    length.is_ok_and(|length| length == attached.len())
+        && attached.iter().map(parts).eq(DROP_BEGINNINGS.iter().map(parts))
 }
 
 fn detach_filter(socket: &OwnedFd) {
@@ -96,20 +103,17 @@ fn detach_filter(socket: &OwnedFd) {
 
 /// A program of the classic BPF: 0 bytes of a segment that begins a connection are kept, and all of
 /// any other.
-fn drop_beginnings() -> [SockFilter; 5] {
+const DROP_BEGINNINGS: [sock_filter; 5] = [
+    statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, FLAGS),
+    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, SYN_AND_ACK),
+    statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SYN),
+    statement(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    statement(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+];
+
+const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     // The constants have at most 8 bits.
-    let code = |code: u32| u16::try_from(code).unwrap_or(0);
-    let load_byte = code(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS);
-    let and = code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K);
-    let jump_if_equal = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
-    let keep = code(libc::BPF_RET | libc::BPF_K);
-    [
-        SockFilter::new(load_byte, 0, 0, FLAGS),
-        SockFilter::new(and, 0, 0, SYN_AND_ACK),
-        SockFilter::new(jump_if_equal, 0, 1, SYN),
-        SockFilter::new(keep, 0, 0, 0),
-        SockFilter::new(keep, 0, 0, u32::MAX),
-    ]
+    sock_filter { code: code as u16, jt, jf, k }
 }
 
 #[cfg(all(test, not(wakeful_loom)))]
@@ -161,5 +165,22 @@ mod tests {
             let addr = listener.local_addr().unwrap();
             TcpStream::connect_timeout(&addr, Duration::from_secs(20)).unwrap();
         }
+    }
+
+    #[test]
+    fn a_filter_of_somebody_else_is_not_taken_for_this_one() {
+        let (_, socket, _) = listener();
+        assert!(!is_attached(&socket));
+        // As long, shorter, and longer.
+        let keep = |_| SockFilter::new(DROP_BEGINNINGS[4].code, 0, 0, u32::MAX);
+        for length in [DROP_BEGINNINGS.len(), 1, 6] {
+            let other: Vec<_> = (0..length).map(keep).collect();
+            SockRef::from(&socket).attach_filter(&other).unwrap();
+            assert!(!is_attached(&socket), "{length}");
+        }
+        attach_filter(&socket).unwrap();
+        assert!(is_attached(&socket));
+        detach_filter(&socket);
+        assert!(!is_attached(&socket));
     }
 }

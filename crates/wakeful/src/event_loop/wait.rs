@@ -9,6 +9,11 @@ use super::inner::Inner;
 use super::may_park::MayPark;
 use crate::driver::epoll::Timeout;
 use crate::idle::{Holder, Idle, Next, Spinner};
+use crate::sys::thread::yield_to_equals;
+
+/// A loop that spins for ever ([`IdlePolicy::Spin`](crate::IdlePolicy::Spin)) lets threads of its
+/// priority run once in so many waits: about every 20 µs.
+const YIELD_EVERY: u64 = 64;
 
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +171,7 @@ impl Inner {
         let mut ended = Ok(false);
         while matches!(ended, Ok(false)) {
             std::hint::spin_loop();
+            self.let_equals_run();
             ended = self.ask_and_look(until);
         }
         if let Some(sleep_observer) = self.sleep_observer.get() {
@@ -173,6 +179,19 @@ impl Inner {
         }
         self.stopwatch.idle(&self.counters.spin_time);
         ended.map(|_| ())
+    }
+
+    /// In a spin that lasts until there is work.
+    ///
+    /// The kernel does not take the CPU from a thread with the policy SCHED_FIFO for another one of
+    /// the same priority (sched(7)). The threads of a process inherit policy and priority. If they
+    /// have only one CPU, then without this none but the loop's thread would ever run: not the one
+    /// that handles signals either.
+    #[inline]
+    pub(super) fn let_equals_run(&self) {
+        if self.counters.waits.get().is_multiple_of(YIELD_EVERY) {
+            yield_to_equals();
+        }
     }
 
     /// Asks the kernel without waiting. Should a spin end?

@@ -18,7 +18,8 @@ pub enum IdlePolicy {
     /// CPU. Use it only on a CPU that nothing else needs: if another thread is busy on the same
     /// CPU, spinning is a thousand times slower than parking. Under a real-time scheduling policy
     /// (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) the loop takes the CPU from every ordinary thread,
-    /// including kernel threads that the machine needs.
+    /// including kernel threads that the machine needs. It yields to threads of its own priority:
+    /// the other threads of the process run even if they share its only CPU.
     Spin,
     /// Sleep while the kernel busy-polls the network card, instead of waiting for its interrupt.
     /// This is for real network cards: on loopback and virtual devices without NAPI it is the same

@@ -214,7 +214,7 @@ impl Spinner {
         if !self.is_guest && !TOLD.swap(true, Ordering::Relaxed) {
             panics::log!(
                 info,
-                "this thread has a real-time scheduling policy: its loop does not spin, because no ordinary thread could use the CPU meanwhile"
+                "an adaptive loop does not spin on this thread, which has a real-time scheduling policy: no ordinary thread could use the CPU meanwhile"
             );
         }
         true

@@ -45,20 +45,24 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     Ok(unsafe { info.assume_init() })
 }
 
-/// Returns how many statements the socket's filter of the classic BPF has (socket(7)), or 0 without
-/// one.
+/// Writes the statements of the socket's filter of the classic BPF (socket(7)) to `program`, and
+/// returns how many there are: 0 without a filter.
 ///
 /// # Errors
-/// Kernel errors: an older kernel than Linux 3.8, or a filter of another kind.
-pub(crate) fn filter_length(socket: impl AsFd) -> io::Result<usize> {
-    let mut length: socklen_t = 0;
-    // SAFETY: the kernel only asks for the number, so it writes nothing but `length`.
+/// Kernel errors: a filter that has more statements than `program` (`EINVAL`), an older kernel than
+/// Linux 3.8, or a filter of another kind.
+pub(crate) fn filter(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io::Result<usize> {
+    // Of this option the kernel counts statements, not bytes (`sk_get_filter`). It takes 0 as a
+    // question for the number.
+    let mut length = socklen_t::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel writes at most `length` statements, for which there is room, and `length`.
+    // Every pattern of bytes is a statement.
     let refused = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_GET_FILTER,
-            std::ptr::null_mut(),
+            program.as_mut_ptr().cast(),
             &raw mut length,
         )
     } != 0;

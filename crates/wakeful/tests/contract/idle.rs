@@ -27,6 +27,7 @@ on_every_backend! {
     a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often,
     a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread,
     a_spinning_loop_notices_that_its_thread_got_real_time_priority,
+    a_loop_that_spins_at_real_time_priority_lets_its_equals_run,
     of_two_loops_on_one_cpu_one_spins,
     a_loop_that_nobody_runs_keeps_none_from_spinning,
     a_loop_that_others_wait_for_keeps_none_from_spinning,
@@ -337,6 +338,29 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
         poster.join().unwrap();
     });
     looping.join().unwrap();
+}
+
+fn a_loop_that_spins_at_real_time_priority_lets_its_equals_run<B: Backend>() {
+    let pinned = thread::spawn(|| {
+        pin_to_first();
+        if !enter_real_time() {
+            return;
+        }
+        // A thread inherits CPU and policy, and does not begin before this one waits or yields.
+        let ran = Arc::new(AtomicUsize::new(0));
+        let mut event_loop = B::builder().idle(IdlePolicy::Spin).build().unwrap();
+        let begun = Instant::now();
+        let equal = thread::spawn({
+            let ran = ran.clone();
+            move || ran.fetch_add(1, Ordering::Relaxed)
+        });
+        while ran.load(Ordering::Relaxed) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the other thread never runs");
+            event_loop.take_turn(Some(Duration::from_millis(50))).unwrap();
+        }
+        equal.join().unwrap();
+    });
+    pinned.join().unwrap();
 }
 
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {

@@ -65,6 +65,7 @@ pub(super) fn before_park() {
             inner.tell_of_sleep();
             inner.stopwatch.skip();
             inner.counters.waits.add(1);
+            inner.let_equals_run();
             inner.asks_tokio(Last::Spun);
         }
         Idle::Hold(holder) => inner.hold_in_tokio(&mut holder.borrow_mut()),
