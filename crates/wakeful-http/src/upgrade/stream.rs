@@ -1,5 +1,5 @@
-//! The upgrade of a stream of HTTP/2, for all who wait for it. hyper's own future wakes only the one
-//! that asked it last.
+//! The upgrade of a stream of HTTP/2, for all who wait for it. hyper's own future wakes only the
+//! one that asked it last.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -23,7 +23,7 @@ use super::local;
 use super::tokio_budget;
 
 /// How many operations one poll may have put off before it gets its budget again.
-pub(super) const MOST_FORCED_YIELDS: u64 = 32;
+const MOST_FORCED_YIELDS: u64 = 32;
 
 /// No loop polls: either nothing is rationed, or Tokio does that. The lower half is 0, as if all
 /// were spent, so that what a loop polls pays nothing for the distinction.
@@ -139,7 +139,7 @@ pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
 fn is_put_off() -> bool {
     if LEFT.get() == NOT_RATIONED {
         #[cfg(feature = "tokio")]
-        return tokio_budget::is_put_off();
+        return tokio_budget::is_put_off(MOST_FORCED_YIELDS);
         #[cfg(not(feature = "tokio"))]
         return false;
     }

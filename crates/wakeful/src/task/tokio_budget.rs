@@ -10,10 +10,7 @@ use std::task::{Context, Waker};
 
 use ::tokio::task::coop::{consume_budget, has_budget_remaining};
 
-use super::coop::MOST_FORCED_YIELDS;
-
-/// A `block_on` of another library inside a task polls again at once, and never returns to Tokio.
-/// So after [`MOST_FORCED_YIELDS`] operations that were put off, so many may be completed.
+/// After those that were put off, so many operations of the same poll are not.
 const MORE: u64 = 128;
 
 thread_local! {
@@ -25,15 +22,17 @@ pub(super) fn is_spent() -> bool {
     !has_budget_remaining()
 }
 
-/// An operation begins. Is it to wait for the task's next turn?
-pub(super) fn is_put_off() -> bool {
+/// An operation begins. Is it to wait for the task's next turn? At most so many of one poll are,
+/// one after the other: a `block_on` of another library inside a task polls again at once, and never
+/// returns to Tokio.
+pub(super) fn is_put_off(most: u64) -> bool {
     if !is_spent() {
         BEGUN.set(0);
         return false;
     }
     let begun = BEGUN.get();
     BEGUN.set(begun.wrapping_add(1));
-    begun % (MOST_FORCED_YIELDS + MORE) < MOST_FORCED_YIELDS
+    begun % (most + MORE) < most
 }
 
 /// The operation was completed.
