@@ -23,8 +23,8 @@ pub(super) fn is_spent() -> bool {
 }
 
 /// An operation begins. Is it to wait for the task's next turn? At most so many of one poll are,
-/// one after the other: a `block_on` of another library inside a task polls again at once, and never
-/// returns to Tokio.
+/// one after the other: a `block_on` of another library inside a task polls again at once, and
+/// never returns to Tokio.
 pub(super) fn is_put_off(most: u64) -> bool {
     if !is_spent() {
         BEGUN.set(0);
