@@ -162,6 +162,24 @@ fn http_answers_on_every_path() {
 }
 
 #[test]
+fn a_connection_of_its_age_gets_no_more_requests() {
+    let arguments = ["--listen", "127.0.0.1:0", "--max-connection-age", "0.2"];
+    let server = Server::start(&arguments, 1);
+    let mut stream = server.connect();
+    let mut text = String::new();
+    while !text.contains("connection: close\r\n") {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        text.clear();
+        while !text.ends_with("ok\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            text.push(byte[0].into());
+        }
+    }
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
 fn echo_answers_frames_however_they_come() {
     let server = Server::start(&["echo", "--listen", "127.0.0.1:0", "--loops", "1"], 1);
     answers_frames(&server);

@@ -26,4 +26,4 @@ mod scrape;
 pub use admin::RunningService;
 pub use options::ServeOptions;
 pub use wakeful_http::client::{HttpVersion, InvalidTarget, Target};
-pub use wakeful_http::{DrainPlan, Limits, PeerRate, tls};
+pub use wakeful_http::{DrainPlan, Limits, MaxAge, PeerRate, tls};

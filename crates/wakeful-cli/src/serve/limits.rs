@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use wakeful_services::{Limits, PeerRate};
+use wakeful_services::{Limits, MaxAge, PeerRate};
 
 use super::given::{given, unless_zero};
 use super::seconds::{positive_seconds, seconds};
@@ -57,6 +57,12 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     max_connections_per_peer: Option<u32>,
 
+    /// At this age, or up to a tenth later, a connection takes no more requests: the next response
+    /// says `connection: close`, and HTTP/2 gets GOAWAY. What is unfinished 10 s later is aborted.
+    /// Clients that connect again are spread over the loops anew [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    max_connection_age: Option<Duration>,
+
     /// The most requests in flight; further ones are answered 503. 0: no limit [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_requests: Option<usize>,
@@ -82,6 +88,7 @@ impl LimitArguments {
         let limits = given(limits, self.max_connections.map(unless_zero), Limits::max_connections);
         let per_peer = self.max_connections_per_peer.map(unless_zero);
         let limits = given(limits, per_peer, Limits::max_connections_per_peer);
+        let limits = given(limits, self.max_connection_age.map(MaxAge::new), Limits::max_age);
         let limits = given(limits, self.max_requests.map(unless_zero), Limits::max_requests);
         given(limits, self.peer_rate.map(PeerRate::new), Limits::peer_rate)
     }

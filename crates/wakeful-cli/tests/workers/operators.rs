@@ -71,14 +71,24 @@ fn whichever_worker_is_asked_answers_for_all() {
         assert_eq!(requests(&admin), 14);
         assert_eq!(pids(&admin), master.workers());
     }
-    // The service's own page says the same, and this request counts.
-    assert_eq!(requests(&addr), 15);
+    // The service has no such page beside theirs, and this request counts.
+    assert!(get(&addr, "/metrics").starts_with("HTTP/1.1 404"));
+    assert_eq!(requests(&admin), 15);
     assert_eq!(listed(&admin, "answers"), ["true"; 3]);
     assert_eq!(listed(&admin, "state"), ["serving"; 3]);
     assert_eq!(listed(&admin, "number"), ["0", "1", "2"]);
     let by_worker = listed(&admin, "requests");
     assert_eq!(by_worker.iter().map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 15);
     drop(open);
+}
+
+#[test]
+fn without_operators_the_service_answers_for_all_workers() {
+    let mut master = Master::start(&with(&["--workers", "3"]));
+    let addr = master.addr();
+    ask(&addr, 14);
+    // This request counts.
+    assert_eq!(requests(&addr), 15);
 }
 
 #[test]
