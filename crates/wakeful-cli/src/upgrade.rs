@@ -28,8 +28,10 @@ const LONGEST: u64 = 64;
 /// How long a master may take to start its successor.
 const TO_BEGIN: Duration = Duration::from_secs(10);
 /// How long it may take if it has waited for a dead child since it was asked. That child may have
-/// been its successor, which ended before this command saw it, or a worker.
-const AFTER_A_DEATH: Duration = Duration::from_secs(2);
+/// been its successor, which ended before this command saw it, or a worker. And how long it may
+/// take to have a child after it has read the signal: without memory, descriptors or processes it
+/// never has one.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(
@@ -89,12 +91,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 struct Before {
     left_behind: BTreeSet<i32>,
     faults: Option<u64>,
+    children: Option<BTreeSet<u32>>,
 }
 
 impl Before {
     fn of(master: &Master) -> Self {
         let left_behind = told_that_they_succeed(master.own);
-        Self { left_behind, faults: faults_of_dead_children(master.pid) }
+        let faults = faults_of_dead_children(master.pid);
+        Self { left_behind, faults, children: children(master.pid) }
     }
 }
 
@@ -121,7 +125,7 @@ impl Master {
     /// which failed, has left behind.
     fn successor(&self, before: &Before) -> Result<i32, String> {
         let start = Instant::now();
-        let mut death = None;
+        let mut failure = None;
         while start.elapsed() < TO_BEGIN {
             let was_there = is_there(self.pid);
             let told = told_that_they_succeed(self.own);
@@ -136,10 +140,12 @@ impl Master {
             if let Some(successor) = told.difference(&before.left_behind).find(is_it) {
                 return Ok(*successor);
             }
-            if death.is_none() && faults_of_dead_children(self.pid) != before.faults {
-                death = Some(Instant::now());
-            }
-            if was_there && death.is_some_and(|death: Instant| death.elapsed() >= AFTER_A_DEATH) {
+            let has_failed = || {
+                faults_of_dead_children(self.pid) != before.faults
+                    || (!is_pending(self.pid, Signal::USR2) && !self.has_more_children(before))
+            };
+            failure = has_failed().then(|| failure.unwrap_or_else(Instant::now));
+            if was_there && failure.is_some_and(|at: Instant| at.elapsed() >= AFTER_A_FAILURE) {
                 return Err(format!(
                     "the upgrade failed: the new master has ended at once, or could not be \
                      started; the log of process {} says why",
@@ -155,6 +161,14 @@ impl Master {
             thread::sleep(AGAIN);
         }
         Err(format!("process {} has started no new master within 10 s; its log says why", self.pid))
+    }
+
+    /// `false` only if that is known.
+    fn has_more_children(&self, before: &Before) -> bool {
+        match (children(self.pid), &before.children) {
+            (Some(now), Some(before)) => !now.is_subset(before),
+            _ => true,
+        }
     }
 
     /// The master writes its file, if it has one, before the old one drains.
@@ -187,6 +201,19 @@ fn is_blocked(pid: i32, signal: Signal) -> bool {
 
 fn stat(pid: i32) -> ProcResult<Stat> {
     Process::new(pid)?.stat()
+}
+
+/// Has the process not read this signal yet?
+fn is_pending(pid: i32, signal: Signal) -> bool {
+    let status = Process::new(pid).and_then(|process| process.status());
+    status.is_ok_and(|status| status.shdpnd & (1 << (signal.as_raw() - 1)) != 0)
+}
+
+/// `None`: the kernel does not say (CONFIG_PROC_CHILDREN).
+fn children(pid: i32) -> Option<BTreeSet<u32>> {
+    let tasks = Process::new(pid).and_then(|process| process.tasks()).ok()?;
+    let children = tasks.map(|task| task?.children()).collect::<ProcResult<Vec<_>>>().ok()?;
+    Some(children.into_iter().flatten().collect())
 }
 
 /// The page faults of all children that a process has waited for: more with each child that ends.

@@ -29,6 +29,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use rustix::pty::{self, OpenptFlags};
 use rustix::termios::{self, Winsize};
 use tempfile::TempDir;
@@ -888,6 +889,13 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("the upgrade failed"), "{text} {mode:o}: {said}");
     }
+    // Without descriptors there is no child that could die.
+    let pid = rustix::process::Pid::from_raw(master.pid().cast_signed());
+    let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    let (code, said) = upgrade(file.to_str().unwrap());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the upgrade failed"), "{said}");
     for what in ["/nowhere/pid", "/dev/zero"] {
         let (code, said) = upgrade(what);
         assert_eq!(code, Some(1), "{said}");

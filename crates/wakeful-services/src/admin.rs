@@ -8,7 +8,7 @@
 
 use std::io;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -36,6 +36,10 @@ const SHARE: usize = 8;
 
 /// For how long a connection of theirs may say nothing: others may wait for its place.
 const SILENCE: Duration = Duration::from_secs(2);
+/// How often it is seen whether all have their answers.
+const AGAIN: Duration = Duration::from_millis(5);
+/// For requests that have just come when the listener closes.
+const LAST: Duration = Duration::from_millis(100);
 /// At twice this age a connection of theirs ends, whatever it does: as long as Prometheus waits.
 const AGE: Duration = Duration::from_secs(5);
 
@@ -151,8 +155,7 @@ impl RunningService {
             // A panic there has been logged.
             let _ = beside.join();
         } else if reports.is_some() {
-            // Only the connections that this process has accepted: they get their answers.
-            end(admin);
+            end_answered(admin);
         }
         // Else nobody waits for what is only looked at: it is dropped, and aborts.
         drained
@@ -217,8 +220,20 @@ fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
     server.handles().first().map_or(Ok(()), |handle| scrape.answer_others(handle))
 }
 
-fn end(admin: Option<Running>) {
-    if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(SILENCE))) {
+/// Operators who have asked this worker get their answers, and who asks meanwhile does, too.
+/// Nobody waits for connections that have not asked.
+fn end_answered(admin: Option<Running>) {
+    let Some(admin) = admin else { return };
+    let begun = Instant::now();
+    while admin.http_counts().in_flight() > 0 && begun.elapsed() < SILENCE {
+        thread::sleep(AGAIN);
+    }
+    end(Some(admin), LAST);
+}
+
+/// It takes no further connections.
+fn end(admin: Option<Running>, grace: Duration) {
+    if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(grace))) {
         tracing::warn!(%error, "cannot drain the connections to --admin: its loop is abandoned");
     }
 }
@@ -227,7 +242,7 @@ fn end(admin: Option<Running>) {
 fn end_beside(admin: Option<Running>) -> Option<JoinHandle<()>> {
     thread::Builder::new()
         .name("wakeful-admin-end".to_owned())
-        .spawn(move || end(admin))
+        .spawn(move || end(admin, SILENCE))
         .inspect_err(|error| tracing::warn!(%error, "connections to --admin are aborted: cannot start a thread that drains them"))
         .ok()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -84,7 +84,7 @@ fn whichever_worker_is_asked_answers_for_all() {
 
 #[test]
 fn without_operators_the_service_answers_for_all_workers() {
-    let mut master = Master::start(&with(&["--workers", "3"]));
+    let master = Master::start(&with(&["--workers", "3"]));
     let addr = master.addr();
     ask(&addr, 14);
     // This request counts.
@@ -277,6 +277,20 @@ fn all_that_drain_are_not_ready_and_answer_until_the_end() {
     assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(requests(&admin) >= 1);
     assert!(is_answered(slow));
+}
+
+#[test]
+fn half_a_request_of_an_operator_does_not_prolong_the_end() {
+    let mut master = start("1", &[]);
+    let admin = admin(&mut master);
+    let mut half = TcpStream::connect(&admin).unwrap();
+    half.write_all(b"GET /rea").unwrap();
+    // Both are accepted in their order.
+    assert!(get(&admin, "/healthz").ends_with("ok\n"));
+    let pid = master.pid();
+    signal(pid, "TERM");
+    let (status, log) = master.ended();
+    assert!(status.success() && !log.contains("for 2s at most"), "{log}");
 }
 
 /// A load balancer needs this time to hear of `/readyz`: clients come until then.
