@@ -29,7 +29,7 @@ Signals:
   ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain
 
 Signals of the master with --workers:
-  TERM, INT, QUIT, PWR  drain the workers, then exit. A second one ends all at once
+  TERM, INT, QUIT, PWR, XCPU  drain the workers, then exit. A second one ends all at once
   HUP         replace the workers, one after the other
   USR1        send HUP to each worker: it reloads certificates, and reopens its access log
   USR2        upgrade: start the program again with the sockets, then drain the old workers
