@@ -13,7 +13,8 @@ use crate::heartbeat::{EndOfBeats, Heartbeat, Line};
 use crate::sys::arenas;
 use crate::sys::panics;
 use crate::sys::patience::Patience;
-use crate::sys::thread::{end_in_child, pin_to, start_thread};
+use crate::sys::thread::{pin_to, start_thread};
+use crate::task::end_main_of_child;
 
 /// A loop and its thread.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Worker {
                 // A forked child has a copy of this thread alone, and the locks of others (the
                 // log's, say) may be locked for ever.
                 drop(event_loop);
-                end_in_child();
+                end_main_of_child();
             }
             if !told.load(Ordering::Acquire) {
                 log_end(&own_name, &ran);

@@ -27,7 +27,7 @@ use crate::sys::thread::{start_thread, without_signals};
 
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
-pub(crate) use self::pool::keep_a_thread;
+pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
 
 /// Runs `f` on a thread that may block: for file and DNS work, a database client, or long
 /// computations. May be called on any thread.

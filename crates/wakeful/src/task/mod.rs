@@ -92,7 +92,7 @@ pub use self::yield_now::{YieldNow, yield_now};
 
 #[cfg(feature = "test-util")]
 pub(crate) use self::blocking::{InFlight, InFlightHere};
-pub(crate) use self::blocking::{keep_a_thread, on_own_thread};
+pub(crate) use self::blocking::{end_main_of_child, keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
 pub(crate) use self::local::ready_here;

@@ -637,6 +637,21 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     // SAFETY: as above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "it ended by itself, though it had a pool");
+    // The same on a group's loop, which it cannot use any more, with work that nobody awaits.
+    let group = B::group().loops(1).build().unwrap();
+    let on_loop = move || async move {
+        let child = forks();
+        if child == 0 {
+            wakeful::task::spawn_blocking(|| ()).detach();
+        }
+        child
+    };
+    let child = B::block_on(group.handles()[0].spawn(on_loop).unwrap()).unwrap();
+    assert!(child > 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "it ended by itself, though it had a pool");
+    group.shutdown(LONG).unwrap();
     // The parent's pool goes on.
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
 }

@@ -93,7 +93,14 @@ fn published(pool: *mut Pool) -> Option<&'static Pool> {
     unsafe { pool.as_ref() }
 }
 
-/// In a child whose main thread ends: if it has a pool, its threads end when their work is done.
+/// Ends the main thread of a forked child, a copy of a thread of its parent's. The process ends
+/// with its last thread: if it has a pool, whose threads nobody but a loop has started, they end
+/// when their work is done.
+pub(crate) fn end_main_of_child() -> ! {
+    keep_no_thread();
+    end_in_child()
+}
+
 fn keep_no_thread() {
     if let Some(pool) = published(CURRENT.load(Ordering::Acquire))
         && !pool.is_forked()
@@ -255,11 +262,9 @@ impl Pool {
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
                     // The closure forked and returned in the child, where this is the main thread.
-                    // No work comes, and the locks may be locked for ever. The process ends with
-                    // its last thread, which must not be one of a pool that a loop had here.
+                    // No work comes, and the locks may be locked for ever.
                     std::mem::forget(job);
-                    keep_no_thread();
-                    end_in_child();
+                    end_main_of_child();
                 }
                 // With it goes the outcome, if nobody wants it.
                 panics::discard(job);
