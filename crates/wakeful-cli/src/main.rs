@@ -5,6 +5,7 @@ mod config;
 #[cfg(test)]
 mod docs;
 mod file_size;
+mod ignored_signals;
 mod keeper;
 mod lab;
 mod load;

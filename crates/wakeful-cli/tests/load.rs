@@ -331,7 +331,7 @@ fn the_wrong_protocol_is_an_error_and_not_a_measurement() {
 }
 
 /// A run of a minute without a warm-up, against a server that sleeps between requests.
-fn long_run() -> (Child, BufReader<std::process::ChildStderr>) {
+fn long_run(flags: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut child = wakeful()
         .args([
             "load",
@@ -345,6 +345,7 @@ fn long_run() -> (Child, BufReader<std::process::ChildStderr>) {
             "60s",
         ])
         .args(["--warm-up", "0s", "--quiet-patience", "0s", "--no-floor"])
+        .args(flags)
         .spawn()
         .unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -395,20 +396,60 @@ fn kill(signal: &str, pid: u32) {
 
 #[test]
 fn ctrl_c_ends_a_run_and_prints_what_was_measured() {
-    let (mut run, mut stderr) = long_run();
+    is_ended_early_by(&["-INT"]);
+}
+
+#[test]
+fn a_terminal_that_closes_ends_a_run_as_ctrl_c_does() {
+    // The shell and the kernel may send one each.
+    is_ended_early_by(&["-HUP", "-HUP"]);
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let mut run = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" load null-server --listen 127.0.0.1:0"])
+        .arg(env!("CARGO_BIN_EXE_wakeful"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", run.id())).unwrap();
+    kill("-TERM", run.id());
+    assert!(run.wait().unwrap().success() && line.contains("listening on"), "{line}");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    // The lowest bit is HUP's, the next one INT's.
+    assert!(caught.ends_with(['2', '6', 'a', 'e']), "{caught}");
+}
+
+/// Sends the signals to a run, which prints what was measured, and writes the report and the log.
+fn is_ended_early_by(signals: &[&str]) {
+    let name = format!("wakeful-ended-by{}-{}", signals.concat(), std::process::id());
+    let files = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&files).unwrap();
+    let [report, log] = ["report.html", "log"].map(|name| files.join(name));
+    let outputs = ["--report", report.to_str().unwrap(), "--log", log.to_str().unwrap()];
+    let (mut run, mut stderr) = long_run(&outputs);
     let server = measured_server_of(&mut run, &mut stderr);
-    kill("-INT", run.id());
+    for signal in signals {
+        kill(signal, run.id());
+    }
     let output = run.wait_with_output().unwrap();
     let mut rest = String::new();
     let _ = stderr.read_to_string(&mut rest);
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert!(text(&output.stdout).contains("echo"), "{output:?} {rest}");
     assert!(command_of(server).is_empty(), "the server was left running");
+    for file in [report, log] {
+        assert!(file.metadata().unwrap().len() > 0, "{}: {rest}", file.display());
+    }
+    std::fs::remove_dir_all(files).unwrap();
 }
 
 #[test]
 fn a_server_that_dies_is_an_error_that_says_when() {
-    let (mut run, mut stderr) = long_run();
+    let (mut run, mut stderr) = long_run(&[]);
     let server = measured_server_of(&mut run, &mut stderr);
     kill("-KILL", server);
     let status = run.wait().unwrap();

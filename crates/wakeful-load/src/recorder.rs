@@ -53,7 +53,8 @@ pub struct Recording {
     pub offered: u64,
     /// Requests with a successful answer.
     pub answered: u64,
-    /// Requests that failed.
+    /// Requests that failed, and connections on which the server broke the protocol while no
+    /// request waited.
     pub failed: u64,
     /// Requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
@@ -95,6 +96,11 @@ impl Recording {
     /// Whether what was intended then belongs to the measured time.
     pub(crate) fn covers(&self, intended: u64) -> bool {
         self.window.contains(&intended)
+    }
+
+    /// Whether the measured time has begun by then. It may be over.
+    pub(crate) fn has_begun(&self, now: u64) -> bool {
+        self.window.start <= now
     }
 
     pub(crate) fn sent(&mut self, request: Request) {

@@ -49,7 +49,7 @@ impl Measurement {
     /// Returns whether the measurement is valid, and if not, why. It is invalid if fewer than 99.5
     /// % of the requests were answered in time, or if the generator sent them late. In a closed
     /// loop, it is invalid if more than 0.5 % failed, or if the generator had no CPU for more than
-    /// 2 % of the time.
+    /// 2 % of the time. It is also invalid if the server broke the protocol.
     #[must_use]
     pub fn validity(&self) -> Validity {
         judge(self)

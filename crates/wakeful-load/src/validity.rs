@@ -84,6 +84,10 @@ pub(crate) fn judge(measurement: &Measurement) -> Validity {
             ));
         }
     }
+    if let Some((what, _)) = measurement.protocol_errors.first_key_value() {
+        let times: u64 = measurement.protocol_errors.values().sum();
+        reasons.push(format!("the server broke the protocol ({times} counted): {what}"));
+    }
     if reasons.iter().any(|reason| !reason.starts_with(LATE)) {
         up_to = None;
     }

@@ -10,7 +10,6 @@
 //! up the kernel may tell this program only, as the leader of its session. Behind Ctrl-Z both
 //! stop: this program a moment later, so that it has let the CPUs go by then.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -27,6 +26,8 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
+
+use crate::ignored_signals::IgnoredSignals;
 
 /// Not among the crate's constants.
 const SIGPWR: i32 = Signal::POWER.as_raw();
@@ -73,16 +74,8 @@ impl Relay {
 }
 
 fn catch() -> io::Result<SignalsInfo<WithOrigin>> {
-    let ignored = ignored();
-    let is_ignored = |signal: i32| ignored & (1 << (signal - 1)) != 0;
-    SignalsInfo::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)))
-}
-
-/// A bit for each signal, from the lowest on; none if the kernel does not say.
-fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let ignored = IgnoredSignals::read();
+    SignalsInfo::new(PASSED_ON.into_iter().filter(|signal| !ignored.has(*signal)))
 }
 
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {

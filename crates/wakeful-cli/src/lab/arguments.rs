@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 every claim holds, or this machine cannot tell; 1 an error; 2 wrong usage;
-3 a claim does not hold; 130 ended by Ctrl-C.";
+3 a claim does not hold; 130 ended by Ctrl-C, TERM or HUP.";
 
 /// Why there is nothing to show.
 pub(super) enum Refusal {

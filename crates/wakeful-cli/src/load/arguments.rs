@@ -69,7 +69,7 @@ Examples:
   wakeful load --protocol frames --rate 10k \\
       --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --idle park --listen {addr}'
 
-Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is INVALID; 130 ended by Ctrl-C.";
+Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is INVALID; 130 ended by Ctrl-C, TERM or HUP.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

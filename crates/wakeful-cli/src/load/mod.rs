@@ -3,13 +3,14 @@
 mod arguments;
 mod output;
 
+use std::io;
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use wakeful_load::internals::bench::{Bench, BenchError, Load};
 use wakeful_load::internals::find_max::Promise;
 use wakeful_load::internals::null_server::{self, Slowness, Spread};
@@ -22,6 +23,7 @@ use wakeful_load::internals::{compare, find_max, floor, format, machine, quiet};
 use wakeful_load::{Rate, Recording, Run, Validity};
 
 use crate::file_size;
+use crate::ignored_signals::IgnoredSignals;
 use crate::logging::say;
 
 pub(crate) use arguments::Arguments;
@@ -31,7 +33,7 @@ pub(crate) use output::{Outputs, print};
 /// Measured, but not to be believed.
 const INVALID: u8 = 4;
 
-/// As a shell says of a program that Ctrl-C ended.
+/// As a shell says of a program that Ctrl-C ended. Also for TERM and HUP.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// # Errors
@@ -102,16 +104,23 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
 
 /// A flag that the first Ctrl-C sets; the second one ends the process.
 pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
+    catch_interrupts().map_err(|error| format!("cannot handle signals: {error}"))
+}
+
+fn catch_interrupts() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order, or the first signal would do both.
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), flag.clone())
-            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-            .map_err(|error| format!("cannot handle signals: {error}"))?;
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))?;
+    }
+    // A terminal that closes: the shell and the kernel may send one each, so the second one ends
+    // nothing.
+    if !IgnoredSignals::read().has(SIGHUP) {
+        signal_hook::flag::register(SIGHUP, flag.clone())?;
     }
     // The parent process may have blocked them.
-    wakeful::signal::unblock(&[SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot handle signals: {error}"))?;
+    wakeful::signal::unblock(&[SIGINT, SIGTERM, SIGHUP])?;
     Ok(flag)
 }
 

@@ -13,7 +13,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::connection::Reading;
 use super::{ConnectionUse, Generator};
-use crate::protocol::{Answer, Outcome};
+use crate::protocol::{Answer, Outcome, ProtocolError};
 use crate::recorder::Request;
 
 /// After this many refused connections in a row the server counts as gone.
@@ -239,6 +239,14 @@ impl Generator<'_> {
     fn broken(&mut self, index: usize, error: &io::Error) {
         let lost: Vec<Request> = self.connections[index].close().collect();
         let was_idle = lost.is_empty();
+        if is_of_protocol(error) && self.recording.has_begun(self.now()) {
+            *self.protocol_errors.entry(error.to_string()).or_default() += 1;
+            // With a request that was lost, it is that request's failure.
+            if !lost.iter().any(|request| self.recording.covers(request.intended)) {
+                self.recording.failed += 1;
+                self.failed_because(error.to_string());
+            }
+        }
         for request in lost {
             self.failed(request, || error.to_string());
         }
@@ -301,6 +309,11 @@ impl Generator<'_> {
             }
         }
     }
+}
+
+/// Whether the server broke the protocol. A connection that it only closed is another matter.
+fn is_of_protocol(error: &io::Error) -> bool {
+    matches!(error.get_ref(), Some(inner) if inner.is::<ProtocolError>())
 }
 
 fn token(index: usize, generation: u32) -> u64 {

@@ -93,6 +93,8 @@ struct Generator<'p> {
     first_failure: Option<String>,
     /// Of the measured time.
     failures: BTreeMap<String, u64>,
+    /// Since the measured time began.
+    protocol_errors: BTreeMap<String, u64>,
     /// Connections of which more has arrived than was read in one go.
     more: Vec<u64>,
     /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole
@@ -131,6 +133,7 @@ impl<'p> Generator<'p> {
             refused_in_a_row: 0,
             first_failure: None,
             failures: BTreeMap::new(),
+            protocol_errors: BTreeMap::new(),
             more: Vec::new(),
             stood_still: 0,
             is_draining: false,
@@ -225,6 +228,7 @@ impl<'p> Generator<'p> {
             refused: self.refused,
             first_failure: self.first_failure,
             failures: self.failures,
+            protocol_errors: self.protocol_errors,
             interrupted,
             robbed,
         })

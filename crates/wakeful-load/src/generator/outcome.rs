@@ -99,6 +99,9 @@ pub struct Measurement {
     pub first_failure: Option<String>,
     /// How many requests failed in the measured time, by cause.
     pub failures: BTreeMap<String, u64>,
+    /// How often the server broke the protocol since the measured time began, by what was wrong. It
+    /// also counts if no request waited on that connection.
+    pub protocol_errors: BTreeMap<String, u64>,
     /// Whether the user ended it early.
     pub interrupted: bool,
     /// Seconds for which the generator's thread was ready to run, but had no CPU.
@@ -116,6 +119,9 @@ impl Measurement {
         self.refused += other.refused;
         for (cause, count) in &other.failures {
             *self.failures.entry(cause.clone()).or_default() += count;
+        }
+        for (what, count) in &other.protocol_errors {
+            *self.protocol_errors.entry(what.clone()).or_default() += count;
         }
         self.interrupted |= other.interrupted;
         self.robbed += other.robbed;

@@ -19,6 +19,9 @@ const MAX_HEADERS: usize = 128;
 /// Of a chunk's line with its length and extensions.
 const MAX_CHUNK_LINE: usize = 4 << 10;
 
+/// How a server begins that closes a connection because no request came.
+const IDLE_TOO_LONG: &[u8] = b"HTTP/1.1 408 ";
+
 /// A conversation in [`Protocol::Http1`].
 #[derive(Debug, Clone)]
 pub struct Http1 {
@@ -95,6 +98,7 @@ impl Http1 {
         answers: &mut Vec<Answer>,
     ) -> Result<Option<usize>, ProtocolError> {
         match self.state {
+            State::Head { .. } if self.keys.waiting().is_none() => return self.unasked(input),
             State::Head { searched } => {
                 let Some(head) = self.head(input, searched)? else { return Ok(None) };
                 if !(100..200).contains(&head.status) {
@@ -178,13 +182,24 @@ impl Http1 {
         }
     }
 
+    /// What comes while no request waits. A server may say by 408 that it closes an idle connection
+    /// (RFC 9110, 15.5.9); anything else is an error.
+    fn unasked(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        if input.starts_with(IDLE_TOO_LONG) {
+            self.closing = true;
+            self.state = State::Over;
+            return Ok(Some(input.len()));
+        }
+        if IDLE_TOO_LONG.starts_with(input) {
+            return Ok(None);
+        }
+        Err(error("an answer that nobody asked for"))
+    }
+
     /// The head in front of the input, if it is whole.
     fn head(&mut self, input: &[u8], searched: usize) -> Result<Option<Head>, ProtocolError> {
         if input.is_empty() {
             return Ok(None);
-        }
-        if self.keys.waiting().is_none() {
-            return Err(error("an answer that nobody asked for"));
         }
         // The first look is the parser's own; only if it finds no end are the bytes that follow
         // searched for one.

@@ -23,7 +23,8 @@ pub struct Run {
     pub offered: u64,
     /// Due requests with a successful answer.
     pub answered: u64,
-    /// Due requests that failed: error answers, broken connections, timeouts.
+    /// Due requests that failed: error answers, broken connections, timeouts. Connections on which
+    /// the server broke the protocol while no request waited are counted here, too.
     pub failed: u64,
     /// Due requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,

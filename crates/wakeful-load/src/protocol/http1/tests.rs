@@ -112,3 +112,16 @@ fn headers_of_the_connection_are_allowed_here() {
     let refused = Http1::new(&template).unwrap_err().to_string();
     assert!(refused.contains("\"a\"") && refused.contains("line break"), "{refused}");
 }
+
+#[test]
+fn a_408_without_a_request_says_that_an_idle_connection_is_closed() {
+    let http = Http1::new(&Template::http("GET", "localhost", "/")).unwrap();
+    let bytes = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 1\r\n\r\nx";
+    for step in [1, 5, bytes.len()] {
+        let mut idle = http.clone();
+        assert_eq!(take(&mut idle, bytes, step), Ok((Vec::new(), 0)));
+        assert!(idle.is_closing() && !idle.may_request());
+    }
+    let other = take(&mut http.clone(), b"HTTP/1.1 400 \r\n", 1).unwrap_err();
+    assert!(other.what.contains("nobody asked"), "{other}");
+}
