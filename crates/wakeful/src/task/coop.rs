@@ -159,7 +159,6 @@ pub(crate) fn made_progress() {
     // From 1 to `u32::MAX`: rationed, and not spent.
     if left.wrapping_sub(1) < u32::MAX.into() {
         LEFT.set(left - 1);
-        return;
     }
     #[cfg(feature = "tokio")]
     if left == NOT_RATIONED {
