@@ -71,6 +71,7 @@ mod retry;
 mod settings;
 mod target;
 mod tasks;
+mod time_limits;
 mod transport;
 mod upgrade;
 mod upload;

@@ -22,7 +22,6 @@ use super::transport::ObservedTransport;
 use super::upload::Upload;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::foreign_code;
-use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
 /// The server's answer to a request for another protocol. See [`Host::upgrade`].
@@ -49,15 +48,11 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
-        let pool = &*self.pool;
-        let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
-        let asked = self.ask_for_upgrade(request);
-        match [head, total].into_iter().flatten().min() {
-            None => asked.await,
-            Some(after) => in_time(after, pin!(asked)).await.unwrap_or_else(|_| {
-                Err(ClientError::HeadTimeout { target: pool.label.clone(), after }.into())
-            }),
+        let (mut answer, deadline) = self.pool.head_in_time(self.ask_for_upgrade(request)).await?;
+        if let UpgradeAnswer::Ordinary(response) = &mut answer {
+            response.body_mut().has_until(deadline);
         }
+        Ok(answer)
     }
 
     async fn ask_for_upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {

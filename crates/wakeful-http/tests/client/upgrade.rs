@@ -1,6 +1,8 @@
 //! Requests for another protocol: on a connection of their own, which is the caller's if the server
 //! agrees.
 
+use std::time::Duration;
+
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;
 use wakeful_http::client::UpgradeAnswer;
@@ -123,5 +125,33 @@ fn a_request_that_no_server_had_comes_back() {
         let failure = host.upgrade(ask()).await.unwrap_err();
         assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
         assert!(failure.request.is_none());
+    });
+}
+
+#[test]
+fn the_time_in_all_holds_for_an_ordinary_answer_and_for_none() {
+    const SHORT: Duration = Duration::from_millis(20);
+    on_a_loop(async {
+        for answers in [true, false] {
+            let addr = scripted(move |_, mut stream| async move {
+                read_request(&mut stream).await;
+                if answers {
+                    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf";
+                    stream.write_all(half).await.unwrap();
+                }
+                until_closed(&mut stream).await;
+            })
+            .await;
+            let (_client, host) = http1(Client::builder().total_timeout(SHORT), addr);
+            // On a slow machine half an answer may be late, too.
+            let error = match host.upgrade(ask()).await {
+                Ok(UpgradeAnswer::Ordinary(response)) if answers => {
+                    response.into_body().collect().await.unwrap_err()
+                }
+                Ok(answer) => panic!("{answer:?}"),
+                Err(failed) => failed.error,
+            };
+            assert!(matches!(error, ClientError::TotalTimeout { after: SHORT, .. }), "{error}");
+        }
     });
 }
