@@ -5,8 +5,9 @@
 //! and the response completely read, even if the caller has not yet taken the response's body from
 //! its channel. If a body is dropped before its end, hyper closes the connection, so that
 //! connection does not return; nor does one whose response ends before its request's body
-//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, and
-//! when its last sender is gone.
+//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, when
+//! hyper could not send the rest of a request for as long after its response, and when its last
+//! sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -109,6 +110,15 @@ impl<B: OutgoingBody> Http1<B> {
         self.idle_since.set(now());
     }
 
+    /// `None`: it is in use.
+    fn unused_since(&self) -> Option<Instant> {
+        match self.stage.get() {
+            Stage::Idle => Some(self.idle_since.get()),
+            Stage::Leased => None,
+            Stage::Sent | Stage::Answered => self.upload.answered(),
+        }
+    }
+
     /// hyper closes it when it has ended what it does.
     pub(super) fn close(&self) {
         *self.sender.borrow_mut() = None;
@@ -166,12 +176,11 @@ async fn drive<B: OutgoingBody>(
             }
         }
         while timer.as_mut().poll(cx).is_ready() {
-            let is_idle = this.stage.get() == Stage::Idle;
-            let since = if is_idle { this.idle_since.get() } else { now() };
-            if is_idle && since + idle_timeout <= now() {
+            let unused = this.unused_since();
+            if unused.is_some_and(|since| since + idle_timeout <= now()) {
                 return Poll::Ready(());
             }
-            timer.reset(since + idle_timeout);
+            timer.reset(unused.unwrap_or_else(now) + idle_timeout);
         }
         Poll::Pending
     })

@@ -135,6 +135,9 @@ impl ClientBuilder {
 
     /// Sets how long an idle connection is kept, at least 1 ms. It should be shorter than the
     /// server's own limit, so that requests seldom use a connection that the server is closing.
+    ///
+    /// A server may answer an HTTP/1.1 request before it has read all of it. The rest of the request
+    /// must then be sent within the same time after the response, or the connection is closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self

@@ -10,10 +10,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
+use wakeful::time::{now, sleep_until};
 
 use super::body::{Exchange, Outgoing};
 use super::http1::builder;
@@ -85,7 +87,8 @@ impl<B: OutgoingBody> Host<B> {
             return Ok(UpgradeAnswer::Switched(response.map(drop), upgraded));
         }
         if !driven.has_ended {
-            wakeful::spawn(driven.answers_ordinarily(upload)).detach();
+            let patience = pool.settings.idle_timeout;
+            wakeful::spawn(driven.answers_ordinarily(upload, patience)).detach();
         }
         let target = pool.label.clone();
         let response =
@@ -132,16 +135,28 @@ impl<B: OutgoingBody> Driven<B> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Feeds the response's body. Without a sender the connection closes after that, and with the
-    /// response if the request's body has not ended by then.
-    async fn answers_ordinarily(self, upload: Rc<Upload>) {
+    /// Feeds the response's body. Without a sender the connection closes after that: with the
+    /// response if the request's body has not ended by then, and `patience` later if hyper could
+    /// not send the rest of it.
+    async fn answers_ordinarily(self, upload: Rc<Upload>, patience: Duration) {
         let mut connection = pin!(self.connection);
+        let mut timer = pin!(sleep_until(now() + patience));
         poll_fn(|cx| {
             let ended = connection.as_mut().poll(cx);
             if let Poll::Ready(Err(error)) = &ended {
                 foreign_code::log!(debug, %error, "a connection of the client ended with an error");
             }
-            if ended.is_ready() { Poll::Ready(()) } else { upload.poll_cut(cx) }
+            if ended.is_ready() || upload.poll_cut(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                let answered = upload.answered();
+                if answered.is_some_and(|since| since + patience <= now()) {
+                    return Poll::Ready(());
+                }
+                timer.reset(answered.unwrap_or_else(now) + patience);
+            }
+            Poll::Pending
         })
         .await;
     }

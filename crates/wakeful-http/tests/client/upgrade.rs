@@ -112,6 +112,21 @@ fn an_ordinary_answer_that_ends_before_its_request_s_body_closes_its_connection(
 }
 
 #[test]
+fn an_ordinary_answer_whose_request_nobody_reads_on_keeps_its_connection_for_a_bounded_time() {
+    on_a_loop(async {
+        let addr = answers_and_reads_no_more().await;
+        let (_client, host) =
+            http1(Client::builder().idle_timeout(Duration::from_millis(20)), addr);
+        let (post, is_dropped) = unread();
+        let UpgradeAnswer::Ordinary(response) = host.upgrade(asking(post)).await.unwrap() else {
+            panic!("it does not agree")
+        };
+        assert_eq!(text(Ok(response)).await, "early");
+        until(is_dropped).await;
+    });
+}
+
+#[test]
 fn a_request_that_no_server_had_comes_back() {
     on_a_loop(async {
         let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
