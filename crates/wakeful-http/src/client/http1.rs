@@ -40,6 +40,7 @@ pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     observed: Rc<Observed>,
+    max_header_size: usize,
     upload: Rc<Upload>,
     stage: Cell<Stage>,
     used: Cell<bool>,
@@ -71,6 +72,7 @@ impl<B: OutgoingBody> Http1<B> {
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             observed,
+            max_header_size: settings.max_header_size,
             upload: Rc::default(),
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
@@ -101,6 +103,7 @@ impl<B: OutgoingBody> Http1<B> {
     /// Its request was answered, or has failed: it is free once hyper would take another one. Until
     /// then no other request has it, so that there is none behind an ambiguous response.
     pub(super) fn answered(&self) {
+        self.observed.head_has_come();
         self.stage.set(Stage::Answered);
     }
 
@@ -132,6 +135,7 @@ impl<B: OutgoingBody> Http1<B> {
     ) -> (impl Future<Output = Sent<B>> + use<B>, Answering) {
         self.used.set(true);
         self.stage.set(Stage::Sent);
+        self.observed.awaits_head(self.max_header_size);
         let (uploading, answering) = self.upload.begin();
         let request = request.map(|body| body.by(uploading));
         let mut sender = self.sender.borrow_mut();

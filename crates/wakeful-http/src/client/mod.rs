@@ -73,6 +73,7 @@ mod target;
 mod tasks;
 mod time_limits;
 mod transport;
+mod until_head;
 mod upgrade;
 mod upload;
 

@@ -69,16 +69,17 @@ impl<B: OutgoingBody> Host<B> {
             Err(error) => return Err(SendFailure { error, request: given(request) }),
         };
         let broken = |source| pool.broken(source);
-        let (mut sender, connection) = builder(&pool.settings)
-            .handshake::<_, Outgoing<B>>(ObservedTransport::new(transport).0)
-            .await
-            .map_err(broken)?;
+        let (io, observed) = ObservedTransport::new(transport);
+        let (mut sender, connection) =
+            builder(&pool.settings).handshake::<_, Outgoing<B>>(io).await.map_err(broken)?;
         pool.counts.add_opened();
         let mut driven = Driven { connection, has_ended: false };
         let upload = Rc::<Upload>::default();
         let (uploading, answering) = upload.begin();
         let request = request.map(|body| body.by(uploading));
+        observed.awaits_head(pool.settings.max_header_size);
         let response = driven.until(sender.try_send_request(request)).await;
+        observed.head_has_come();
         let response = response.map_err(|failed| broken(failed.into_error()))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             driven.finish().await.map_err(broken)?;

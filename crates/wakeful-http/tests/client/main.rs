@@ -91,7 +91,7 @@ async fn answers_and_reads_no_more() -> SocketAddr {
     scripted(async |_, mut stream| {
         assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
         answer(&mut stream, "early").await;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
     .await
 }
