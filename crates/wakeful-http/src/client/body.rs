@@ -145,6 +145,11 @@ impl ResponseBody {
         this
     }
 
+    /// Sets when it has to be complete.
+    pub(super) fn has_until(&mut self, deadline: Option<Deadline>) {
+        self.deadline = deadline;
+    }
+
     /// All of it has come.
     fn end_whole(&mut self) {
         if let Some(stream) = &mut self.stream {

@@ -5,8 +5,9 @@
 //! and the response completely read, even if the caller has not yet taken the response's body from
 //! its channel. If a body is dropped before its end, hyper closes the connection, so that
 //! connection does not return; nor does one whose response ends before its request's body
-//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, and
-//! when its last sender is gone.
+//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, when
+//! hyper could not send the rest of a request for as long after its response, and when its last
+//! sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -39,6 +40,7 @@ pub(super) struct Http1<B: OutgoingBody> {
     /// None once it is to close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     observed: Rc<Observed>,
+    max_header_size: usize,
     upload: Rc<Upload>,
     stage: Cell<Stage>,
     used: Cell<bool>,
@@ -70,6 +72,7 @@ impl<B: OutgoingBody> Http1<B> {
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
             observed,
+            max_header_size: settings.max_header_size,
             upload: Rc::default(),
             stage: Cell::new(Stage::Leased),
             used: Cell::new(false),
@@ -100,6 +103,7 @@ impl<B: OutgoingBody> Http1<B> {
     /// Its request was answered, or has failed: it is free once hyper would take another one. Until
     /// then no other request has it, so that there is none behind an ambiguous response.
     pub(super) fn answered(&self) {
+        self.observed.head_has_come();
         self.stage.set(Stage::Answered);
     }
 
@@ -107,6 +111,15 @@ impl<B: OutgoingBody> Http1<B> {
     pub(super) fn release(&self) {
         self.stage.set(Stage::Idle);
         self.idle_since.set(now());
+    }
+
+    /// `None`: it is in use.
+    fn unused_since(&self) -> Option<Instant> {
+        match self.stage.get() {
+            Stage::Idle => Some(self.idle_since.get()),
+            Stage::Leased => None,
+            Stage::Sent | Stage::Answered => self.upload.answered(),
+        }
     }
 
     /// hyper closes it when it has ended what it does.
@@ -122,6 +135,7 @@ impl<B: OutgoingBody> Http1<B> {
     ) -> (impl Future<Output = Sent<B>> + use<B>, Answering) {
         self.used.set(true);
         self.stage.set(Stage::Sent);
+        self.observed.awaits_head(self.max_header_size);
         let (uploading, answering) = self.upload.begin();
         let request = request.map(|body| body.by(uploading));
         let mut sender = self.sender.borrow_mut();
@@ -166,12 +180,11 @@ async fn drive<B: OutgoingBody>(
             }
         }
         while timer.as_mut().poll(cx).is_ready() {
-            let is_idle = this.stage.get() == Stage::Idle;
-            let since = if is_idle { this.idle_since.get() } else { now() };
-            if is_idle && since + idle_timeout <= now() {
+            let unused = this.unused_since();
+            if unused.is_some_and(|since| since + idle_timeout <= now()) {
                 return Poll::Ready(());
             }
-            timer.reset(since + idle_timeout);
+            timer.reset(unused.unwrap_or_else(now) + idle_timeout);
         }
         Poll::Pending
     })

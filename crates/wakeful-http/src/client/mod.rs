@@ -71,7 +71,9 @@ mod retry;
 mod settings;
 mod target;
 mod tasks;
+mod time_limits;
 mod transport;
+mod until_head;
 mod upgrade;
 mod upload;
 

@@ -3,20 +3,17 @@
 //! `address` puts the request into the form for its HTTP version. `attempt` sends it once, and says
 //! whether the server can have acted on it. This file decides what follows from that.
 
-use std::pin::pin;
-
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use super::attempt::{Acted, Cause};
-use super::body::{Deadline, Exchange, Outgoing};
+use super::body::{Exchange, Outgoing};
 use super::error::ClientError;
 use super::host_pool::{Host, Prefer, Queue};
 use super::target::HttpVersion;
 use super::{OutgoingBody, ResponseBody};
 use crate::foreign_code::{self, Contained};
-use crate::in_time::in_time;
 use crate::own_values;
 
 type Copy<B> = fn(&B) -> Option<B>;
@@ -76,31 +73,8 @@ impl<B: OutgoingBody> Host<B> {
         copy: fn(&B) -> Option<B>,
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.pool;
-        let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
-        let deadline =
-            total.and_then(|after| Some((wakeful::time::now().checked_add(after)?, after)));
-        let (limit, is_total) = match (head, total) {
-            (Some(head), Some(total)) => (Some(head.min(total)), total < head),
-            (head, total) => (head.or(total), head.is_none()),
-        };
         let sent = self.send_with_retries(request, copy);
-        let (response, exchange) = match limit {
-            None => sent.await?,
-            Some(after) => match in_time(after, pin!(sent)).await {
-                Ok(sent) => sent?,
-                Err(_) => {
-                    let target = pool.label.clone();
-                    let error = if is_total {
-                        ClientError::TotalTimeout { target, after }
-                    } else {
-                        ClientError::HeadTimeout { target, after }
-                    };
-                    return Err(error.into());
-                }
-            },
-        };
-        let deadline =
-            deadline.map(|(at, after)| Deadline { end: wakeful::time::Deadline::at(at), after });
+        let ((response, exchange), deadline) = pool.head_in_time(sent).await?;
         Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, exchange)))
     }
 

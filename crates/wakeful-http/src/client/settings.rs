@@ -135,6 +135,10 @@ impl ClientBuilder {
 
     /// Sets how long an idle connection is kept, at least 1 ms. It should be shorter than the
     /// server's own limit, so that requests seldom use a connection that the server is closing.
+    ///
+    /// A server may answer an HTTP/1.1 request before it has read all of it. The rest of the
+    /// request must then be sent within the same time after the response, or the connection is
+    /// closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self
@@ -142,7 +146,8 @@ impl ClientBuilder {
 
     /// Sets how large a response's header may be, in bytes, counted like a request's in
     /// [`Limits::max_header_size`](crate::Limits::max_header_size). With HTTP/1 it also bounds a
-    /// connection's read buffer.
+    /// connection's read buffer, and a server may send up to four times as many bytes of 1xx
+    /// responses and header before the connection is closed.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
         self

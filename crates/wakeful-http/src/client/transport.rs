@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
+use super::until_head::UntilHead;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
@@ -17,6 +18,19 @@ use crate::upgrade::Io;
 pub(super) enum Transport {
     Plain(Stream),
     Tls(TlsStream<Stream>),
+}
+
+impl Read for Transport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
 }
 
 /// What was observed on a connection since its last request was handed to it: whether that one may
@@ -29,6 +43,8 @@ pub(super) struct Observed {
     asks: Cell<bool>,
     /// Woken once, by the first read.
     first_read: Cell<Option<Waker>>,
+    /// Of HTTP/1.1.
+    until_head: UntilHead,
 }
 
 impl Observed {
@@ -51,6 +67,16 @@ impl Observed {
     /// which sees what came during this turn of the loop.
     pub(super) fn look_first(&self) {
         self.asks.set(true);
+    }
+
+    /// The head of a response, which may have this size, is awaited from now on.
+    pub(super) fn awaits_head(&self, max_header_size: usize) {
+        self.until_head.begin(max_header_size);
+    }
+
+    /// It has come, or is awaited no more.
+    pub(super) fn head_has_come(&self) {
+        self.until_head.end();
     }
 
     /// Begins anew: another request has the connection.
@@ -104,9 +130,12 @@ impl Read for ObservedTransport {
         if self.observed.asks.take() {
             self.stream().ask_anew();
         }
-        let read = match &mut self.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        let Self { transport, observed } = &mut *self;
+        // Most heads come with the first read.
+        let read = if observed.reads.get() > 0 && observed.until_head.is_awaited() {
+            observed.until_head.poll_read(transport, cx, buf)
+        } else {
+            Pin::new(transport).poll_read(cx, buf)
         };
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));

@@ -10,10 +10,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
+use wakeful::time::{now, sleep_until};
 
 use super::body::{Exchange, Outgoing};
 use super::http1::builder;
@@ -22,7 +24,6 @@ use super::transport::ObservedTransport;
 use super::upload::Upload;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::foreign_code;
-use crate::in_time::in_time;
 use crate::upgrade::Upgraded;
 
 /// The server's answer to a request for another protocol. See [`Host::upgrade`].
@@ -49,15 +50,11 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
-        let pool = &*self.pool;
-        let (head, total) = (pool.settings.head_timeout, pool.settings.total_timeout);
-        let asked = self.ask_for_upgrade(request);
-        match [head, total].into_iter().flatten().min() {
-            None => asked.await,
-            Some(after) => in_time(after, pin!(asked)).await.unwrap_or_else(|_| {
-                Err(ClientError::HeadTimeout { target: pool.label.clone(), after }.into())
-            }),
+        let (mut answer, deadline) = self.pool.head_in_time(self.ask_for_upgrade(request)).await?;
+        if let UpgradeAnswer::Ordinary(response) = &mut answer {
+            response.body_mut().has_until(deadline);
         }
+        Ok(answer)
     }
 
     async fn ask_for_upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
@@ -72,16 +69,17 @@ impl<B: OutgoingBody> Host<B> {
             Err(error) => return Err(SendFailure { error, request: given(request) }),
         };
         let broken = |source| pool.broken(source);
-        let (mut sender, connection) = builder(&pool.settings)
-            .handshake::<_, Outgoing<B>>(ObservedTransport::new(transport).0)
-            .await
-            .map_err(broken)?;
+        let (io, observed) = ObservedTransport::new(transport);
+        let (mut sender, connection) =
+            builder(&pool.settings).handshake::<_, Outgoing<B>>(io).await.map_err(broken)?;
         pool.counts.add_opened();
         let mut driven = Driven { connection, has_ended: false };
         let upload = Rc::<Upload>::default();
         let (uploading, answering) = upload.begin();
         let request = request.map(|body| body.by(uploading));
+        observed.awaits_head(pool.settings.max_header_size);
         let response = driven.until(sender.try_send_request(request)).await;
+        observed.head_has_come();
         let response = response.map_err(|failed| broken(failed.into_error()))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             driven.finish().await.map_err(broken)?;
@@ -90,7 +88,8 @@ impl<B: OutgoingBody> Host<B> {
             return Ok(UpgradeAnswer::Switched(response.map(drop), upgraded));
         }
         if !driven.has_ended {
-            wakeful::spawn(driven.answers_ordinarily(upload)).detach();
+            let patience = pool.settings.idle_timeout;
+            wakeful::spawn(driven.answers_ordinarily(upload, patience)).detach();
         }
         let target = pool.label.clone();
         let response =
@@ -137,16 +136,28 @@ impl<B: OutgoingBody> Driven<B> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Feeds the response's body. Without a sender the connection closes after that, and with the
-    /// response if the request's body has not ended by then.
-    async fn answers_ordinarily(self, upload: Rc<Upload>) {
+    /// Feeds the response's body. Without a sender the connection closes after that: with the
+    /// response if the request's body has not ended by then, and `patience` later if hyper could
+    /// not send the rest of it.
+    async fn answers_ordinarily(self, upload: Rc<Upload>, patience: Duration) {
         let mut connection = pin!(self.connection);
+        let mut timer = pin!(sleep_until(now() + patience));
         poll_fn(|cx| {
             let ended = connection.as_mut().poll(cx);
             if let Poll::Ready(Err(error)) = &ended {
                 foreign_code::log!(debug, %error, "a connection of the client ended with an error");
             }
-            if ended.is_ready() { Poll::Ready(()) } else { upload.poll_cut(cx) }
+            if ended.is_ready() || upload.poll_cut(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                let answered = upload.answered();
+                if answered.is_some_and(|since| since + patience <= now()) {
+                    return Poll::Ready(());
+                }
+                timer.reset(answered.unwrap_or_else(now) + patience);
+            }
+            Poll::Pending
         })
         .await;
     }

@@ -2,11 +2,15 @@
 //!
 //! A server may answer before it has read the request. hyper then sends the rest of the request's
 //! body for as long as there is one, and its connection takes no other request. So the connection
-//! ends with the response, if the body has not ended by then.
+//! ends with the response, if the body has not ended by then. If it has, hyper may still have bytes
+//! of it that the server does not read: the connection has a bounded time for them.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use wakeful::time::turn_time;
 
 use crate::foreign_code;
 
@@ -18,6 +22,8 @@ pub(super) struct Upload {
     /// hyper has begun to ask that request's body, and has not dropped it.
     is_under_way: Cell<bool>,
     is_cut: Cell<bool>,
+    /// When that request's response ended, or was given up.
+    answered: Cell<Option<Instant>>,
     /// Of the connection's task.
     waker: Cell<Option<Waker>>,
 }
@@ -27,7 +33,14 @@ impl Upload {
     pub(super) fn begin(self: &Rc<Self>) -> (Uploading, Answering) {
         self.request.set(self.request.get() + 1);
         self.is_under_way.set(false);
+        self.answered.set(None);
         (Uploading(self.clone()), Answering { upload: self.clone(), request: self.request.get() })
+    }
+
+    /// Returns since when the connection has only had to send what hyper has of the request: since
+    /// the response ended.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        self.answered.get()
     }
 
     /// Completes when a response has ended before its request's body.
@@ -66,8 +79,12 @@ pub(super) struct Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // The connection may have its next request.
-        if self.upload.request.get() == self.request && self.upload.is_under_way.get() {
+        if self.upload.request.get() != self.request {
+            // The connection has its next request.
+            return;
+        }
+        self.upload.answered.set(Some(turn_time()));
+        if self.upload.is_under_way.get() {
             self.upload.is_cut.set(true);
             self.upload.waker.take().into_iter().for_each(foreign_code::wake);
         }

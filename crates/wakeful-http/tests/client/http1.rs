@@ -1,5 +1,7 @@
 //! HTTP/1.1: which connection a request gets, and what becomes of it.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use wakeful_http::Server;
 use wakeful_http::client::Target;
@@ -323,6 +325,29 @@ fn a_response_that_ends_before_its_request_s_body_closes_the_connection_and_free
             }
             until(|| host.connections() == 0).await;
             assert_eq!(client.counts().opened(), 3);
+        }
+    });
+}
+
+#[test]
+fn a_response_whose_request_nobody_reads_on_keeps_its_connection_for_a_bounded_time() {
+    on_a_loop(async {
+        for is_gone in [false, true] {
+            let addr = answers_and_reads_no_more().await;
+            let settings = Client::builder().max_connections(1);
+            let (client, host) = http1(settings.idle_timeout(Duration::from_millis(20)), addr);
+            let (post, is_dropped) = unread();
+            assert_eq!(text(host.send(post).await).await, "early");
+            if is_gone {
+                client.retire(host.target());
+                drop((client, host));
+            } else {
+                // There is one place.
+                assert_eq!(text(host.send(unread().0).await).await, "early");
+                until(|| host.connections() == 0).await;
+                assert_eq!(client.counts().opened(), 2);
+            }
+            until(is_dropped).await;
         }
     });
 }

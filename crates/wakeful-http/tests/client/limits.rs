@@ -139,6 +139,75 @@ fn the_time_in_all_ends_a_body_that_does_not_end() {
     });
 }
 
+/// It is on a thread of its own, so that there is always more to read.
+fn floods_with(head: &'static str) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        let heads = head.repeat(1000);
+        while stream.write_all(heads.as_bytes()).is_ok() {}
+    });
+    addr
+}
+
+#[test]
+fn a_server_that_never_ends_its_interim_responses_ends_its_request_and_no_other() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        for head in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 199 X\r\na: b\r\nc: d\r\n\r\n"] {
+            for upgrades in [false, true] {
+                // No time ends it.
+                let settings = || Client::builder().head_timeout(None);
+                let (_client, hostile) = http1(settings(), floods_with(head));
+                let flooded = wakeful::spawn(async move {
+                    if upgrades {
+                        hostile.upgrade(get("/")).await.map(drop).map_err(|failed| failed.error)
+                    } else {
+                        hostile.send(get("/")).await.map(drop)
+                    }
+                });
+                let (_client, good) = http1(settings(), addr(&running));
+                assert_eq!(text(good.send(get("/")).await).await, "hello");
+                let error = flooded.await.unwrap().unwrap_err();
+                assert!(error.to_string().contains("bytes of 1xx responses"), "{error}");
+                assert_eq!(text(good.send(get("/")).await).await, "hello");
+            }
+        }
+    });
+}
+
+/// Their bytes do not count together.
+#[test]
+fn interim_responses_within_the_limit_come_before_each_response() {
+    on_a_loop(async {
+        let addr = scripted(async |_, mut stream| {
+            while !read_request(&mut stream).await.is_empty() {
+                for _ in 0..100 {
+                    let heads = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(10);
+                    stream.write_all(heads.as_bytes()).await.unwrap();
+                }
+                answer(&mut stream, &"x".repeat(1 << 20)).await;
+            }
+        })
+        .await;
+        let settings = Client::builder().max_header_size(16 * 1024);
+        let (client, host) = http1(settings, addr);
+        for _ in 0..3 {
+            let mut sent = Box::pin(host.send(get("/")));
+            assert!(futures_lite::future::poll_once(&mut sent).await.is_none());
+            // The connection may have the response long before its caller has.
+            for _ in 0..1000 {
+                wakeful::task::yield_now().await;
+            }
+            assert_eq!(text(sent.await).await.len(), 1 << 20);
+        }
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
 /// A listener whose queue is full drops what would connect to it.
 #[test]
 fn a_connection_that_is_not_made_is_an_error_in_its_time() {

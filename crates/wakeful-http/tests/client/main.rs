@@ -19,6 +19,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::LocalBoxStream;
@@ -83,6 +84,31 @@ async fn answer(stream: &mut TcpStream, body: &str) {
 async fn until_closed(stream: &mut TcpStream) {
     let mut buf = [0; 4096];
     while !matches!(stream.read(&mut buf).await, Ok(0) | Err(_)) {}
+}
+
+/// A server that answers the beginning of a request, neither reads the rest nor closes.
+async fn answers_and_reads_no_more() -> SocketAddr {
+    scripted(async |_, mut stream| {
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        answer(&mut stream, "early").await;
+        std::future::pending::<()>().await;
+    })
+    .await
+}
+
+/// A request that is larger than the buffers of the kernel. hyper takes all of its body at once:
+/// was that dropped?
+fn unread() -> (Request<Full<Bytes>>, impl Fn() -> bool) {
+    static LARGE: [u8; 1 << 25] = [0; 1 << 25];
+    struct Large(#[allow(dead_code)] Arc<()>);
+    impl AsRef<[u8]> for Large {
+        fn as_ref(&self) -> &[u8] {
+            &LARGE
+        }
+    }
+    let held = Arc::new(());
+    let body = Full::from(Bytes::from_owner(Large(held.clone())));
+    (Request::post("/").body(body).unwrap(), move || Arc::strong_count(&held) == 1)
 }
 
 fn host(

@@ -1,6 +1,8 @@
 //! Requests for another protocol: on a connection of their own, which is the caller's if the server
 //! agrees.
 
+use std::time::Duration;
+
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;
 use wakeful_http::client::UpgradeAnswer;
@@ -110,6 +112,21 @@ fn an_ordinary_answer_that_ends_before_its_request_s_body_closes_its_connection(
 }
 
 #[test]
+fn an_ordinary_answer_whose_request_nobody_reads_on_keeps_its_connection_for_a_bounded_time() {
+    on_a_loop(async {
+        let addr = answers_and_reads_no_more().await;
+        let (_client, host) =
+            http1(Client::builder().idle_timeout(Duration::from_millis(20)), addr);
+        let (post, is_dropped) = unread();
+        let UpgradeAnswer::Ordinary(response) = host.upgrade(asking(post)).await.unwrap() else {
+            panic!("it does not agree")
+        };
+        assert_eq!(text(Ok(response)).await, "early");
+        until(is_dropped).await;
+    });
+}
+
+#[test]
 fn a_request_that_no_server_had_comes_back() {
     on_a_loop(async {
         let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -123,5 +140,33 @@ fn a_request_that_no_server_had_comes_back() {
         let failure = host.upgrade(ask()).await.unwrap_err();
         assert!(matches!(failure.error, ClientError::Exchange { .. }), "{}", failure.error);
         assert!(failure.request.is_none());
+    });
+}
+
+#[test]
+fn the_time_in_all_holds_for_an_ordinary_answer_and_for_none() {
+    const SHORT: Duration = Duration::from_millis(20);
+    on_a_loop(async {
+        for answers in [true, false] {
+            let addr = scripted(move |_, mut stream| async move {
+                read_request(&mut stream).await;
+                if answers {
+                    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf";
+                    stream.write_all(half).await.unwrap();
+                }
+                until_closed(&mut stream).await;
+            })
+            .await;
+            let (_client, host) = http1(Client::builder().total_timeout(SHORT), addr);
+            // On a slow machine half an answer may be late, too.
+            let error = match host.upgrade(ask()).await {
+                Ok(UpgradeAnswer::Ordinary(response)) if answers => {
+                    response.into_body().collect().await.unwrap_err()
+                }
+                Ok(answer) => panic!("{answer:?}"),
+                Err(failed) => failed.error,
+            };
+            assert!(matches!(error, ClientError::TotalTimeout { after: SHORT, .. }), "{error}");
+        }
     });
 }

@@ -1,0 +1,126 @@
+//! What a server sends before the head of a response: 1xx heads, any number of them.
+//!
+//! hyper reads and drops them until a read has to wait, within one poll. A server that sends them
+//! faster than they are parsed would have the loop for itself, and for ever. So a poll reads a
+//! bounded number of bytes, and so does the request.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor};
+
+/// How many bytes are read before others on the loop have their turn.
+const AT_ONCE: usize = 64 * 1024;
+/// For a read: what hyper lends to read into can be read back by unsafe code only.
+const SCRATCH: usize = 8 * 1024;
+/// How many times the largest header of a response may come until its end.
+const HEADERS: usize = 4;
+
+/// Of a connection of HTTP/1.1.
+#[derive(Default)]
+pub(super) struct UntilHead {
+    /// How many bytes may come. `None`: no head is awaited.
+    max: Cell<Option<usize>>,
+    /// How many have come.
+    received: Cell<usize>,
+    /// How many have come since a read last had to wait.
+    at_once: Cell<usize>,
+}
+
+impl UntilHead {
+    pub(super) fn begin(&self, max_header_size: usize) {
+        self.max.set(Some(max_header_size.saturating_mul(HEADERS)));
+        self.received.set(0);
+    }
+
+    pub(super) fn end(&self) {
+        self.max.set(None);
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.max.get().is_some()
+    }
+
+    /// Reads, and counts it.
+    #[inline(never)]
+    pub(super) fn poll_read(
+        &self,
+        io: &mut (impl Read + Unpin),
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (max, received) = (self.max.get().unwrap_or(usize::MAX), self.received.get());
+        if received >= max {
+            let text = format!("more than {max} bytes of 1xx responses came before the response");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+        }
+        if self.at_once.get() >= AT_ONCE {
+            self.at_once.set(0);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut scratch = [MaybeUninit::uninit(); SCRATCH];
+        let room = SCRATCH.min(buf.remaining());
+        let mut read = ReadBuf::uninit(&mut scratch[..room]);
+        let polled = Pin::new(io).poll_read(cx, read.unfilled());
+        if polled.is_pending() {
+            self.at_once.set(0);
+        }
+        ready!(polled)?;
+        let came = read.filled().len();
+        buf.put_slice(read.filled());
+        self.received.set(received + came);
+        self.at_once.set(self.at_once.get() + came);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// There is always more to read.
+    struct Endless;
+
+    impl Read for Endless {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            mut buf: ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            buf.put_slice(&vec![0; buf.remaining()]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_read_in_bounded_parts_up_to_an_error() {
+        const MAX_HEADER_SIZE: usize = 100_000;
+        let until_head = UntilHead::default();
+        until_head.begin(MAX_HEADER_SIZE);
+        let (mut received, mut parts) = (0, Vec::new());
+        // A read that does not wake its task would hang here.
+        let error = futures_lite::future::block_on(poll_fn(|cx| {
+            parts.push(0);
+            loop {
+                let mut space = [0; 3 * SCRATCH];
+                let mut buf = ReadBuf::new(&mut space);
+                let read = until_head.poll_read(&mut Endless, cx, buf.unfilled());
+                if let Err(error) = ready!(read) {
+                    return Poll::Ready(error);
+                }
+                received += buf.filled().len();
+                *parts.last_mut().unwrap() += buf.filled().len();
+            }
+        }));
+        assert!(parts.iter().all(|part| *part < AT_ONCE + SCRATCH), "{parts:?}");
+        let max = HEADERS * MAX_HEADER_SIZE;
+        assert!((max..max + SCRATCH).contains(&received), "{received}");
+        assert!(error.to_string().contains("more than 400000 bytes"), "{error}");
+    }
+}
