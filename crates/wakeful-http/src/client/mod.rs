@@ -72,6 +72,7 @@ mod settings;
 mod target;
 mod tasks;
 mod transport;
+mod unwritten;
 mod upgrade;
 mod upload;
 
