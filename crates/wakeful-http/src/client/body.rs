@@ -16,6 +16,7 @@ use wakeful::{BelongsToOneLoop_UseOnThisLoop, LoopBound};
 
 use super::error::ClientError;
 use super::tasks::{GivenUp, PanicListener};
+use super::unwritten::{Piece, Pieces, Unwritten};
 use super::upload::{Answering, Uploading};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
@@ -73,8 +74,13 @@ pub(super) struct OpenStream {
 }
 
 impl OpenStream {
-    pub(super) fn new(connection: Rc<dyn Streams>, listener: PanicListener) -> Self {
-        let place = Rc::new(Place { connection, given_up: Rc::default() });
+    pub(super) fn new(
+        connection: Rc<dyn Streams>,
+        unwritten: Rc<Unwritten>,
+        listener: PanicListener,
+    ) -> Self {
+        let pieces = Pieces::new(unwritten);
+        let place = Rc::new(Place { connection, pieces, given_up: Rc::default() });
         Self { place, listener, opened: Some(turn_time()) }
     }
 
@@ -95,8 +101,8 @@ pub(super) trait Streams {
     /// One that was opened then was given up.
     fn gave_up(&self, opened: Instant);
 
-    /// One is at its end, in both directions.
-    fn ended_one(&self);
+    /// One is at its end, in both directions, or `is_unwritten`: but for what h2 has of it.
+    fn ended_one(&self, is_unwritten: bool);
 
     /// See [`Tasks::sends_next`](super::tasks::Tasks::sends_next).
     fn sends_next(&self, given_up: Rc<GivenUp>);
@@ -105,12 +111,14 @@ pub(super) trait Streams {
 /// A stream's, among those that the server allows.
 pub(super) struct Place {
     connection: Rc<dyn Streams>,
+    /// Of the request's body.
+    pieces: Pieces,
     given_up: Rc<GivenUp>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connection.ended_one();
+        self.connection.ended_one(self.pieces.are_left());
     }
 }
 
@@ -364,13 +372,13 @@ impl<B: Body> Given<B> {
 }
 
 impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
-    type Data = Contained<B::Data>;
+    type Data = Piece<B::Data>;
     type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Contained<B::Data>>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Piece<B::Data>>, BoxError>>> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
         if !given.was_polled {
             if let Some(place) = &given.place {
@@ -380,6 +388,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             given.uploading.iter().for_each(Uploading::is_asked);
         }
         given.was_polled = true;
+        let pieces = given.place.as_ref().map(|place| &place.pieces);
         foreign_code::poll_frame_with_data(cx, |cx| {
             let mut polled = None;
             if !given.has_panicked.get() {
@@ -389,7 +398,8 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
             let panicked = || Poll::Ready(Some(Err("the request's body has panicked".into())));
             polled.map_or_else(panicked, |polled| {
                 polled
-                    .map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)))
+                    .map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
+                    .map_ok(own_values::of_trailers)
                     .map_err(foreign_error::guard)
             })
         })

@@ -1,10 +1,11 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
 //! hyper would queue further requests without a bound. So streams are counted here, from the
-//! request to the end of both bodies, and further requests wait in the pool's queue or go to
-//! another connection. The server announces its limit at the beginning; until then, a new
-//! connection has one stream, so that the server refuses none. After a GOAWAY hyper takes no more
-//! requests; those in flight end, and the pool makes a new connection.
+//! request to the end of both bodies, and until h2 has written the request's
+//! ([`unwritten`](super::unwritten)). Further requests wait in the pool's queue or go to another
+//! connection. The server announces its limit at the beginning; until then, a new connection has
+//! one stream, so that the server refuses none. After a GOAWAY hyper takes no more requests; those
+//! in flight end, and the pool makes a new connection.
 //!
 //! A connection may die silently: the backend's host is gone, or a device on the way has dropped
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
@@ -28,6 +29,7 @@ use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::settings::ClientBuilder;
 use super::tasks::{GivenUp, PanicListener, Tasks};
 use super::transport::{Observed, ObservedTransport, Transport};
+use super::unwritten::Unwritten;
 use crate::foreign_code::{self, Contained};
 
 /// Whose connections they are.
@@ -43,7 +45,9 @@ pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
     owner: Weak<dyn Owner<B>>,
     tasks: Tasks,
+    /// Without those that only h2 still has.
     streams: Cell<usize>,
+    unwritten: Rc<Unwritten>,
     /// How many streams the server allows.
     limit: Cell<usize>,
     /// The server's settings have come, and with them that limit.
@@ -82,6 +86,7 @@ impl<B: OutgoingBody> Http2<B> {
             owner,
             tasks,
             streams: Cell::new(0),
+            unwritten: Rc::default(),
             limit: Cell::new(connection.current_max_send_streams()),
             has_settings: Cell::new(false),
             used: Cell::new(false),
@@ -110,11 +115,13 @@ impl<B: OutgoingBody> Http2<B> {
 
     /// Room for one more stream, which counts from here on; `None`: there is none.
     pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
-        if self.is_aside.get() || self.is_closed() || self.streams.get() >= self.limit.get() {
+        let open = self.streams.get() + self.unwritten.streams();
+        if self.is_aside.get() || self.is_closed() || open >= self.limit.get() {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
-        Some(OpenStream::new(self.clone(), PanicListener::of(&self.tasks)))
+        let (unwritten, listener) = (self.unwritten.clone(), PanicListener::of(&self.tasks));
+        Some(OpenStream::new(self.clone(), unwritten, listener))
     }
 
     /// It gets no more requests, and closes when those in flight have ended.
@@ -166,10 +173,11 @@ impl<B: OutgoingBody> Streams for Http2<B> {
         }
     }
 
-    fn ended_one(&self) {
+    fn ended_one(&self, is_unwritten: bool) {
         self.streams.set(self.streams.get() - 1);
         self.idle_since.set(now());
-        if !self.is_aside.get()
+        if !is_unwritten
+            && !self.is_aside.get()
             && let Some(owner) = self.owner.upgrade()
         {
             owner.has_room();
@@ -223,7 +231,8 @@ async fn drive<B: OutgoingBody>(
         if ended.is_ready() {
             return Poll::Ready(());
         }
-        if (this.limit.replace(limit) < limit || settings_came)
+        let has_written_one = this.unwritten.has_written_one(cx);
+        if (this.limit.replace(limit) < limit || settings_came || has_written_one)
             && let Some(owner) = this.owner.upgrade()
         {
             owner.has_room();
@@ -232,6 +241,10 @@ async fn drive<B: OutgoingBody>(
             let is_idle = this.streams.get() == 0;
             let since = if is_idle { this.idle_since.get() } else { now() };
             if is_idle && since + idle_timeout <= now() {
+                if this.unwritten.streams() > 0 {
+                    // h2 would keep the connection open until it has written them.
+                    this.tasks.end();
+                }
                 return Poll::Ready(());
             }
             timer.reset(since + idle_timeout);

@@ -51,8 +51,9 @@
 // `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for
 // all that wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections;
 // `tasks` has those of an HTTP/2 connection, which end together, and `upload` is the request's body
-// on one of HTTP/1.1. `ambiguity` says which responses end their connection. `grpc` has gRPC
-// clients over a host.
+// on one of HTTP/1.1. `until_head` bounds what is read before a response's head, `ambiguity` says
+// which responses end their connection, and `unwritten` counts what h2 has of requests. `grpc` has
+// gRPC clients over a host.
 mod address;
 mod ambiguity;
 mod attempt;
@@ -74,6 +75,7 @@ mod tasks;
 mod time_limits;
 mod transport;
 mod until_head;
+mod unwritten;
 mod upgrade;
 mod upload;
 

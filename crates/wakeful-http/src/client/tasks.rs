@@ -62,7 +62,8 @@ impl Tasks {
         polled
     }
 
-    fn end(&self) {
+    /// As if one had panicked: nothing waits for what they have.
+    pub(super) fn end(&self) {
         self.0.has_panicked.set(true);
         let wakers: Vec<_> = {
             let mut waiting = self.0.waiting.borrow_mut();

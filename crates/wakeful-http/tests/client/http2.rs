@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, Pending, pending, repeat_with};
+use futures_util::stream::{BoxStream, Pending, iter, pending, repeat_with};
 use h2::server::{Connection, SendResponse};
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
@@ -495,6 +495,81 @@ fn a_request_body_that_goes_on_behind_its_response_holds_up_no_other_request() {
         assert_eq!(text(host.send(empty()).await).await, "connection 1");
         assert_eq!((client.counts().opened(), host.connections()), (2, 2));
     });
+}
+
+/// hyper hands a piece to HTTP/2's layer at once, whatever window there is for it.
+#[test]
+fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
+    type Pieces = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+    type Body = Either<Full<Bytes>, StreamBody<Pieces>>;
+    const LENGTH: usize = 1_000_000;
+    let piece = || Bytes::from(vec![1; LENGTH]);
+    let known = || Either::Left(Full::from(piece()));
+    let unknown = || Either::Right(StreamBody::new(iter([Ok(Frame::data(piece()))]).boxed()));
+    let empty = || Request::get("/").body(Either::Left(Full::default())).unwrap();
+    let bodies: [&dyn Fn() -> Body; 2] = [&known, &unknown];
+    for body in bodies {
+        on_a_loop(async {
+            let (read, is_to_read) = async_channel::unbounded::<()>();
+            let (closed, are_closed) = counter();
+            let addr = scripted(move |number, stream| {
+                let (is_to_read, closed) = (is_to_read.clone(), closed.clone());
+                async move {
+                    let mut connection = accept(stream, 1).await;
+                    while let Some(Ok(mut asked)) = connection.accept().await {
+                        if asked.0.method() == "GET" {
+                            respond(asked, &format!("connection {number}"));
+                            continue;
+                        }
+                        asked.1.send_response(Response::new(()), true).unwrap();
+                        let is_to_read = is_to_read.clone();
+                        wakeful::spawn(async move {
+                            let _told = is_to_read.recv().await;
+                            let (mut body, mut length) = (asked.0.into_body(), 0);
+                            while let Some(Ok(data)) = body.data().await {
+                                length += data.len();
+                                body.flow_control().release_capacity(data.len()).unwrap();
+                            }
+                            assert!(length == LENGTH || is_to_read.is_closed());
+                        })
+                        .detach();
+                    }
+                    closed.set(closed.get() | 1 << number);
+                }
+            })
+            .await;
+            let target = Target::from(addr).version(HttpVersion::Http2);
+            let sent = || Request::post("/").body(body()).unwrap();
+
+            // Another connection, if there may be one.
+            let client = Client::builder().build::<Body>();
+            let host = client.host(&target);
+            assert_eq!(text(host.send(empty()).await).await, "connection 0");
+            assert_eq!(text(host.send(sent()).await).await, "");
+            assert_eq!(text(host.send(empty()).await).await, "connection 1");
+            assert_eq!((client.counts().opened(), host.connections()), (2, 2));
+            read.send(()).await.unwrap();
+
+            // Else it waits, until the server has read.
+            let client = Client::builder().max_connections(1).build::<Body>();
+            let host = client.host(&target);
+            assert_eq!(text(host.send(empty()).await).await, "connection 2");
+            assert_eq!(text(host.send(sent()).await).await, "");
+            let mut waits = Box::pin(host.send(empty()));
+            assert!(futures_lite::future::poll_once(&mut waits).await.is_none());
+            assert_eq!(client.counts().waited(), 1);
+            read.send(()).await.unwrap();
+            assert_eq!(text(waits.await).await, "connection 2");
+
+            // Or, if it never does, until the connection has been idle for too long.
+            let idle = Duration::from_millis(20);
+            let client = Client::builder().max_connections(1).idle_timeout(idle).build::<Body>();
+            let host = client.host(&target);
+            assert_eq!(text(host.send(sent()).await).await, "");
+            assert_eq!(text(host.send(empty()).await).await, "connection 4");
+            until(|| are_closed.get() & 1 << 3 != 0).await;
+        });
+    }
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! What h2 has of a request's body, and has not written.
+//!
+//! hyper hands a body's last piece to h2 in one call, however large it is, and drops the body. A
+//! server may have answered in whole by then, and may give that piece no window. h2 counts the
+//! stream until the piece is written, and would queue another request within itself. So each piece
+//! tells when h2 drops it.
+//!
+//! h2 does so with its lock held. So no request is woken there: the connection's task is, which no
+//! code of others polls within the wake.
+
+use std::cell::{Cell, OnceCell};
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::{Buf, Bytes};
+use wakeful::LoopBound;
+
+use crate::foreign_code::{self, Contained};
+
+/// Of a connection: its streams that have ended for everybody but h2.
+#[derive(Default)]
+pub(super) struct Unwritten {
+    streams: Cell<usize>,
+    has_written_one: Cell<bool>,
+    /// Of the connection's task.
+    waker: Cell<Option<Waker>>,
+}
+
+impl Unwritten {
+    pub(super) fn streams(&self) -> usize {
+        self.streams.get()
+    }
+
+    /// Has h2 written one to its end since this was last asked? The connection's task, which asks,
+    /// is woken for the next one.
+    pub(super) fn has_written_one(&self, cx: &Context<'_>) -> bool {
+        let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
+        self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+        self.has_written_one.take()
+    }
+
+    fn wrote_one(&self) {
+        self.streams.set(self.streams.get() - 1);
+        self.has_written_one.set(true);
+        self.waker.take().into_iter().for_each(foreign_code::wake);
+    }
+}
+
+/// Of a stream.
+pub(super) struct Pieces {
+    connection: Rc<Unwritten>,
+    /// Once there is one.
+    shared: OnceCell<Arc<LoopBound<Shared>>>,
+}
+
+/// The pieces have it in common.
+struct Shared {
+    connection: Rc<Unwritten>,
+    is_left: Cell<bool>,
+}
+
+impl Pieces {
+    pub(super) fn new(connection: Rc<Unwritten>) -> Self {
+        Self { connection, shared: OnceCell::new() }
+    }
+
+    /// Both bodies of the stream are at their ends. Does h2 still have a piece? Then it counts as
+    /// unwritten from here on.
+    pub(super) fn are_left(&self) -> bool {
+        let shared = self.shared.get().filter(|shared| Arc::strong_count(shared) > 1);
+        let Some(shared) = shared.and_then(|shared| shared.get()) else { return false };
+        shared.is_left.set(true);
+        self.connection.streams.set(self.connection.streams.get() + 1);
+        true
+    }
+
+    fn share(&self) -> Arc<LoopBound<Shared>> {
+        let new = || {
+            let (connection, is_left) = (self.connection.clone(), Cell::new(false));
+            Arc::new(LoopBound::new(Shared { connection, is_left }))
+        };
+        self.shared.get_or_init(new).clone()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.is_left.get() {
+            self.connection.wrote_one();
+        }
+    }
+}
+
+/// A piece of a request's body.
+pub(super) struct Piece<D> {
+    data: Contained<D>,
+    /// Of HTTP/2.
+    _shared: Option<Arc<LoopBound<Shared>>>,
+}
+
+impl<D> Piece<D> {
+    pub(super) fn new(data: D, of: Option<&Pieces>) -> Self {
+        let data = Contained::new(data);
+        Self { data, _shared: of.map(Pieces::share) }
+    }
+}
+
+impl<D: Buf> Buf for Piece<D> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    #[inline]
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.data.chunks_vectored(slices)
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        self.data.advance(count);
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, length: usize) -> Bytes {
+        self.data.copy_to_bytes(length)
+    }
+}
