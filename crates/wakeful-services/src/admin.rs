@@ -220,8 +220,8 @@ fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
     server.handles().first().map_or(Ok(()), |handle| scrape.answer_others(handle))
 }
 
-/// Operators who have asked this worker get their answers, and who asks meanwhile does, too.
-/// Nobody waits for connections that have not asked.
+/// Operators who have asked this worker get their answers, and so do those who ask meanwhile.
+/// Connections that have not asked are not waited for.
 fn end_answered(admin: Option<Running>) {
     let Some(admin) = admin else { return };
     let begun = Instant::now();
