@@ -147,14 +147,13 @@ impl RunningService {
         let Self { server, mut admin, scrape } = self;
         let reports = scrape.reports();
         let is_elsewhere = |reports: &Reports| reports.is_served_elsewhere().unwrap_or(false);
-        let beside =
-            if reports.is_some_and(is_elsewhere) { end_beside(admin.take()) } else { None };
+        let beside = admin.take_if(|_| reports.is_some_and(is_elsewhere)).and_then(end_beside);
         let drained = server.drain(plan);
         scrape.leave();
         if let Some(beside) = beside {
             // A panic there has been logged.
             let _ = beside.join();
-        } else if reports.is_some() {
+        } else if let Some(admin) = admin.filter(|_| reports.is_some()) {
             end_answered(admin);
         }
         // Else nobody waits for what is only looked at: it is dropped, and aborts.
@@ -222,24 +221,23 @@ fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
 
 /// Operators who have asked this worker get their answers, and so do those who ask meanwhile.
 /// Connections that have not asked are not waited for.
-fn end_answered(admin: Option<Running>) {
-    let Some(admin) = admin else { return };
+fn end_answered(admin: Running) {
     let begun = Instant::now();
     while admin.http_counts().in_flight() > 0 && begun.elapsed() < SILENCE {
         thread::sleep(AGAIN);
     }
-    end(Some(admin), LAST);
+    end(admin, LAST);
 }
 
 /// It takes no further connections.
-fn end(admin: Option<Running>, grace: Duration) {
-    if let Some(Err(error)) = admin.map(|admin| admin.drain(DrainPlan::new().grace(grace))) {
+fn end(admin: Running, grace: Duration) {
+    if let Err(error) = admin.drain(DrainPlan::new().grace(grace)) {
         tracing::warn!(%error, "cannot drain the connections to --admin: its loop is abandoned");
     }
 }
 
 /// On a thread of its own. If none can be had, the connections are aborted.
-fn end_beside(admin: Option<Running>) -> Option<JoinHandle<()>> {
+fn end_beside(admin: Running) -> Option<JoinHandle<()>> {
     thread::Builder::new()
         .name("wakeful-admin-end".to_owned())
         .spawn(move || end(admin, SILENCE))

@@ -110,7 +110,9 @@ pub fn start(
     let descriptors = admin::descriptors(http.descriptors(), &admin);
     let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
     let shared = Shared { scrape: Arc::default(), readiness: server.readiness() };
-    let running = server.start(router(shared.clone(), http.files, admin.is_empty()))?;
+    let router = router(shared.clone(), http.files);
+    let router = if admin.is_empty() { router.merge(metrics(shared.clone())) } else { router };
+    let running = server.start(router)?;
     let mut registry = admin::registry(&running, options);
     if let Some(log) = http.access_log {
         wakeful_prometheus::register_access_log(&mut registry, log.clone());
@@ -138,14 +140,10 @@ fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
     started.map_err(io::Error::other)?
 }
 
-fn router(shared: Shared, files: Option<ServeDir>, has_metrics: bool) -> Router {
+fn router(shared: Shared, files: Option<ServeDir>) -> Router {
     let router = match files {
         Some(files) => Router::new().fallback_service(files),
         None => Router::new().route("/", get(index)),
-    };
-    let router = match has_metrics {
-        true => router.route("/metrics", get(render_metrics)),
-        false => router,
     };
     router
         .route("/healthz", get(|| async { "ok\n" }))
@@ -157,6 +155,10 @@ fn router(shared: Shared, files: Option<ServeDir>, has_metrics: bool) -> Router 
         // On HTTP/2 its method is CONNECT.
         .route("/ws", any(|ws: WebSocketUpgrade| async { ws.on_upgrade(echo_messages) }))
         .with_state(shared)
+}
+
+fn metrics(shared: Shared) -> Router {
+    Router::new().route("/metrics", get(render_metrics)).with_state(shared)
 }
 
 async fn index() -> Html<String> {

@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
-use wakeful::time::{now, sleep_until};
+use wakeful::time::now;
 
 use super::body::{Outgoing, OutgoingBody};
 use super::settings::{ClientBuilder, HYPERS_MAX_HEADERS};
 use super::transport::{Observed, ObservedTransport, Transport};
+use super::unused::UnusedTimer;
 use super::upload::{Answering, Upload};
 use crate::foreign_code;
 
@@ -163,8 +164,7 @@ async fn drive<B: OutgoingBody>(
     let ending = Ending { this, owner };
     let Ending { this, owner } = &ending;
     let mut connection = pin!(connection);
-    // Not moved with each request: when it fires it says how long it really was.
-    let mut timer = pin!(sleep_until(now() + idle_timeout));
+    let mut timer = UnusedTimer::new(idle_timeout);
     poll_fn(|cx| {
         let ended = connection.as_mut().poll(cx);
         if let Poll::Ready(Err(error)) = &ended {
@@ -179,14 +179,7 @@ async fn drive<B: OutgoingBody>(
                 None => this.close(),
             }
         }
-        while timer.as_mut().poll(cx).is_ready() {
-            let unused = this.unused_since();
-            if unused.is_some_and(|since| since + idle_timeout <= now()) {
-                return Poll::Ready(());
-            }
-            timer.reset(unused.unwrap_or_else(now) + idle_timeout);
-        }
-        Poll::Pending
+        timer.poll(cx, || this.unused_since())
     })
     .await;
 }

@@ -41,19 +41,15 @@
 //! A retry also needs a body that can be sent again: one that is empty from the start, one that was
 //! not polled, or one that can be cloned ([`Host::send_replayable`]).
 
-// `host_pool` decides which connection a request gets, `http1` and `http2` are a connection of each
-// kind, `retry` sends a request and repeats it where that is safe (`attempt` sends it once,
-// `address` puts it into its form), `connect` makes connections, `transport` carries and observes
-// their bytes, `body` is what a response is read by, `upgrade` asks for another protocol than HTTP,
-// `grpc` lets clients that tonic generated run over it.
-
-// `hosts` has a pool for each host (`host_pool`). `retry` decides what is sent again, by what
-// `attempt` knows of a failure. `connect` makes a connection, `look_up` asks for a name once for
-// all that wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections;
-// `tasks` has those of an HTTP/2 connection, which end together, and `upload` is the request's body
-// on one of HTTP/1.1. `until_head` bounds what is read before a response's head, `ambiguity` says
-// which responses end their connection, and `unwritten` counts what h2 has of requests. `grpc` has
-// gRPC clients over a host.
+// `hosts` has a pool for each host (`host_pool`, which decides which connection a request gets).
+// `address` puts a request into its form, and `retry` decides what is sent again, by what `attempt`
+// knows of a failure. `connect` makes a connection, `look_up` asks for a name once for all that
+// wait, and `transport` carries the bytes. `http1` and `http2` drive hyper's connections, `upgrade`
+// asks on a new one for another protocol. `body` is what a response is read by, `upload` the
+// request's body on a connection of HTTP/1.1, and `unused` ends one that nothing uses. `until_head`
+// bounds what is read before a response's head, and `ambiguity` says which responses end their
+// connection. `tasks` has those of an HTTP/2 connection, which end together, and `unwritten` counts
+// what h2 has of requests. `grpc` has gRPC clients over a host.
 mod address;
 mod ambiguity;
 mod attempt;
@@ -75,6 +71,7 @@ mod tasks;
 mod time_limits;
 mod transport;
 mod until_head;
+mod unused;
 mod unwritten;
 mod upgrade;
 mod upload;

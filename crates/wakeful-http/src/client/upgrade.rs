@@ -15,12 +15,12 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
-use wakeful::time::{now, sleep_until};
 
 use super::body::{Exchange, Outgoing};
 use super::http1::builder;
 use super::retry::given;
 use super::transport::ObservedTransport;
+use super::unused::UnusedTimer;
 use super::upload::Upload;
 use super::{ClientError, Host, HttpVersion, OutgoingBody, ResponseBody, SendFailure};
 use crate::foreign_code;
@@ -141,7 +141,7 @@ impl<B: OutgoingBody> Driven<B> {
     /// not send the rest of it.
     async fn answers_ordinarily(self, upload: Rc<Upload>, patience: Duration) {
         let mut connection = pin!(self.connection);
-        let mut timer = pin!(sleep_until(now() + patience));
+        let mut timer = UnusedTimer::new(patience);
         poll_fn(|cx| {
             let ended = connection.as_mut().poll(cx);
             if let Poll::Ready(Err(error)) = &ended {
@@ -150,14 +150,7 @@ impl<B: OutgoingBody> Driven<B> {
             if ended.is_ready() || upload.poll_cut(cx).is_ready() {
                 return Poll::Ready(());
             }
-            while timer.as_mut().poll(cx).is_ready() {
-                let answered = upload.answered();
-                if answered.is_some_and(|since| since + patience <= now()) {
-                    return Poll::Ready(());
-                }
-                timer.reset(answered.unwrap_or_else(now) + patience);
-            }
-            Poll::Pending
+            timer.poll(cx, || upload.answered())
         })
         .await;
     }
