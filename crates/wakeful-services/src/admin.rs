@@ -94,7 +94,7 @@ impl RunningService {
             .route("/workers", get(async move || list_workers(&workers).await));
         // Nobody waits for a scrape so much that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
-        let group = LoopGroup::builder().loops(1).event_loop(event_loop);
+        let group = LoopGroup::builder().loops(1).name("admin").event_loop(event_loop);
         // Operators that kept their connections and kept asking would shut all others out. A probe
         // or a scrape is a single request: a connection for each costs little. And one more is let
         // in in any case: another one, of which nothing comes, closes for it.
