@@ -137,14 +137,17 @@ where
         let (method, uri) = (request.method(), request.uri());
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
-        let request = request.map(|body| RequestBody::new(body, progress, most));
-        let call = || {
+        let mut request = Some(request.map(|body| RequestBody::new(body, progress, most)));
+        let mut state = State::Panicked { has_waited: false };
+        // Both are large.
+        kept_panic::keep(|| {
             let _entered = observed.as_deref().map(ObservedRequest::enter);
             let _peer = peer::enter(peer);
             in_flight.working();
-            State::Serving { future: self.service.call(request) }
-        };
-        let state = kept_panic::keep_or(call, || State::Panicked { has_waited: false });
+            if let Some(request) = request.take() {
+                state = State::Serving { future: self.service.call(request) };
+            }
+        });
         // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
         if !is_http1 {
             in_flight.worked();

@@ -25,6 +25,8 @@ const MAX_SLICES: usize = 1024;
 /// two slices (a response's header and its short body), and to copy 1 KiB takes less than half of
 /// that.
 const GATHERED: usize = 1024;
+/// Most responses to a request without a body are shorter.
+const SHORT: usize = 256;
 
 /// A connected stream socket on its loop.
 #[derive(Debug)]
@@ -129,17 +131,27 @@ impl StreamIo {
         }
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let length = slices.iter().map(|slice| slice.len()).sum();
-        if length <= GATHERED {
-            let mut gathered = [0; GATHERED];
-            let mut rest = &mut gathered[..];
-            for slice in slices {
-                let (start, behind) = rest.split_at_mut(slice.len());
-                start.copy_from_slice(slice);
-                rest = behind;
-            }
-            return self.poll_write(cx, &gathered[..length]);
+        match length {
+            // To clear what is copied into takes about as long as to copy.
+            ..=SHORT => self.poll_write_gathered::<SHORT>(cx, slices),
+            ..=GATHERED => self.poll_write_gathered::<GATHERED>(cx, slices),
+            _ => self.poll_send(cx, length, |fd| send_slices(fd, slices)),
         }
-        self.poll_send(cx, length, |fd| send_slices(fd, slices))
+    }
+
+    /// Of at most `N` bytes.
+    #[inline]
+    fn poll_write_gathered<const N: usize>(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let (mut gathered, mut length) = ([0; N], 0);
+        for slice in slices {
+            gathered[length..][..slice.len()].copy_from_slice(slice);
+            length += slice.len();
+        }
+        self.poll_write(cx, &gathered[..length])
     }
 
     /// As [`poll_write_vectored`](Self::poll_write_vectored), once.
