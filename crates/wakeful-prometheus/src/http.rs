@@ -37,8 +37,8 @@ impl HttpMetrics {
 
 impl Collector for HttpMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let requests =
-            ("wakeful_http_requests", "Requests whose header has come", MetricType::Counter);
+        let help = "Requests whose header has arrived, with those that were then refused";
+        let requests = ("wakeful_http_requests", help, MetricType::Counter);
         self.of_loops(&mut encoder, requests, |counts| ConstCounter::new(counts.requests()))?;
         let help = "Requests whose response has not ended";
         let in_flight = ("wakeful_http_requests_in_flight", help, MetricType::Gauge);

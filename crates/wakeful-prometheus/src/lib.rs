@@ -9,6 +9,8 @@
 //! | [`register_tls`] | handshakes and reloads | [`TlsCounts`](wakeful_http::tls::TlsCounts) |
 //! | [`register_log`], [`register_access_log`] | lines written and dropped | [`LossyWriter`](wakeful::log::LossyWriter), [`AccessLog`](wakeful_http::access_log::AccessLog) |
 //!
+//! The repository's `docs/metrics.md` lists every metric, what to graph, and when to alert.
+//!
 //! The server needs the router before it starts, but the collectors can be registered only after
 //! the start. So the router reads the registry from a [`OnceLock`](std::sync::OnceLock):
 //!

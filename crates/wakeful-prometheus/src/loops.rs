@@ -30,9 +30,13 @@ const COUNTERS: [Field<u64>; 15] = [
     ("wakeful_loop_turns", "Turns begun", |m| m.turns),
     ("wakeful_loop_waits", "Times that the kernel was asked for events", |m| m.waits),
     ("wakeful_loop_parks", "Waits that were allowed to sleep", |m| m.parks),
-    ("wakeful_loop_spin_hits", "Spins that met an event", |m| m.spin_hits),
-    ("wakeful_loop_spin_misses", "Spins that nothing ended within their window", |m| m.spin_misses),
-    ("wakeful_loop_gave_way", "Spins given up because others want the CPU", |m| m.gave_way),
+    ("wakeful_loop_spin_hits", "Spins that found an event", |m| m.spin_hits),
+    ("wakeful_loop_spin_misses", "Spins that found no event in their window", |m| m.spin_misses),
+    (
+        "wakeful_loop_gave_way",
+        "Spins given up because the loop had lost its CPU to another thread",
+        |m| m.gave_way,
+    ),
     ("wakeful_loop_events", "Events of descriptors", |m| m.events),
     ("wakeful_loop_polls", "Polls of tasks and runs of closures", |m| m.polls),
     ("wakeful_loop_remote", "Wakes and closures from other threads", |m| m.remote),
@@ -74,12 +78,12 @@ const DURATIONS: [Field<Histogram>; 4] = [
 const NUMBERS: [Field<Histogram>; 2] = [
     (
         "wakeful_loop_events_per_wait",
-        "Events of descriptors that came with one look at the kernel, if any did",
+        "Events of descriptors that one wait returned, of waits that returned any",
         |m| m.events_per_wait,
     ),
     (
         "wakeful_loop_queue_depth",
-        "Tasks and closures that waited behind the first one, when a turn came to them",
+        "Tasks and closures that waited after the first one, when a turn began to run them",
         |m| m.queue_depth,
     ),
 ];
@@ -99,7 +103,7 @@ const COUNTS: [Count; 6] = [
     ),
     (
         "wakeful_accept_passed_on",
-        "Connections handed to the loop that went on to another one",
+        "Connections given to the loop that went to another one, because the loop could not take them",
         LoopCounts::passed_on,
     ),
     (
@@ -109,7 +113,7 @@ const COUNTS: [Count; 6] = [
     ),
     (
         "wakeful_connections_moved",
-        "Connections that went on from the loop to another one",
+        "Connections that moved from the loop to another one",
         LoopCounts::moved,
     ),
 ];
@@ -231,7 +235,7 @@ impl Families<'_, '_> {
     fn hold_states(&mut self) -> fmt::Result {
         let mut family = self.encoder.encode_descriptor(
             "wakeful_loop_hold",
-            "1, and as its state: does the loop keep CPUs from halting just now, and why not?",
+            "1 for the state that the loop is in: whether it keeps CPUs from halting now, and if not, why",
             None,
             MetricType::Gauge,
         )?;
@@ -277,7 +281,7 @@ impl Loops {
         let help = "1 if the loop is active, 0 if fewer loops suffice for the load: such a loop gets no new connections (except with reuse-port) and hands its own to active loops";
         let is_active = |number| f64::from(u8::from(number < active));
         self.encode_gauge(encoder, ("wakeful_loop_active", help), is_active)?;
-        let help = "The share of its time that the loop spends on work, lately";
+        let help = "The share of recent time that the loop spent on work";
         let busy = |number| utilisation[number];
         self.encode_gauge(encoder, ("wakeful_loop_utilisation", help), busy)
     }

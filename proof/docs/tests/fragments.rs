@@ -15,6 +15,8 @@ mod from_tokio;
 mod idle;
 #[path = "fragments/keeper.rs"]
 mod keeper;
+#[path = "fragments/metrics.rs"]
+mod metrics;
 #[path = "fragments/production.rs"]
 mod production;
 #[path = "fragments/tls.rs"]
@@ -25,11 +27,12 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 7] = [
+const COMPILED: [&str; 8] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
+    include_str!("fragments/metrics.rs"),
     include_str!("fragments/production.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),

@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 
 use super::counts::{BackendCounts, Counts, NameCounts};
 
@@ -21,11 +22,14 @@ type OfAll = (&'static str, &'static str, fn(&Counts) -> u64);
 const OF_EACH: [OfEach<BackendCounts>; 3] = [
     ("wakeful_proxy_requests", "Requests that the backend was given", BackendCounts::requests),
     ("wakeful_proxy_failures", "Requests that the backend failed", BackendCounts::failures),
-    ("wakeful_proxy_ejections", "Times that the backend was left out", BackendCounts::ejections),
+    ("wakeful_proxy_ejections", "Times that the backend was excluded", BackendCounts::ejections),
 ];
 
-const NOW_OF_EACH: [OfEach<BackendCounts>; 1] =
-    [("wakeful_proxy_in_flight", "Requests that the backend works on", BackendCounts::in_flight)];
+const NOW_OF_EACH: [OfEach<BackendCounts>; 1] = [(
+    "wakeful_proxy_in_flight",
+    "Requests and tunnels at the backend now",
+    BackendCounts::in_flight,
+)];
 
 const OF_NAMES: [OfEach<NameCounts>; 2] = [
     ("wakeful_proxy_lookups", "Times that the name was looked up", NameCounts::lookups),
@@ -42,11 +46,19 @@ const NOW_OF_NAMES: [OfEach<NameCounts>; 2] = [
 ];
 
 const OF_ALL: [OfAll; 5] = [
-    ("wakeful_proxy_retried", "Requests that were sent once more", Counts::retried),
-    ("wakeful_proxy_refused", "Requests that were not in order", Counts::refused),
+    (
+        "wakeful_proxy_retried",
+        "Requests that were sent again, to the same backend or another one",
+        Counts::retried,
+    ),
+    (
+        "wakeful_proxy_refused",
+        "Requests that the proxy refused because they were not valid",
+        Counts::refused,
+    ),
     (
         "wakeful_proxy_overloads",
-        "Times that a request found all connections to a backend in use",
+        "Times that a request got no connection to a backend, because all were in use",
         Counts::overloads,
     ),
     (
@@ -56,7 +68,7 @@ const OF_ALL: [OfAll; 5] = [
     ),
     (
         "wakeful_proxy_connections_reused",
-        "Requests that got a connection that had been used before",
+        "Requests that reused a connection to a backend",
         Counts::connections_reused,
     ),
 ];
@@ -78,8 +90,9 @@ impl Collector for OfBackends {
         let (name, help) = ("wakeful_proxy_tunnels", "Upgraded connections that are open");
         let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         gauge(self.0.tunnels()).encode(family)?;
-        let (name, help) = ("wakeful_proxy_buffered_bytes", "Bytes of bodies that wait");
-        let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let (name, help) = ("wakeful_proxy_buffered", "Bytes of bodies that wait in the proxy");
+        let family =
+            encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
         gauge(self.0.buffered()).encode(family)
     }
 }
