@@ -11,6 +11,8 @@
 mod axum_page;
 #[path = "fragments/from_tokio.rs"]
 mod from_tokio;
+#[path = "fragments/grpc.rs"]
+mod grpc;
 #[path = "fragments/idle.rs"]
 mod idle;
 #[path = "fragments/keeper.rs"]
@@ -25,9 +27,10 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 7] = [
+const COMPILED: [&str; 8] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
+    include_str!("fragments/grpc.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/production.rs"),
