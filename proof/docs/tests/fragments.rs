@@ -19,6 +19,8 @@ mod idle;
 mod keeper;
 #[path = "fragments/production.rs"]
 mod production;
+#[path = "fragments/testing.rs"]
+mod testing;
 #[path = "fragments/tls.rs"]
 mod tls;
 #[path = "fragments/workers.rs"]
@@ -27,13 +29,14 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 8] = [
+const COMPILED: [&str; 9] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/grpc.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/production.rs"),
+    include_str!("fragments/testing.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),
 ];
