@@ -22,7 +22,7 @@ async fn who(peer: Peer) -> String {
 }
 
 async fn never() {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn app() -> Router {
