@@ -85,7 +85,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         .add_service(reflection.v1())
         .add_service(reflection.v1alpha())
         .into_axum_router()
-        .layer(GrpcLayer::new().max_deadline(Duration::from_secs(60)));
+        .layer(GrpcLayer::new());
     let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
     Server::bind("0.0.0.0:50051")?.limits(limits).serve(calls)?;
     Ok(())
@@ -196,6 +196,27 @@ mod tests {
             let too_large = HelloRequest { message: "x".repeat(200), ..HelloRequest::default() };
             let status = greeter(&client, &running).unary(too_large).await.unwrap_err();
             assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+        });
+    }
+
+    #[test]
+    fn an_interceptor_refuses_and_health_knows_a_service_by_its_name() {
+        let refuse = |_: Request<()>| Err(Status::unauthenticated("no token"));
+        let (reporter, health) = health_reporter();
+        let calls = Routes::new(GreeterServer::with_interceptor(Greeter, refuse));
+        let calls = calls.add_service(health).into_axum_router().layer(GrpcLayer::new());
+        let running = Server::bind("127.0.0.1:0").unwrap().start(calls).unwrap();
+        on_a_loop(async {
+            let client = Client::new();
+            let status = greeter(&client, &running).unary(HelloRequest::default()).await;
+            assert_eq!(status.unwrap_err().code(), Code::Unauthenticated);
+            let host = client.host(&target(&running).version(HttpVersion::Http2));
+            let mut health = HealthClient::new(GrpcService::new(host));
+            let named = HealthCheckRequest { service: "wakeful.echo.v1.Echo".to_owned() };
+            assert_eq!(health.check(named.clone()).await.unwrap_err().code(), Code::NotFound);
+            reporter.set_serving::<GreeterServer<Greeter>>().await;
+            let status = health.check(named).await.unwrap().into_inner().status();
+            assert_eq!(status.as_str_name(), "SERVING");
         });
     }
 
