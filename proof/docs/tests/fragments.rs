@@ -2,7 +2,8 @@
 //!
 //! A page whose blocks are programs is a doctest instead (`doc_pages::PROGRAMS`). Of a page, what
 //! is left to the reader is made up here: types and functions of their own, and of crates that no
-//! test of this workspace has (sqlx, reqwest). `ports/` has services that use those.
+//! test of this workspace has (sqlx, reqwest). `ports/` has services that use those. The test
+//! `own_service` compiles and runs `fragments/own_service.rs`.
 
 #![allow(dead_code, unused_imports, unused_mut, unused_variables)] // Nothing here is called.
 #![allow(clippy::let_and_return, clippy::needless_pass_by_value)]
@@ -11,6 +12,8 @@
 mod axum_page;
 #[path = "fragments/from_tokio.rs"]
 mod from_tokio;
+#[path = "fragments/grpc.rs"]
+mod grpc;
 #[path = "fragments/idle.rs"]
 mod idle;
 #[path = "fragments/keeper.rs"]
@@ -19,6 +22,8 @@ mod keeper;
 mod metrics;
 #[path = "fragments/production.rs"]
 mod production;
+#[path = "fragments/testing.rs"]
+mod testing;
 #[path = "fragments/tls.rs"]
 mod tls;
 #[path = "fragments/workers.rs"]
@@ -27,13 +32,16 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 8] = [
+const COMPILED: [&str; 11] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
+    include_str!("fragments/grpc.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/metrics.rs"),
+    include_str!("fragments/own_service.rs"),
     include_str!("fragments/production.rs"),
+    include_str!("fragments/testing.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),
 ];

@@ -1,22 +1,29 @@
 //! docs/axum.md
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
+use async_lock::Semaphore;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response, Sse};
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Form, Router};
 use futures_core::Stream;
-use wakeful::PerLoop;
+use serde::Deserialize;
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful::task::spawn_blocking;
+use wakeful::{LoopHandle, PerLoop};
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::client::{Client, ResponseBody};
 use wakeful_http::files::{Precompressed, ServeDir, ServeFile};
@@ -58,6 +65,70 @@ fn limits() -> Router {
     app
 }
 
+#[derive(Deserialize)]
+struct Account {
+    password: String,
+}
+
+static HASHES_NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST_HASHES: AtomicUsize = AtomicUsize::new(0);
+
+/// In the place of a slow hash.
+fn hash(password: &str) -> String {
+    MOST_HASHES.fetch_max(HASHES_NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    std::thread::yield_now();
+    HASHES_NOW.fetch_sub(1, Ordering::SeqCst);
+    password.chars().rev().collect()
+}
+
+static HASHING: Semaphore = Semaphore::new(2);
+
+async fn sign_up(Form(account): Form<Account>) -> Result<String, StatusCode> {
+    let place = HASHING.acquire().await;
+    let hashed = spawn_blocking(move || {
+        let _place = place;
+        hash(&account.password)
+    });
+    hashed.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+async fn message_of_the_day() -> Result<String, StatusCode> {
+    wakeful::fs::read_to_string("/etc/motd").await.map_err(|_| StatusCode::NOT_FOUND)
+}
+
+type Cache = PerLoop<RefCell<HashMap<u64, String>>>;
+
+/// On any thread.
+fn clear(cache: &Cache, loops: &[LoopHandle]) {
+    for handle in loops {
+        let cache = cache.clone();
+        let _ = handle.post(move || cache.with(|entries| entries.borrow_mut().clear()));
+    }
+}
+
+/// In a handler, or in another task.
+async fn count(cache: &Cache, loops: &[LoopHandle]) -> usize {
+    let mut count = 0;
+    for handle in loops {
+        let cache = cache.clone();
+        let counting = async move || cache.with(|entries| entries.borrow().len());
+        if let Ok(counting) = handle.spawn(counting) {
+            count += counting.await.unwrap_or(0);
+        }
+    }
+    count
+}
+
+fn know_the_loops(server: Server) -> (Server, Arc<Mutex<Vec<LoopHandle>>>) {
+    let loops = Arc::new(Mutex::new(Vec::new()));
+    let known = loops.clone();
+    let server = server.on_each_loop(move || {
+        known.lock().expect("no panic").push(LoopHandle::current());
+        ready(Ok(()))
+    });
+    (server, loops)
+}
+
 fn news() -> impl Stream<Item = Result<Event, Infallible>> {
     futures_util::stream::empty()
 }
@@ -79,7 +150,12 @@ fn files() -> io::Result<Router> {
 
 /// They are handlers.
 fn handlers() -> Router<PerLoop<Client<Body>>> {
-    Router::new().route("/", get(proxy)).route("/who", get(who)).route("/events", get(events))
+    Router::new()
+        .route("/", get(proxy))
+        .route("/who", get(who))
+        .route("/events", get(events))
+        .route("/sign-up", post(sign_up))
+        .route("/motd", get(message_of_the_day))
 }
 
 fn health(readiness: Readiness) -> Router {
@@ -131,7 +207,7 @@ mod hangup {
     }
 }
 
-/// Both are run, not only compiled.
+/// These are run, not only compiled.
 mod tests {
     use std::fs;
     use std::io::{Read, Write};
@@ -195,5 +271,39 @@ mod tests {
             .await
         });
         assert!(reloaded.is_ok(), "a HUP reopens and rereads");
+    }
+
+    #[test]
+    fn no_more_hashes_run_at_once_than_have_places() {
+        wakeful::block_on(async {
+            let account = |n| Form(Account { password: format!("{n}-abc") });
+            let all = (0..50).map(|n| sign_up(account(n)));
+            for (n, hashed) in futures_util::future::join_all(all).await.into_iter().enumerate() {
+                assert!(hashed.unwrap().starts_with("cba-"), "{n}");
+            }
+        });
+        assert!((1..=2).contains(&MOST_HASHES.load(Ordering::SeqCst)));
+    }
+
+    #[test]
+    fn each_loop_counts_and_clears_its_own_cache() {
+        let cache = Cache::new(RefCell::default);
+        let group = wakeful::LoopGroup::builder().loops(2);
+        let server = Server::bind("127.0.0.1:0").unwrap().group(group);
+        let (server, loops) = know_the_loops(server);
+        let running = server.start(Router::new()).unwrap();
+        let loops = loops.lock().unwrap().clone();
+        assert_eq!(loops.len(), 2);
+        for (handle, same) in running.handles().iter().zip(&loops) {
+            let entries = cache.clone();
+            let fill = move || entries.with(|entries| entries.borrow_mut().insert(1, "one".into()));
+            assert!(handle.post_and_wait(fill).unwrap().is_none(), "it was empty");
+        }
+        let counted = || wakeful::block_on(count(&cache, &loops));
+        assert_eq!(counted(), 2);
+        clear(&cache, running.handles());
+        assert_eq!(counted(), 0, "a loop runs what this thread sends in order");
+        drop(running);
+        clear(&cache, &loops);
     }
 }

@@ -246,33 +246,3 @@ mod one_for_each_loop {
         app
     }
 }
-
-mod time {
-    use std::time::Duration;
-
-    use std::time::Instant;
-
-    struct Lease(Instant);
-
-    impl Lease {
-        fn take() -> Self {
-            Self(now() + Duration::from_secs(3600))
-        }
-
-        fn is_held(&self) -> bool {
-            now() < self.0
-        }
-    }
-
-    use wakeful::time::{now, sleep};
-
-    #[wakeful::test(start_paused)]
-    async fn a_lease_ends_after_an_hour() {
-        let (start, lease) = (now(), Lease::take());
-        sleep(Duration::from_secs(3599)).await; // takes no time
-        assert!(lease.is_held());
-        sleep(Duration::from_secs(1)).await;
-        assert!(!lease.is_held());
-        assert_eq!(now() - start, Duration::from_secs(3600));
-    }
-}
