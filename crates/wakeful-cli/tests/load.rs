@@ -290,8 +290,8 @@ fn more_connections_than_descriptors_are_an_error_that_names_the_limit() {
 #[test]
 fn a_floor_without_descriptors_names_the_limit() {
     let mut limited = Command::new("prlimit");
-    limited.args(["--nofile=64", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &http()]);
-    limited.args(["--connections", "40"]);
+    limited.args(["--nofile=30", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &http()]);
+    limited.args(["--connections", "32"]);
     limited.args(SHORT.iter().filter(|flag| **flag != "--no-floor"));
     let output = limited.output().unwrap();
     let said = text(&output.stderr);
