@@ -286,6 +286,37 @@ fn more_connections_than_descriptors_are_an_error_that_names_the_limit() {
     assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
 }
 
+/// Both ends of the floor's connections are in one process.
+#[test]
+fn a_floor_without_descriptors_names_the_limit() {
+    let mut limited = Command::new("prlimit");
+    limited.args(["--nofile=30", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &http()]);
+    limited.args(["--connections", "32"]);
+    limited.args(SHORT.iter().filter(|flag| **flag != "--no-floor"));
+    let output = limited.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
+}
+
+/// Ten million requests that no connection takes: their times alone would be 80 MB.
+#[test]
+fn requests_that_wait_for_a_connection_need_no_memory() {
+    // A limit for the generator, and none for its server.
+    let server = http().replacen("http=", "http=prlimit --as=unlimited: ", 1);
+    let mut limited = Command::new("prlimit");
+    limited.args(["--as=134217728:", env!("CARGO_BIN_EXE_wakeful"), "load", "--server", &server]);
+    limited.args(["--rate", "10M", "--connections", "1", "--timeout", "100ms", "--json"]);
+    limited.args(SHORT.map(|flag| if flag == "300ms" { "1s" } else { flag }));
+    let output = limited.output().unwrap();
+    assert_measured(&output);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = &report["runs"][0];
+    let counts = ["offered", "answered", "failed"].map(|count| run[count].as_u64().unwrap());
+    assert!(counts[0] > 9_000_000, "{run}");
+    assert_eq!(counts[0], counts[1] + counts[2], "{run}");
+}
+
 #[test]
 fn wrong_usage_is_exit_code_2() {
     for flags in [

@@ -26,7 +26,7 @@ const INSTEAD_OF_CLOSED: f64 = 10_000.0;
 /// As of any block.
 pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor, BenchError> {
     let kernel = |error| BenchError::Kernel { doing: "cannot start the null server", error };
-    let server = NullServerThread::start(bench.server_cpus.as_deref(), Slowness::default())
+    let mut server = NullServerThread::start(bench.server_cpus.as_deref(), Slowness::default())
         .map_err(kernel)?;
     let rate = load.plan.schedule.rate().unwrap_or(INSTEAD_OF_CLOSED);
     let template = Template::of_size(bytes);
@@ -43,7 +43,12 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
     bench.progress.expect(1, plan.warm_up + plan.duration);
     let load = Load { plan, slow_clients: 0 };
     let block =
-        bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)")?;
+        bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)");
+    let block = block.map_err(|error| match server.end() {
+        // That is why the generator found nobody.
+        Err(error) => BenchError::Kernel { doing: "the null server cannot accept", error },
+        Ok(()) => error,
+    })?;
     let run = Series::new(spec.name(), &block).run();
     let gaps = gaps::on_cpu(bench.cpu).ok();
     Ok(Floor { rate, response: run.response, send_lag: run.send_lag, gaps, validity: run.validity })

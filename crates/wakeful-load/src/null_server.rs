@@ -22,6 +22,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::affinity;
+use crate::descriptors::explain;
 use crate::target::Target;
 
 /// How slow it is.
@@ -114,7 +115,7 @@ impl NullServer {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => return Err(explain(error)),
         };
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -229,7 +230,7 @@ fn complete_frames(input: &[u8]) -> Option<usize> {
 pub struct NullServerThread {
     target: Target,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl NullServerThread {
@@ -248,9 +249,11 @@ impl NullServerThread {
             let is_right = outcome.is_ok();
             // The other side waits for exactly this.
             let _ = pinned.send(outcome);
+            // Its connections end with it, which the generator notices.
             if is_right {
-                // Its connections end with it, which the generator notices.
-                let _ = serve(&listener, slow, &|| stopped.load(Ordering::Relaxed));
+                serve(&listener, slow, &|| stopped.load(Ordering::Relaxed))
+            } else {
+                Ok(())
             }
         })?;
         let server = Self { target, stop, thread: Some(thread) };
@@ -263,14 +266,21 @@ impl NullServerThread {
     pub fn target(&self) -> &Target {
         &self.target
     }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Why it had ended by itself.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        // A panic in there has been printed already.
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or(Ok(()))
+    }
 }
 
 impl Drop for NullServerThread {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed already.
-            let _ = thread.join();
-        }
+        // The caller asks for the error if it is of interest.
+        let _ = self.end();
     }
 }

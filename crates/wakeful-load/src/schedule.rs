@@ -70,7 +70,7 @@ impl fmt::Display for Schedule {
 }
 
 /// The times at which requests are due. It ends only for a trace and for a closed loop.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Arrivals {
     schedule: Schedule,
     random: fastrand::Rng,

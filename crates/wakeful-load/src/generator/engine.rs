@@ -64,7 +64,7 @@ impl Generator<'_> {
             return;
         }
         while let Some(index) = if self.backlog.is_empty() { None } else { self.next_free() } {
-            if let Some(intended) = self.backlog.pop_front() {
+            if let Some(intended) = self.backlog.next() {
                 let possible = self.now();
                 self.start(index, intended, possible);
             }
@@ -80,10 +80,11 @@ impl Generator<'_> {
             self.count_due(intended);
             match self.next_free() {
                 Some(index) => {
+                    debug_assert!(self.backlog.is_empty());
                     self.start(index, intended, intended);
                     now = self.now();
                 }
-                None => self.backlog.push_back(intended),
+                None => self.backlog.add(intended, &self.arrivals),
             }
         }
     }

@@ -84,33 +84,46 @@ impl Generator<'_> {
     /// Counts what is unanswered by now as failed.
     pub(super) fn give_up(&mut self) {
         let now = self.now();
-        while let Some(intended) = self.arrivals.next_if(|due| self.recording.covers(*due)) {
-            self.count_due(intended);
-            self.backlog.push_back(intended);
-        }
-        let where_stuck = self.stuck().to_string();
-        // What was never sent has no kind yet.
-        let mut left: Vec<_> = self.backlog.drain(..).map(|intended| (intended, None)).collect();
+        let mut stuck = self.stuck();
         for connection in &self.connections {
-            left.extend(
-                connection.in_flight().map(|request| (request.intended, Some(request.kind))),
-            );
-        }
-        for (intended, kind) in left {
-            if self.recording.covers(intended) {
-                self.recording.gave_up(intended, kind, now);
-                self.first_failure.get_or_insert_with(|| format!("{NO_ANSWER}: {where_stuck}"));
-                self.failed_because(NO_ANSWER.to_owned());
+            for request in connection.in_flight() {
+                if self.recording.covers(request.intended) {
+                    self.recording.gave_up(request.intended, Some(request.kind), now);
+                }
             }
+        }
+        // What was never sent has no kind yet. One by one: there may be more than memory has room
+        // for.
+        while let Some(intended) = self.next_unsent() {
+            if self.recording.covers(intended) {
+                self.recording.gave_up(intended, None, now);
+                stuck.waiting += 1;
+            }
+        }
+        let unanswered = stuck.sent + stuck.waiting;
+        if unanswered > 0 {
+            self.first_failure.get_or_insert_with(|| format!("{NO_ANSWER}: {stuck}"));
+            *self.failures.entry(NO_ANSWER.to_owned()).or_default() += unanswered as u64;
         }
     }
 
-    /// Where the unanswered requests of the measured time are, as far as this side knows.
+    /// The next request that no connection has taken: from the backlog, then what the measured time
+    /// still had.
+    fn next_unsent(&mut self) -> Option<u64> {
+        if let Some(intended) = self.backlog.next() {
+            return Some(intended);
+        }
+        let intended = self.arrivals.next_if(|due| self.recording.covers(*due))?;
+        self.count_due(intended);
+        Some(intended)
+    }
+
+    /// Where those requests of the measured time are that were sent and not answered, as far as
+    /// this side knows.
     fn stuck(&self) -> Stuck {
         let is_counted = |intended: &u64| self.recording.covers(*intended);
         let mut stuck = Stuck {
             of: self.connections.len(),
-            waiting: self.backlog.iter().copied().filter(is_counted).count(),
             stood_still: Duration::from_nanos(self.stood_still),
             ..Stuck::default()
         };

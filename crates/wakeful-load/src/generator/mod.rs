@@ -6,8 +6,9 @@
 //!
 //! This file has the phases of a run: warm-up, measured time, cool-down, and the wait for the last
 //! answers. `engine.rs` has the turns, `last_answers.rs` the end, `connection.rs` one connection,
-//! and `outcome.rs` the result of a run.
+//! `backlog.rs` the requests without one, and `outcome.rs` the result of a run.
 
+mod backlog;
 mod connection;
 mod engine;
 mod last_answers;
@@ -25,6 +26,7 @@ use rustix::fd::OwnedFd;
 use crate::protocol::{Answer, Drawing};
 use crate::recorder::{Recording, nanoseconds};
 use crate::schedule::{Arrivals, Schedule};
+use backlog::Backlog;
 use connection::Connection;
 
 pub use outcome::{Check, LoadError, Measurement, Watch};
@@ -73,8 +75,7 @@ struct Generator<'p> {
     connections: Vec<Connection>,
     /// Connections that may send, the one that has rested longest in front.
     free: VecDeque<usize>,
-    /// When those requests were due for which there was no connection.
-    backlog: VecDeque<u64>,
+    backlog: Backlog,
     arrivals: Peekable<Arrivals>,
     drawing: Drawing,
     begin: Instant,
@@ -109,14 +110,15 @@ impl<'p> Generator<'p> {
     fn connect(plan: &'p Plan) -> Result<Self, LoadError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let duration = nanoseconds(plan.duration);
+        // A trace begins with the measured time.
+        let arrivals = plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable();
         let mut generator = Self {
             plan,
             epoll,
             connections: Vec::with_capacity(plan.connections),
             free: VecDeque::with_capacity(plan.connections),
-            backlog: VecDeque::with_capacity(1 << 16),
-            // A trace begins with the measured time.
-            arrivals: plan.schedule.arrivals(plan.seed).trace_begins_at(NEVER).peekable(),
+            backlog: Backlog::new(&arrivals),
+            arrivals,
             drawing: Drawing::new(plan.requests.kinds(), plan.keys, plan.seed),
             begin: Instant::now(),
             // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It
