@@ -154,6 +154,7 @@ pub mod observe;
 mod own_values;
 mod peer;
 mod read;
+mod read_ration;
 mod request;
 mod server;
 pub mod sse;

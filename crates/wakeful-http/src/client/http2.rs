@@ -7,6 +7,9 @@
 //! one stream, so that the server refuses none. After a GOAWAY hyper takes no more requests; those
 //! in flight end, and the pool makes a new connection.
 //!
+//! A response that nobody reads fills its stream's window. The connection's window has room for as
+//! many of them as there may be streams, so that they hold up no other response.
+//!
 //! A connection may die silently: the backend's host is gone, or a device on the way has dropped
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
 //! while nothing came on its connection, that connection is set aside: it gets no more requests,
@@ -26,7 +29,7 @@ use wakeful::io::LoopTimer;
 use wakeful::time::{now, sleep_until, turn_time};
 
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
-use super::settings::ClientBuilder;
+use super::settings::{ClientBuilder, MOST_STREAMS};
 use super::tasks::{GivenUp, PanicListener, Tasks};
 use super::transport::{Observed, ObservedTransport, Transport};
 use super::unwritten::Unwritten;
@@ -48,7 +51,7 @@ pub(super) struct Http2<B: OutgoingBody> {
     /// Without those that only h2 still has.
     streams: Cell<usize>,
     unwritten: Rc<Unwritten>,
-    /// How many streams the server allows.
+    /// How many streams there may be: the server allows as many, or more.
     limit: Cell<usize>,
     /// The server's settings have come, and with them that limit.
     has_settings: Cell<bool>,
@@ -79,6 +82,8 @@ impl<B: OutgoingBody> Http2<B> {
             .timer(LoopTimer)
             .max_header_list_size(headers)
             .initial_max_send_streams(1)
+            .initial_stream_window_size(settings.stream_window)
+            .initial_connection_window_size(settings.stream_window * u32::from(MOST_STREAMS))
             .handshake::<_, Outgoing<B>>(io)
             .await?;
         let this = Rc::new(Self {
@@ -87,7 +92,7 @@ impl<B: OutgoingBody> Http2<B> {
             tasks,
             streams: Cell::new(0),
             unwritten: Rc::default(),
-            limit: Cell::new(connection.current_max_send_streams()),
+            limit: Cell::new(limit(&connection)),
             has_settings: Cell::new(false),
             used: Cell::new(false),
             idle_since: Cell::new(now()),
@@ -165,6 +170,11 @@ impl<B: OutgoingBody> Http2<B> {
     }
 }
 
+/// How many streams it may have.
+fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
+    connection.current_max_send_streams().min(MOST_STREAMS.into())
+}
+
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, opened: Instant) {
         let silence = now().saturating_duration_since(opened.max(self.heard.get()));
@@ -216,7 +226,7 @@ async fn drive<B: OutgoingBody>(
         // It asks a request's body for its data, too.
         let polled = this.tasks.contain(|| {
             let ended = Pin::new(&mut *connection).poll(cx);
-            (ended, connection.current_max_send_streams())
+            (ended, limit(&connection))
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
         let mut settings_came = false;

@@ -13,6 +13,11 @@ const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 pub(super) const HYPERS_MAX_HEADERS: usize = 100;
 /// `http::HeaderMap` holds no more.
 const GREATEST_HEADERS_LIMIT: usize = 24_576;
+/// The most requests that an HTTP/2 connection carries at a time.
+pub(super) const MOST_STREAMS: u16 = 256;
+const SMALLEST_WINDOW: u32 = 1024;
+/// As many as there may be streams have room in the greatest window of a connection, 2³¹ - 1.
+const GREATEST_WINDOW: u32 = 4 << 20;
 
 /// The settings of a [`Client`](super::Client). Limits on connections apply to each host on each
 /// loop.
@@ -31,6 +36,7 @@ const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// | [`idle_timeout`](Self::idle_timeout) | 30 s | 1 ms and more | the connection is closed |
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | [`HeaderTooLarge`](super::ClientError::HeaderTooLarge) (HTTP/2: [`Exchange`](super::ClientError::Exchange)) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | HTTP/1.1: [`HeaderTooLarge`](super::ClientError::HeaderTooLarge); HTTP/2: no limit but `max_header_size` |
+/// | [`stream_window`](Self::stream_window) | 1 MiB | 1 KiB to 4 MiB | HTTP/2: the server waits until the response is read |
 /// | [`retries`](Self::retries) | 2 | any | the error is the caller's |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
@@ -47,6 +53,7 @@ pub struct ClientBuilder {
     pub(super) idle_timeout: Duration,
     pub(super) max_header_size: usize,
     pub(super) max_headers: usize,
+    pub(super) stream_window: u32,
     pub(super) retries: u32,
 }
 
@@ -65,6 +72,7 @@ impl Default for ClientBuilder {
             idle_timeout: Duration::from_secs(30),
             max_header_size: 64 * 1024,
             max_headers: HYPERS_MAX_HEADERS,
+            stream_window: 1 << 20,
             retries: 2,
         }
     }
@@ -157,6 +165,19 @@ impl ClientBuilder {
     /// 100, each response needs two allocations of 32 bytes per possible field.
     pub fn max_headers(mut self, fields: usize) -> Self {
         self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
+        self
+    }
+
+    /// Sets how many bytes of an HTTP/2 response the server may send before they are read. A
+    /// response that is not read delays no other one of its connection: the window of the
+    /// connection has room for 256 of them, and a connection carries no more requests at a time.
+    /// So an HTTP/2 connection buffers 256 times this size at most.
+    ///
+    /// Small DATA frames cost more memory than they have bytes. If an unread frame has fewer than
+    /// 256 bytes, the difference counts, and if the differences exceed 128 times this size (by
+    /// default, 500,000 tiny messages), the connection ends.
+    pub fn stream_window(mut self, bytes: u32) -> Self {
+        self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self
     }
 

@@ -10,6 +10,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
 use super::until_head::UntilHead;
+use crate::read_ration::ReadRation;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
@@ -90,12 +91,13 @@ impl Observed {
 pub(super) struct ObservedTransport {
     transport: Transport,
     observed: Rc<Observed>,
+    ration: ReadRation,
 }
 
 impl ObservedTransport {
     pub(super) fn new(transport: Transport) -> (Self, Rc<Observed>) {
         let observed = Rc::<Observed>::default();
-        (Self { transport, observed: observed.clone() }, observed)
+        (Self { transport, observed: observed.clone(), ration: ReadRation::default() }, observed)
     }
 
     fn stream(&self) -> &Stream {
@@ -130,12 +132,12 @@ impl Read for ObservedTransport {
         if self.observed.asks.take() {
             self.stream().ask_anew();
         }
-        let Self { transport, observed } = &mut *self;
+        let Self { transport, observed, ration } = &mut *self;
         // Most heads come with the first read.
         let read = if observed.reads.get() > 0 && observed.until_head.is_awaited() {
             observed.until_head.poll_read(transport, cx, buf)
         } else {
-            Pin::new(transport).poll_read(cx, buf)
+            ration.poll_read(cx, buf, |cx, buf| Pin::new(transport).poll_read(cx, buf))
         };
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));

@@ -42,6 +42,7 @@ use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingerin
 use crate::error::BoxError;
 use crate::foreign_code;
 use crate::limits::Limits;
+use crate::read_ration::ReadRation;
 use crate::request::{ConnectionService, RequestBody};
 use crate::upgrade::Io;
 
@@ -129,7 +130,12 @@ where
     let limits = state.loop_state().limits();
     let offers = service.offers();
     let mut connection = builder(limits).serve_connection(
-        ObservedIo { io, observed: observed.clone(), state: state.clone() },
+        ObservedIo {
+            io,
+            observed: observed.clone(),
+            state: state.clone(),
+            ration: ReadRation::default(),
+        },
         ObservedService { service, observed: observed.clone() },
     );
     let mut drained = pin!(draining.started_or_asked(state.clone()));

@@ -12,6 +12,7 @@ use hyper::service::Service;
 
 use super::observed::Observed;
 use crate::connection::{ConnectionState, Liveness};
+use crate::read_ration::ReadRation;
 
 pub(super) struct ObservedService<S> {
     pub(super) service: S,
@@ -35,6 +36,7 @@ pub(super) struct ObservedIo<IO> {
     pub(super) io: IO,
     pub(super) observed: Rc<Observed>,
     pub(super) state: Rc<ConnectionState>,
+    pub(super) ration: ReadRation,
 }
 
 impl<IO: Read + Unpin> Read for ObservedIo<IO> {
@@ -43,17 +45,19 @@ impl<IO: Read + Unpin> Read for ObservedIo<IO> {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { io, state, .. } = &mut *self;
-        let read = state.poll_read(Pin::new(io), cx, buf);
-        if !self.state.requests().is_in_flight() && !self.state.last_body().is_held() {
-            if read.is_ready() {
-                let is_rest = self.state.last_body().takes_rest();
-                self.observed.comes.set(!is_rest);
-            } else {
-                self.state.last_body().has_come();
+        let Self { io, observed, state, ration } = &mut *self;
+        ration.poll_read(cx, buf, |cx, buf| {
+            let read = state.poll_read(Pin::new(io), cx, buf);
+            if !state.requests().is_in_flight() && !state.last_body().is_held() {
+                if read.is_ready() {
+                    let is_rest = state.last_body().takes_rest();
+                    observed.comes.set(!is_rest);
+                } else {
+                    state.last_body().has_come();
+                }
             }
-        }
-        read
+            read
+        })
     }
 }
 

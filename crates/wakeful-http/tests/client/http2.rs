@@ -743,3 +743,73 @@ fn tonic_s_generated_client_runs_over_a_host() {
         assert_eq!(client.counts().opened(), 1);
     });
 }
+
+/// A server that answers /part with `parts` of a body, each as soon as its client has room for it,
+/// and then with nothing, and all else at once. How many of those parts are sent?
+async fn answers_in_part(parts: usize, part: &'static [u8]) -> (SocketAddr, Rc<Cell<usize>>) {
+    let sent = Rc::<Cell<usize>>::default();
+    let counted = sent.clone();
+    let addr = scripted(move |_, stream| {
+        let counted = counted.clone();
+        async move {
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(mut asked)) = connection.accept().await {
+                if asked.0.uri().path() != "/part" {
+                    respond(asked, "other");
+                    continue;
+                }
+                let mut stream = asked.1.send_response(Response::new(()), false).unwrap();
+                let counted = counted.clone();
+                wakeful::spawn(async move {
+                    for _ in 0..parts {
+                        stream.reserve_capacity(part.len());
+                        while stream.capacity() < part.len() {
+                            poll_fn(|cx| stream.poll_capacity(cx)).await.unwrap().unwrap();
+                        }
+                        stream.send_data(Bytes::from_static(part), false).unwrap();
+                        counted.set(counted.get() + 1);
+                    }
+                    std::future::pending::<()>().await;
+                })
+                .detach();
+            }
+        }
+    })
+    .await;
+    (addr, sent)
+}
+
+#[test]
+fn responses_that_nobody_reads_delay_no_other_one_of_their_connection() {
+    // A stream's whole window.
+    const PARTS: usize = 64;
+    on_a_loop(async {
+        let (addr, sent) = answers_in_part(PARTS, &[0; 1 << 14]).await;
+        let (_client, host) = http2(Client::builder(), addr);
+        let mut unread = Vec::new();
+        for number in 1..=20 {
+            unread.push(host.send(get("/part")).await.unwrap());
+            while sent.get() < number * PARTS {
+                wakeful::task::yield_now().await;
+            }
+        }
+        assert_eq!(text(host.send(get("/")).await).await, "other");
+        assert_eq!(host.connections(), 1);
+    });
+}
+
+#[test]
+fn small_messages_that_nobody_reads_cost_no_other_request_of_their_connection() {
+    const MESSAGES: usize = 20_000;
+    on_a_loop(async {
+        let (addr, sent) = answers_in_part(MESSAGES, &[0; 20]).await;
+        let (_client, host) = http2(Client::builder(), addr);
+        let unread = host.send(get("/part")).await.unwrap();
+        while sent.get() < MESSAGES {
+            wakeful::task::yield_now().await;
+        }
+        assert_eq!(text(host.send(get("/")).await).await, "other");
+        assert_eq!(host.connections(), 1);
+        drop(unread);
+    });
+}

@@ -244,7 +244,8 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many bytes of a response's body may wait for the client.
+    /// Sets how many bytes of a response's body may wait for the client. An HTTP/2 backend may have
+    /// sent as many again, 64 KiB to 4 MiB.
     pub fn response_buffer(mut self, bytes: usize) -> Self {
         self.response_buffer = bytes;
         self
@@ -305,6 +306,8 @@ impl ProxyOptions {
     }
 }
 
+/// What an HTTP/2 backend may send of each response, however small the buffer.
+const LEAST_WINDOW: u32 = 64 * 1024;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -408,6 +411,8 @@ fn of_a_loop(
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
         .max_headers(options.max_response_headers)
+        // What is read ahead of clients that read slowly comes on top.
+        .stream_window(u32::try_from(options.response_buffer).unwrap_or(u32::MAX).max(LEAST_WINDOW))
         .retries(1)
         .build();
     let counts = counts.of_a_loop(client.counts());
