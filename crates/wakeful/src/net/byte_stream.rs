@@ -131,12 +131,14 @@ impl StreamIo {
         }
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let length = slices.iter().map(|slice| slice.len()).sum();
-        match length {
-            // To clear what is copied into takes about as long as to copy.
-            ..=SHORT => self.poll_write_gathered::<SHORT>(cx, slices),
-            ..=GATHERED => self.poll_write_gathered::<GATHERED>(cx, slices),
-            _ => self.poll_send(cx, length, |fd| send_slices(fd, slices)),
+        // It takes as long to clear a buffer as to copy into it.
+        if length <= SHORT {
+            return self.poll_write_gathered::<SHORT>(cx, slices);
         }
+        if length <= GATHERED {
+            return self.poll_write_gathered::<GATHERED>(cx, slices);
+        }
+        self.poll_send(cx, length, |fd| send_slices(fd, slices))
     }
 
     /// Of at most `N` bytes.
