@@ -7,6 +7,8 @@
 //! * Each command line of `wakeful` and `wakeful-sim`, and each option that a sentence names, is
 //!   known to the parser of the program itself: tests in their crates. So are settings files.
 //! * What `cargo` is told to build, and each dependency, is known to cargo: the test `cargo`.
+//! * `docs/metrics.md` lists what `/metrics` has, and no page names another metric: the test
+//!   `metrics` of wakeful-cli.
 //! * Links, and the README's servers as processes: `.ci/docs`.
 
 mod command_lines;
