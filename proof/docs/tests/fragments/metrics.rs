@@ -1,5 +1,6 @@
 //! docs/metrics.md
 
+use std::io;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -9,6 +10,8 @@ use axum::{Router, routing};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use wakeful_http::{Running, Server};
+use wakeful_prometheus::register_server;
 
 type Durations = Family<[(&'static str, String); 2], Histogram, fn() -> Histogram>;
 
@@ -36,8 +39,13 @@ async fn measure(
     response
 }
 
-fn measured(router: Router, durations: Durations) -> Router {
-    router.layer(middleware::from_fn_with_state(durations, measure))
+fn start(app: Router) -> io::Result<(Running, Registry)> {
+    let mut registry = Registry::default();
+    let durations = durations(&mut registry);
+    let app = app.layer(middleware::from_fn_with_state(durations, measure));
+    let running = Server::bind("0.0.0.0:8080")?.start(app)?;
+    register_server(&mut registry, &running);
+    Ok((running, registry))
 }
 
 #[test]
@@ -48,7 +56,7 @@ fn a_request_is_measured_under_its_route() {
     let mut registry = Registry::default();
     let durations = durations(&mut registry);
     let router = Router::new().route("/users/{id}", routing::get(|| async { "" }));
-    let mut server = measured(router, durations);
+    let mut server = router.layer(middleware::from_fn_with_state(durations, measure));
     let text = wakeful::block_on(async {
         for path in ["/users/1", "/users/2", "/other"] {
             let request = Request::builder().uri(path).body(Body::empty()).unwrap();
