@@ -9,7 +9,7 @@
 //! stops reading from it once [`MOST_PONGS`] may wait.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use futures_io::AsyncRead;
 use futures_util::task::AtomicWaker;
 use futures_util::{Sink, SinkExt};
 use http::HeaderValue;
+use wakeful::task::consume_budget;
 use wakeful::time::Deadline;
 
 use super::lengths::{Followed, NotMinimal};
@@ -280,6 +281,9 @@ impl Stream for WebSocket {
                 }
                 Phase::Ended => return Poll::Ready(None),
             }
+            // One read may bring very many messages. And tungstenite goes on where the budget puts
+            // its pongs off.
+            ready!(pin!(consume_budget()).poll(cx));
             ready!(this.poll_pongs(cx));
             return match ready!(this.poll_message(cx)) {
                 Some(Err(error)) => match close_code(&error) {
@@ -399,6 +403,31 @@ mod tests {
         let theirs = Waker::from(Arc::new(Panics));
         let polled = Pin::new(socket).poll_next(&mut Context::from_waker(&theirs));
         assert!(polled.is_pending());
+    }
+
+    #[test]
+    fn small_messages_without_end_leave_their_loop_to_others() {
+        const MESSAGES: usize = 5000;
+        /// Without a payload.
+        const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
+        wakeful::block_on(async {
+            for message in [X, PING] {
+                let (mut client, mut socket) = pair().await;
+                client.write_all(&message.repeat(MESSAGES)).await.unwrap();
+                let mut reads = pin!(async move {
+                    for _ in 0..MESSAGES {
+                        socket.recv().await.unwrap().unwrap();
+                    }
+                });
+                let mut polls = 0;
+                poll_fn(|cx| {
+                    polls += 1;
+                    reads.as_mut().poll(cx)
+                })
+                .await;
+                assert!(polls > MESSAGES / 128, "{polls} polls");
+            }
+        });
     }
 
     #[test]
