@@ -1,6 +1,7 @@
 //! What operators are told: by a process that serves alone, of itself; by one of several workers,
 //! of all.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::io;
@@ -14,7 +15,7 @@ use prometheus_client::registry::Registry;
 use wakeful::LoopHandle;
 use wakeful::time::timeout;
 use wakeful_prometheus::TextSum;
-use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerLoops};
+use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops};
 
 /// A worker that has not answered by then is stuck. Its last answer counts.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -95,7 +96,8 @@ impl Scrape {
         let (all, loops) = zip(self.collect(), loops).await;
         let (all, loops) = (all?, loops?);
         let mut all: Vec<_> = all.iter().collect();
-        all.sort_by_key(|report| report.worker.as_ref().map(|one| (one.number, one.since)));
+        let order = |one: &WorkerInfo| (one.number, Reverse(one.age()));
+        all.sort_by_cached_key(|report| report.worker.as_ref().map(order));
         let lines: Vec<_> = all.into_iter().filter_map(|report| line(report, &loops)).collect();
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
@@ -194,7 +196,7 @@ fn line(report: &Report, loops: &[WorkerLoops]) -> Option<String> {
         worker.number,
         worker.pid,
         worker.state.as_str(),
-        worker.since.elapsed().unwrap_or_default().as_secs(),
+        worker.age().as_secs(),
         report.is_current,
     );
     let counts = [

@@ -20,6 +20,7 @@ use crate::sys;
 pub(crate) use self::desk::Desk;
 use self::page::Page;
 use self::roster::Roster;
+pub(crate) use self::roster::since_boot;
 pub use self::roster::{LoopInfo, WorkerInfo, WorkerLoops, WorkerState};
 
 /// In the page. The places of workers follow.

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getppid, waitpid};
 use wakeful::LoopGroupBuilder;
@@ -24,7 +24,7 @@ use crate::exec::{self, StartMethod};
 use crate::listeners::Listeners;
 use crate::pid_file::{self, PidFile};
 use crate::port_groups::Inside;
-use crate::reports::{Desk, WorkerInfo, WorkerState};
+use crate::reports::{Desk, WorkerInfo, WorkerState, since_boot};
 use crate::settings::Master;
 use crate::signals::{Request, Signals};
 use crate::successor::{Inheritance, Program, Successor, is_successor};
@@ -264,7 +264,7 @@ impl Running {
             heartbeats,
             sibling,
             is_stopped: false,
-            since: SystemTime::now(),
+            forked: since_boot(),
             reports_at,
         });
         // Its loops are going to wake: the watchdog is told.
@@ -357,7 +357,7 @@ impl Running {
                 number,
                 pid: process.pid.as_raw_pid().cast_unsigned(),
                 state: if process.is_stopped { WorkerState::Stopped } else { state },
-                since: process.since,
+                forked: process.forked,
                 place: process.reports_at,
             })
         });

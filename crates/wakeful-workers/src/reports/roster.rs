@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// More than workers that one machine has at once.
 const MOST_PLACES: usize = 1 << 16;
@@ -46,10 +48,24 @@ pub struct WorkerInfo {
     pub pid: u32,
     /// Its state.
     pub state: WorkerState,
-    /// When it was forked.
-    pub since: SystemTime,
+    /// When it was forked, by [`since_boot`].
+    pub(crate) forked: Duration,
     /// Where its texts are.
     pub(crate) place: usize,
+}
+
+impl WorkerInfo {
+    /// Returns how long ago it was forked. If the machine's clock is set, this does not change.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        since_boot().saturating_sub(self.forked)
+    }
+}
+
+/// How long ago the machine started, suspension included. All processes read the same clock, and
+/// nobody can set it.
+pub(crate) fn since_boot() -> Duration {
+    clock_gettime(ClockId::Boottime).try_into().unwrap_or_default()
 }
 
 /// What the loops of a worker do: see [`Reports::loops`](crate::Reports::loops).
@@ -114,10 +130,10 @@ impl Roster {
         let Self { is_in_charge, is_served_elsewhere, places, .. } = self;
         let mut text = format!("{is_in_charge} {is_served_elsewhere} {places}\n");
         for worker in &self.workers {
-            let WorkerInfo { number, pid, state, since, place } = worker;
-            let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let WorkerInfo { number, pid, state, forked, place } = worker;
+            let forked = forked.as_millis();
             // A String takes all that is written.
-            let _ = writeln!(text, "{number} {pid} {} {since} {place}", state.as_str());
+            let _ = writeln!(text, "{number} {pid} {} {forked} {place}", state.as_str());
             for LoopInfo { is_awake, in_turn_for, running, work } in loops(worker) {
                 let (running, work) = (running.unwrap_or_default(), work.unwrap_or_default());
                 let time = in_turn_for.as_millis();
@@ -175,7 +191,7 @@ fn listed(line: &str) -> Option<WorkerInfo> {
             let state = words.next()?;
             WorkerState::ALL.into_iter().find(|known| known.as_str() == state)?
         },
-        since: UNIX_EPOCH.checked_add(Duration::from_secs(next(&mut words)?))?,
+        forked: Duration::from_millis(next(&mut words)?),
         place: next(&mut words).filter(|place| (1..=MOST_PLACES).contains(place))?,
     };
     words.next().is_none().then_some(worker)
@@ -203,7 +219,8 @@ mod tests {
     use super::*;
 
     fn worker(number: usize, state: WorkerState) -> WorkerInfo {
-        WorkerInfo { number, pid: 4_000_000, state, since: UNIX_EPOCH, place: number + 1 }
+        let forked = Duration::from_millis(1_500);
+        WorkerInfo { number, pid: 4_000_000, state, forked, place: number + 1 }
     }
 
     #[test]
@@ -232,6 +249,21 @@ mod tests {
             roster.workers.iter().map(|one| WorkerLoops { pid: one.pid, loops: of(one) });
         assert_eq!(Roster::loops_of_text(&text), expected.collect::<Vec<_>>());
         assert_eq!(Roster::of_text(&text), Some(roster));
+    }
+
+    /// A clock that is set to another time jumps, and so would an age that is read from it.
+    #[test]
+    fn an_age_comes_from_a_clock_that_nobody_can_set() {
+        let mut young = worker(0, WorkerState::Serving);
+        young.forked = since_boot();
+        let text = Roster { workers: vec![young], ..Roster::default() }.to_text(|_| Vec::new());
+        let read = Roster::of_text(&text).unwrap().workers.remove(0);
+        assert!(read.age() < Duration::from_secs(60), "{:?}", read.age());
+        let forked: u128 = text.lines().nth(1).unwrap().split(' ').nth(3).unwrap().parse().unwrap();
+        let boot = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap();
+        assert!(forked <= boot.as_millis(), "{text}");
+        let in_the_future = WorkerInfo { forked: Duration::MAX, ..read };
+        assert_eq!(in_the_future.age(), Duration::ZERO);
     }
 
     #[test]

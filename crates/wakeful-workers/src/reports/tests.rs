@@ -1,5 +1,5 @@
 use std::thread;
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::Instant;
 
 use wakeful::time::sleep;
 
@@ -8,7 +8,8 @@ use super::*;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn listed(place: usize, state: WorkerState) -> WorkerInfo {
-    WorkerInfo { number: place - 1, pid: std::process::id(), state, since: UNIX_EPOCH, place }
+    let pid = std::process::id();
+    WorkerInfo { number: place - 1, pid, state, forked: Duration::ZERO, place }
 }
 
 fn said(own: &str) -> Said {

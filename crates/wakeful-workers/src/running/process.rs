@@ -1,7 +1,7 @@
 //! A worker as its master sees it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use wakeful::accept::Sibling;
@@ -30,7 +30,8 @@ pub(super) struct Process {
     pub(super) heartbeats: Heartbeats,
     pub(super) sibling: Option<Sibling>,
     pub(super) is_stopped: bool,
-    pub(super) since: SystemTime,
+    /// When it was forked, by [`since_boot`](crate::reports::since_boot).
+    pub(super) forked: Duration,
     /// The place of its reports.
     pub(super) reports_at: usize,
 }
