@@ -15,6 +15,7 @@ use clap::Args;
 use procfs::ProcResult;
 use procfs::process::{Process, Stat};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use wakeful_workers::SUCCEEDS;
@@ -51,8 +52,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let master = Master::find(&arguments.master)?;
     let process = Pid::from_raw(master.pid).ok_or("process id 0 is not a master's")?;
-    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|error| {
-        format!("there is no running master with process id {}: {error}", master.pid)
+    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+        // The number of no process, or of a thread.
+        Errno::SRCH | Errno::INVAL | Errno::NOENT => {
+            format!("there is no running master with process id {}: {error}", master.pid)
+        }
+        _ => format!("cannot watch process {} (pidfd_open): {error}", master.pid),
     })?;
     if !is_blocked(master.pid, Signal::USR2) {
         // It would end by it.

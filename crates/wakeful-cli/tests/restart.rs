@@ -144,6 +144,20 @@ fn sockets_that_are_passed_are_served_where_pidfd_getfd_is_refused() {
     ends(&mut service);
 }
 
+/// The master may run all the same: its own process may have another filter.
+#[test]
+fn an_upgrade_by_a_command_that_may_not_watch_processes_names_the_call() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["upgrade", &std::process::id().to_string()]);
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe { command.pre_exec(|| refuse(libc::SYS_pidfd_open)) };
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("(pidfd_open): Operation not permitted"), "{said}");
+    assert!(!said.contains("no running master"), "{said}");
+}
+
 /// From now on the kernel answers this process's `call` by EPERM.
 fn refuse(call: libc::c_long) -> std::io::Result<()> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
