@@ -14,9 +14,6 @@ use std::time::Duration;
 use once_cell::race::OnceBox;
 use rustix::time::{ClockId, clock_gettime};
 
-/// For how long the two clocks are compared, in nanoseconds.
-const COMPARED: u64 = 100_000;
-
 /// Up to this many ticks [`Clock::short`] is right.
 pub(crate) const SHORT: u64 = i32::MAX as u64;
 
@@ -92,7 +89,10 @@ pub(crate) fn between(from: u64, to: u64) -> u64 {
 mod counter {
     use std::arch::x86_64::{__cpuid, _rdtsc};
 
-    use super::{COMPARED, monotonic};
+    use super::monotonic;
+
+    /// For how long the two clocks are compared, in nanoseconds.
+    const COMPARED: u64 = 100_000;
 
     /// Does it run at one rate whatever the CPU's frequency and sleep, and may this process read
     /// it?

@@ -45,6 +45,17 @@ async fn proxy(State(clients): State<PerLoop<Client<Body>>>) -> Response {
     .await
 }
 
+fn clients() -> PerLoop<Client<Body>> {
+    PerLoop::new(|| {
+        Client::builder()
+            .connect_timeout(Duration::from_secs(1)) // 5 s by default
+            .head_timeout(Duration::from_secs(5)) // until the response's header: 30 s by default
+            .total_timeout(Duration::from_secs(10)) // with the body: no limit by default
+            .retries(1) // 2 by default
+            .build()
+    })
+}
+
 async fn who(peer: Peer, _certificates: Option<PeerCertificates>) -> String {
     format!("{}, by {:?}, {:?}\n", peer.addr, peer.security, peer.alpn)
 }
