@@ -1,8 +1,9 @@
 //! How much is read for hyper before others on the loop have their turn.
 //!
-//! hyper goes on within one poll while it reads bytes that are neither a head nor a body: the size
-//! of a chunk may have any number of zeros, or of spaces after it. It takes far longer for such
-//! bytes than the kernel does, so the task's budget of operations is too much for one poll.
+//! Some bytes are neither a head nor a body: a chunk's size may have any number of zeros, or of
+//! spaces after it, and a client may get any number of 1xx responses. hyper reads them in one poll,
+//! for as long as more come, and takes far longer for them than the kernel. So the task's budget of
+//! operations is too much for one poll.
 
 use std::cell::Cell;
 use std::io;
@@ -10,8 +11,8 @@ use std::task::{Context, Poll};
 
 use hyper::rt::ReadBufCursor;
 
-/// Room for so many bytes is given before others have their turn.
-const AT_ONCE: usize = 64 * 1024;
+/// When reads had room for so many bytes, others on the loop have their turn.
+pub(crate) const AT_ONCE: usize = 64 * 1024;
 
 /// Of a connection.
 #[derive(Debug, Default)]

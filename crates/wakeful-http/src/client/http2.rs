@@ -51,7 +51,7 @@ pub(super) struct Http2<B: OutgoingBody> {
     /// Without those that only h2 still has.
     streams: Cell<usize>,
     unwritten: Rc<Unwritten>,
-    /// How many streams there may be: the server allows as many, or more.
+    /// How many streams there may be at a time: see [`limit`].
     limit: Cell<usize>,
     /// The server's settings have come, and with them that limit.
     has_settings: Cell<bool>,
@@ -170,7 +170,7 @@ impl<B: OutgoingBody> Http2<B> {
     }
 }
 
-/// How many streams it may have.
+/// How many streams the server allows, up to [`MOST_STREAMS`].
 fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
     connection.current_max_send_streams().min(MOST_STREAMS.into())
 }

@@ -133,12 +133,14 @@ impl Read for ObservedTransport {
             self.stream().ask_anew();
         }
         let Self { transport, observed, ration } = &mut *self;
-        // Most heads come with the first read.
-        let read = if observed.reads.get() > 0 && observed.until_head.is_awaited() {
-            observed.until_head.poll_read(transport, cx, buf)
-        } else {
-            ration.poll_read(cx, buf, |cx, buf| Pin::new(transport).poll_read(cx, buf))
-        };
+        let read = ration.poll_read(cx, buf, |cx, buf| {
+            // Most heads come with the first read.
+            if observed.reads.get() > 0 && observed.until_head.is_awaited() {
+                observed.until_head.poll_read(transport, cx, buf)
+            } else {
+                Pin::new(transport).poll_read(cx, buf)
+            }
+        });
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));
             if let Some(waker) = self.observed.first_read.take() {

@@ -1,8 +1,8 @@
 //! What a server sends before the head of a response: 1xx heads, any number of them.
 //!
-//! hyper reads and drops them until a read has to wait, within one poll. A server that sends them
-//! faster than they are parsed would have the loop for itself, and for ever. So a poll reads a
-//! bounded number of bytes, and so does the request.
+//! hyper reads and drops them. A server that sends them faster than they are parsed would keep its
+//! request for ever. So the request reads a bounded number of bytes, as each poll does
+//! ([`ReadRation`](crate::read_ration::ReadRation)).
 
 use std::cell::Cell;
 use std::io;
@@ -12,8 +12,6 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 
-/// How many bytes are read before others on the loop have their turn.
-const AT_ONCE: usize = 64 * 1024;
 /// For a read: what hyper lends to read into can be read back by unsafe code only.
 const SCRATCH: usize = 8 * 1024;
 /// How many times the largest header of a response may come until its end.
@@ -26,8 +24,6 @@ pub(super) struct UntilHead {
     max: Cell<Option<usize>>,
     /// How many have come.
     received: Cell<usize>,
-    /// How many have come since a read last had to wait.
-    at_once: Cell<usize>,
 }
 
 impl UntilHead {
@@ -57,23 +53,12 @@ impl UntilHead {
             let text = format!("more than {max} bytes of 1xx responses came before the response");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
         }
-        if self.at_once.get() >= AT_ONCE {
-            self.at_once.set(0);
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         let mut scratch = [MaybeUninit::uninit(); SCRATCH];
         let room = SCRATCH.min(buf.remaining());
         let mut read = ReadBuf::uninit(&mut scratch[..room]);
-        let polled = Pin::new(io).poll_read(cx, read.unfilled());
-        if polled.is_pending() {
-            self.at_once.set(0);
-        }
-        ready!(polled)?;
-        let came = read.filled().len();
+        ready!(Pin::new(io).poll_read(cx, read.unfilled()))?;
         buf.put_slice(read.filled());
-        self.received.set(received + came);
-        self.at_once.set(self.at_once.get() + came);
+        self.received.set(received + read.filled().len());
         Poll::Ready(Ok(()))
     }
 }
@@ -83,6 +68,7 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
+    use crate::read_ration::{AT_ONCE, ReadRation};
 
     /// There is always more to read.
     struct Endless;
@@ -101,7 +87,7 @@ mod tests {
     #[test]
     fn what_never_ends_is_read_in_bounded_parts_up_to_an_error() {
         const MAX_HEADER_SIZE: usize = 100_000;
-        let until_head = UntilHead::default();
+        let (until_head, ration) = (UntilHead::default(), ReadRation::default());
         until_head.begin(MAX_HEADER_SIZE);
         let (mut received, mut parts) = (0, Vec::new());
         // A read that does not wake its task would hang here.
@@ -110,7 +96,9 @@ mod tests {
             loop {
                 let mut space = [0; 3 * SCRATCH];
                 let mut buf = ReadBuf::new(&mut space);
-                let read = until_head.poll_read(&mut Endless, cx, buf.unfilled());
+                let read = ration.poll_read(cx, buf.unfilled(), |cx, buf| {
+                    until_head.poll_read(&mut Endless, cx, buf)
+                });
                 if let Err(error) = ready!(read) {
                     return Poll::Ready(error);
                 }

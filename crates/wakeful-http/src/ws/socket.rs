@@ -281,8 +281,8 @@ impl Stream for WebSocket {
                 }
                 Phase::Ended => return Poll::Ready(None),
             }
-            // One read may bring very many messages. And tungstenite goes on where the budget puts
-            // its pongs off.
+            // One read may bring very many messages, and tungstenite does not stop where the budget
+            // puts its pongs off.
             ready!(pin!(consume_budget()).poll(cx));
             ready!(this.poll_pongs(cx));
             return match ready!(this.poll_message(cx)) {
