@@ -10,9 +10,6 @@ use std::task::{Context, Waker};
 
 use ::tokio::task::coop::{consume_budget, has_budget_remaining};
 
-/// After those that were put off, so many operations of the same poll are not.
-const MORE: u64 = 128;
-
 thread_local! {
     /// How many operations have begun since the budget was spent.
     static BEGUN: Cell<u64> = const { Cell::new(0) };
@@ -22,9 +19,9 @@ pub(super) fn is_spent() -> bool {
     !has_budget_remaining()
 }
 
-/// An operation begins. Is it to wait for the task's next turn? At most so many of one poll are,
-/// one after the other: a `block_on` of another library inside a task polls again at once, and
-/// never returns to Tokio.
+/// An operation begins. Is it to wait for the task's next turn? At most `most` operations of one
+/// poll are, one after the other, and the next one is not: a `block_on` of another library inside a
+/// task polls again at once, and never returns to Tokio.
 pub(super) fn is_put_off(most: u64) -> bool {
     if !is_spent() {
         BEGUN.set(0);
@@ -32,7 +29,7 @@ pub(super) fn is_put_off(most: u64) -> bool {
     }
     let begun = BEGUN.get();
     BEGUN.set(begun.wrapping_add(1));
-    begun % (most + MORE) < most
+    begun % (most + 1) < most
 }
 
 /// The operation was completed.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ on_every_backend! {
     a_budget_ends_with_its_poll,
     a_task_that_drives_another_loop_keeps_its_own_budget,
     another_library_s_block_on_inside_a_task_comes_to_its_end,
+    a_thousand_greedy_futures_in_one_task_soon_return_to_the_loop,
     a_channel_and_a_stream_that_are_always_ready_give_way_when_they_are_budgeted,
     a_timeout_gives_up_a_budgeted_future_that_is_always_ready,
     what_is_unconstrained_spends_no_budget_and_is_never_put_off,
@@ -181,6 +183,31 @@ fn another_library_s_block_on_inside_a_task_comes_to_its_end<B: Backend>() {
         done.send(root.is_ok()).unwrap();
     });
     assert_eq!(is_done.recv_timeout(LONG), Ok(true));
+}
+
+/// All go on in one poll, although the budget is spent after the first of them.
+fn a_thousand_greedy_futures_in_one_task_soon_return_to_the_loop<B: Backend>() {
+    const FUTURES: u64 = 1_000;
+    let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
+    let in_one_poll = event_loop.block_on(async {
+        let done = Cell::new(0);
+        let greedy = || async {
+            loop {
+                consume_budget().await;
+                done.set(done.get() + 1);
+            }
+        };
+        let mut futures: Vec<_> = (0..FUTURES).map(|_| Box::pin(greedy())).collect();
+        let one_poll = poll_fn(|cx| {
+            for future in &mut futures {
+                let Poll::<()>::Pending = future.as_mut().poll(cx) else { unreachable!() };
+            }
+            Poll::Ready(done.get())
+        });
+        one_poll.await
+    });
+    let in_one_poll = in_one_poll.unwrap();
+    assert!((10..10 + FUTURES / 10).contains(&in_one_poll), "{in_one_poll} operations");
 }
 
 /// Another library's channel and stream, a thousand items each: they know nothing of the budget.
