@@ -24,6 +24,11 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// A window is the number of bytes that a client may send before they are read. The connection
 /// window, times the number of connections, limits the memory for bodies.
 ///
+/// By default one body that its handler does not read can fill the connection window. The other
+/// bodies of that connection then wait until it is read or its request ends. If a gateway sends
+/// many users' uploads over one connection, set `stream_window` to a fraction of
+/// `connection_window`.
+///
 /// The server also sends GOAWAY (ENHANCE_YOUR_CALM) in these cases:
 /// * A header has too many CONTINUATION frames. It may have a quarter more than the number of full
 ///   frames (`max_frame_size`) in `max_header_size`, and at least five.

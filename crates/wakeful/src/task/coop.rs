@@ -9,9 +9,10 @@
 //! every poll of the same task it would never come to its end.
 //!
 //! A `block_on` of another library inside a task polls again at once, and never returns to the
-//! loop. So after [`MOST_FORCED_YIELDS`] operations were put off in a poll, the next one is not: the
-//! `block_on` comes to its end. The poll gets no new budget: many futures in one task, and a codec
-//! that goes on with what it has read although its write is pending, soon return to the loop.
+//! loop. So after [`MOST_FORCED_YIELDS`] operations of a poll were put off, the next one is not,
+//! and the `block_on` comes to its end. The poll gets no new budget, so that others also return
+//! soon: many futures in one task, or a codec that goes on with what it has read while its write
+//! is pending.
 //!
 //! A task of Tokio has Tokio's budget, also for operations of the loop: see `tokio_budget`.
 
