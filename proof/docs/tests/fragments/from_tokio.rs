@@ -64,6 +64,49 @@ mod reqwest {
     }
 }
 
+/// In the place of redis.
+mod redis {
+    use std::io::Error;
+
+    pub(super) struct Client;
+
+    impl Client {
+        pub(super) fn open(url: &str) -> Result<Self, Error> {
+            Ok(Self)
+        }
+
+        pub(super) fn get_connection_manager_lazy(
+            &self,
+            settings: aio::ConnectionManagerConfig,
+        ) -> Result<aio::ConnectionManager, Error> {
+            Ok(aio::ConnectionManager)
+        }
+    }
+
+    pub(super) trait AsyncCommands {
+        async fn incr<T: From<i32>>(&mut self, key: &str, by: i32) -> Result<T, Error>;
+    }
+
+    pub(super) mod aio {
+        #[derive(Clone)]
+        pub(crate) struct ConnectionManager;
+
+        impl super::AsyncCommands for ConnectionManager {
+            async fn incr<T: From<i32>>(&mut self, key: &str, by: i32) -> Result<T, super::Error> {
+                Ok(by.into())
+            }
+        }
+
+        pub(crate) struct ConnectionManagerConfig;
+
+        impl ConnectionManagerConfig {
+            pub(crate) fn new() -> Self {
+                Self
+            }
+        }
+    }
+}
+
 fn router(pool: sqlx::PgPool) -> axum::Router {
     axum::Router::new()
 }
@@ -244,5 +287,38 @@ mod one_for_each_loop {
         let client: wakeful::PerLoop<reqwest::Client> = wakeful::PerLoop::new(reqwest::Client::new);
         let app = Router::new().route("/", get(page)).with_state(client);
         app
+    }
+}
+
+mod redis_service {
+    use super::redis;
+
+    use std::error::Error;
+
+    use axum::Router;
+    use axum::extract::{Path, State};
+    use axum::http::StatusCode;
+    use axum::routing::post;
+    use redis::AsyncCommands;
+    use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+    use wakeful::PerLoop;
+
+    type Redis = State<PerLoop<ConnectionManager>>;
+
+    async fn count(State(redis): Redis, Path(name): Path<String>) -> Result<String, StatusCode> {
+        let mut redis = redis.with(Clone::clone);
+        let count: i64 = redis.incr(&name, 1).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        Ok(count.to_string())
+    }
+
+    fn main() -> Result<(), Box<dyn Error>> {
+        let client = redis::Client::open("redis://127.0.0.1:6379")?;
+        let redis = PerLoop::new(move || {
+            let settings = ConnectionManagerConfig::new();
+            client.get_connection_manager_lazy(settings).expect("a URL of Redis")
+        });
+        let app = Router::new().route("/count/{name}", post(count)).with_state(redis);
+        wakeful_http::Server::bind("0.0.0.0:8080")?.tokio().serve(app)?;
+        Ok(())
     }
 }
