@@ -26,23 +26,32 @@ use crate::own_values;
 /// # Threads
 /// `Send`.
 #[derive(Debug)]
-pub struct RequestBody {
+pub struct RequestBody(
+    /// `None`: it is empty. Small, since a request is moved many times on its way to its handler.
+    Option<Box<Unread>>,
+);
+
+#[derive(Debug)]
+struct Unread {
     inner: Locking<Limited<Incoming>>,
     waker: SafeWaker,
-    /// What its limits need; a request without a body has none.
+    /// What its limits of time need.
     progress: Option<Progress>,
 }
 
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
+        if inner.is_end_stream() {
+            return Self(None);
+        }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        Self { inner, waker, progress }
+        Self(Some(Box::new(Unread { inner, waker, progress })))
     }
 }
 
 /// hyper then reads once more, for the case that this was almost all of it.
-impl Drop for RequestBody {
+impl Drop for Unread {
     fn drop(&mut self) {
         let Some(progress) = &self.progress else { return };
         // As its drop, the question may panic.
@@ -62,7 +71,7 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
+        let Some(this) = &mut self.0 else { return Poll::Ready(None) };
         let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
         if let Some(progress) = &this.progress {
             progress.saw(&polled);
@@ -71,11 +80,11 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.0.as_ref().is_none_or(|it| it.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |it| it.inner.size_hint())
     }
 }
 

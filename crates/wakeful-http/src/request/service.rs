@@ -38,7 +38,7 @@ use crate::upgrade::{self, Offered, Offers};
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
     /// Dropped beside a body, whose drop may panic, too.
-    service: Contained<S>,
+    service: Rc<Contained<S>>,
     connection: Rc<ConnectionState>,
     observer: Rc<Observer>,
     /// Of HTTP/1: the upgrades of HTTP/2 are hyper's own.
@@ -49,7 +49,7 @@ impl<S> ConnectionService<S> {
     pub(crate) fn new(service: S, connection: Rc<ConnectionState>) -> Self {
         let observer = connection.loop_state().observer().clone();
         let offers = (connection.protocol() == Protocol::Http1).then(Rc::default);
-        let service = Contained::new(service);
+        let service = Rc::new(Contained::new(service));
         Self { service, connection, observer, offers }
     }
 
@@ -64,7 +64,7 @@ impl<S> ConnectionService<S> {
         refused: Refused,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
-    ) -> Answer<F> {
+    ) -> Answer<S, F> {
         let connection = &self.connection;
         connection.loop_state().refuse(refused.refusal);
         connection.loop_state().counts().request_ends();
@@ -73,7 +73,7 @@ impl<S> ConnectionService<S> {
 
     /// The span of a request panicked as it was made.
     #[cold]
-    fn panicked<F: Future>(&self, offered: Option<Offered>) -> Answer<F> {
+    fn panicked<F: Future>(&self, offered: Option<Offered>) -> Answer<S, F> {
         let counts = self.connection.loop_state().counts();
         counts.request_begins();
         counts.request_ends();
@@ -86,7 +86,7 @@ impl<S> ConnectionService<S> {
         head: http::response::Parts,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
-    ) -> Answer<F> {
+    ) -> Answer<S, F> {
         // It counts for the connection as any other.
         self.connection.count_request();
         let state = State::Refused { head: Some(head) };
@@ -102,7 +102,7 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = BoxError;
-    type Future = Answer<S::Future>;
+    type Future = Answer<S, S::Future>;
 
     #[inline(always)]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
@@ -137,30 +137,18 @@ where
         let (method, uri) = (request.method(), request.uri());
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
-        let mut request = Some(request.map(|body| RequestBody::new(body, progress, most)));
-        let mut state = State::Panicked { has_waited: false };
-        // Both are large.
-        kept_panic::keep(|| {
-            let _entered = observed.as_deref().map(ObservedRequest::enter);
-            let _peer = peer::enter(peer);
-            in_flight.working();
-            if let Some(request) = request.take() {
-                state = State::Serving { future: self.service.call(request) };
-            }
-        });
-        // With HTTP/1, hyper polls the future next. With HTTP/2, another task does.
-        if !is_http1 {
-            in_flight.worked();
-        }
+        let request = request.map(|body| RequestBody::new(body, progress, most));
+        let state = State::Called { call: Some((self.service.clone(), request)) };
         Answer { state, held: None, in_flight: Some(in_flight), observed, offered, is_head }
     }
 }
 
 pin_project! {
-    /// The response's future.
-    pub(crate) struct Answer<F: Future> {
+    /// The response's future. The service is called when this is polled first, so that the request
+    /// and the service's future are moved once less.
+    pub(crate) struct Answer<S, F: Future> {
         #[pin]
-        state: State<F>,
+        state: State<S, F>,
         // What the service has answered, while hyper looks what is left of the request's body. Its
         // drop may panic, beside that of the service's future.
         held: Option<Contained<Box<F::Output>>>,
@@ -173,18 +161,41 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F> {
+    enum State<S, F> {
+        Called { call: Option<(Rc<Contained<S>>, Request<RequestBody>)> },
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
         // The service did, as it was called or polled.
         Panicked { has_waited: bool },
+        // It has answered, or what it would answer is not asked for.
+        Over,
     }
 }
 
-impl<F, B, E> Future for Answer<F>
+impl<S> State<S, S::Future>
 where
-    F: Future<Output = Result<Response<B>, E>>,
-    E: Into<BoxError>,
+    S: Service<Request<RequestBody>>,
+{
+    /// Calls the service, if it was not called yet, and polls its future. Both may panic.
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
+        if let StateProjection::Called { call } = self.as_mut().project()
+            && let Some((service, request)) = call.take()
+        {
+            let future = service.call(request);
+            self.set(Self::Serving { future });
+        }
+        match self.project() {
+            StateProjection::Serving { future } => future.poll(cx),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl<S, B> Future for Answer<S, S::Future>
+where
+    S: Service<Request<RequestBody>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
     B: Body<Error: Into<BoxError>>,
 {
     type Output = Result<Response<ResponseBody<B>>, BoxError>;
@@ -198,11 +209,11 @@ where
                 let held = this.held.take().and_then(Contained::into_inner);
                 held.map_or(Poll::Pending, |held| Poll::Ready(*held))
             }
-            StateProjection::Serving { future } => {
+            StateProjection::Called { .. } | StateProjection::Serving { .. } => {
                 let in_flight = this.in_flight.as_ref();
                 let _peer = in_flight.map(|it| peer::enter(it.connection().peer()));
                 in_flight.inspect(|it| it.working());
-                kept_panic::keep(|| future.poll(cx)).unwrap_or_else(|| {
+                kept_panic::keep(|| this.state.as_mut().poll(cx)).unwrap_or_else(|| {
                     // The service's future may panic in its drop, too.
                     contain(|| this.state.set(State::Panicked { has_waited: false }));
                     Poll::Pending
@@ -211,10 +222,11 @@ where
             StateProjection::Refused { head } => {
                 drop(entered);
                 let head = head.take().expect("polled after its end");
-                let response = Response::from_parts(head, ResponseBody::empty());
-                return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
+                let mut response = Response::from_parts(head, ResponseBody::empty());
+                tell(&mut response, this.observed, this.offered);
+                return Poll::Ready(Ok(response));
             }
-            StateProjection::Panicked { .. } => Poll::Pending,
+            StateProjection::Panicked { .. } | StateProjection::Over => Poll::Pending,
         };
         drop(entered);
         let in_flight = this.in_flight.as_ref().expect("polled after its end");
@@ -227,10 +239,11 @@ where
             // The service's answer goes, and its future with the body that it may hold. Both may
             // panic in their drop.
             contain(|| drop(polled));
-            contain(|| this.state.set(State::Refused { head: None }));
+            contain(|| this.state.set(State::Over));
             *this.in_flight = None;
-            let response = Response::from_parts(head, ResponseBody::empty());
-            return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
+            let mut response = Response::from_parts(head, ResponseBody::empty());
+            tell(&mut response, this.observed, this.offered);
+            return Poll::Ready(Ok(response));
         }
         // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
         // closes after the response if there is more. The response says so only if that read comes
@@ -246,8 +259,9 @@ where
             }
             let head = refused::head_of_panic(in_flight.connection());
             *this.in_flight = None;
-            let response = Response::from_parts(head, ResponseBody::empty());
-            return Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())));
+            let mut response = Response::from_parts(head, ResponseBody::empty());
+            tell(&mut response, this.observed, this.offered);
+            return Poll::Ready(Ok(response));
         };
         if !was_held && takes_rest() {
             *this.held = Some(Contained::new(Box::new(answered)));
@@ -255,7 +269,7 @@ where
             return Poll::Pending;
         }
         // The service's future may panic in its drop, which does not cost the answer.
-        contain(|| this.state.set(State::Refused { head: None }));
+        contain(|| this.state.set(State::Over));
         let mut response = answered.map_err(|error| failed(foreign_error::guard(error)))?;
         if in_flight.connection().protocol() == Protocol::Http2 {
             own_values::own(response.headers_mut());
@@ -273,11 +287,12 @@ where
         let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
             && (*this.is_head || is_without_body(response.status()));
         let in_flight = this.in_flight.take();
-        let response = response.map(|body| match is_bodiless {
+        let mut response = response.map(|body| match is_bodiless {
             false => ResponseBody::of_service(body, in_flight),
             true => ResponseBody::empty(),
         });
-        Poll::Ready(Ok(tell(response, this.observed.take(), this.offered.take())))
+        tell(&mut response, this.observed, this.offered);
+        Poll::Ready(Ok(response))
     }
 }
 
@@ -311,21 +326,20 @@ fn is_without_body(status: StatusCode) -> bool {
 /// Who observes, and who has offered an upgrade, learn of the response.
 #[inline(always)]
 fn tell<B: Body<Error: Into<BoxError>>>(
-    mut response: Response<ResponseBody<B>>,
-    observed: Option<Box<ObservedRequest>>,
-    offered: Option<Offered>,
-) -> Response<ResponseBody<B>> {
-    if let Some(mut observed) = observed {
-        observed.respond(&mut response);
+    response: &mut Response<ResponseBody<B>>,
+    observed: &mut Option<Box<ObservedRequest>>,
+    offered: &mut Option<Offered>,
+) {
+    if let Some(mut observed) = observed.take() {
+        observed.respond(response);
         response.body_mut().is_observed_by(observed);
     }
-    if let Some(offered) = offered {
-        offered.answered(&response);
+    if let Some(offered) = offered.take() {
+        offered.answered(response);
     }
     if !response.extensions().is_empty() {
         drop_extensions(response.extensions_mut());
     }
-    response
 }
 
 /// They are the program's, and may panic in their drop. hyper would drop them as it writes the
