@@ -97,8 +97,8 @@ impl Master {
     /// With [`AcceptStrategy::ReusePort`] each loop of each worker has a socket of its own, on the
     /// same port. The kernel chooses a socket by a hash. So connections that wait for a worker that
     /// is stuck, stopped or being replaced do not go to another one. The replacement of a worker
-    /// gets its sockets. A new worker gets connections as soon as it accepts, and those that wait at
-    /// the sockets of a worker that leaves are served before these close. The master makes all
+    /// gets its sockets. A new worker gets connections as soon as it accepts. When a worker leaves,
+    /// the connections that wait at its sockets are served before these close. The master makes all
     /// sockets: it needs a descriptor for each, and [`listen`](Self::listen) must have internet
     /// addresses only. An upgrade cannot change to this strategy or away from it.
     ///
