@@ -67,7 +67,7 @@ pub enum HoldError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The machine has too many CPUs beside those of this process.
-    #[error("{0}. `--hold machine` (in code HoldSettings::whole_machine()) tells it to")]
+    #[error("{0}. To hold them all: `--hold machine` (in code HoldSettings::whole_machine())")]
     Large(#[from] LargeMachine),
     /// The machine has a keeper, which this process cannot use, and the device may not be used
     /// either.

@@ -73,8 +73,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         ));
     }
     let before = Before::of(&master);
-    pidfd_send_signal(&pidfd, Signal::USR2)
-        .map_err(|error| format!("cannot send USR2 to process {}: {error}", master.pid))?;
+    pidfd_send_signal(&pidfd, Signal::USR2).map_err(|error| match error {
+        Errno::PERM => format!(
+            "cannot send USR2 to process {}: {error}; run this as its user, or as root",
+            master.pid
+        ),
+        _ => format!("cannot send USR2 to process {}: {error}", master.pid),
+    })?;
     let successor = master.successor(&before)?;
     say(format_args!("process {successor}, the new master, starts"));
     loop {

@@ -169,13 +169,13 @@ impl HttpCounts {
 }
 
 impl LoopHttpCounts {
-    /// Like [`HttpCounts::requests`], of this loop.
+    /// Returns the number of requests on this loop, like [`HttpCounts::requests`].
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Like [`HttpCounts::in_flight`], of this loop.
+    /// Returns the number of requests in flight on this loop, like [`HttpCounts::in_flight`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         // In this order, so that it is never less than none.
@@ -183,14 +183,14 @@ impl LoopHttpCounts {
         self.begun.load(Ordering::Relaxed).saturating_sub(ended)
     }
 
-    /// Like [`HttpCounts::responses`], of this loop.
+    /// Returns the number of responses of a class on this loop, like [`HttpCounts::responses`].
     #[must_use]
     pub fn responses(&self, class: u16) -> u64 {
         let counter = usize::from(class).checked_sub(1).and_then(|class| self.responses.get(class));
         counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Like [`HttpCounts::refused`], of this loop.
+    /// Returns the number of refusals on this loop, like [`HttpCounts::refused`].
     #[must_use]
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal as usize].load(Ordering::Relaxed)

@@ -1,9 +1,9 @@
-//! How much is read for hyper before others on the loop have their turn.
+//! How much is read for hyper before other tasks on the loop run.
 //!
-//! Some bytes are neither a head nor a body: a chunk's size may have any number of zeros, or of
-//! spaces after it, and a client may get any number of 1xx responses. hyper reads them in one poll,
-//! for as long as more come, and takes far longer for them than the kernel. So the task's budget of
-//! operations is too much for one poll.
+//! Some bytes belong neither to a head nor to a body: a chunk's size may have any number of zeros,
+//! or of spaces after it, and a client may get any number of 1xx responses. hyper reads such bytes
+//! in one poll, as long as more of them come, and parses them far more slowly than the kernel
+//! delivers them. The task's budget of operations would allow too much of that in one poll.
 
 use std::cell::Cell;
 use std::io;
@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 
 use hyper::rt::ReadBufCursor;
 
-/// When reads had room for so many bytes, others on the loop have their turn.
+/// After reads with room for this many bytes, other tasks on the loop run.
 pub(crate) const AT_ONCE: usize = 64 * 1024;
 
-/// Of a connection.
+/// The ration of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ReadRation {
     /// How much room the reads had since one of them had to wait.
@@ -22,8 +22,8 @@ pub(crate) struct ReadRation {
 }
 
 impl ReadRation {
-    /// Reads by `read`. If much was read and no read had to wait, it is pending, and the task
-    /// is woken.
+    /// Reads with `read`. After [`AT_ONCE`] bytes of room without a read that had to wait, returns
+    /// `Pending` once and wakes the task.
     #[inline]
     pub(crate) fn poll_read(
         &self,

@@ -92,7 +92,9 @@ impl FromStr for Promise {
         let (_, quantile) = named.ok_or_else(wrong)?;
         let below = humantime::parse_duration(time.trim()).map_err(|error| {
             let time = time.trim();
-            format!("`{time}` in `{text}` is no time: expected 1us to 1h, as 1ms or 500us: {error}")
+            format!(
+                "`{time}` in `{text}` is not a time: expected 1us to 1h, as 1ms or 500us: {error}"
+            )
         })?;
         if !(SHORTEST..=LONGEST_TIME).contains(&below) {
             return Err(format!(

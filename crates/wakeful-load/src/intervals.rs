@@ -61,15 +61,16 @@ impl Log {
         let mut entries = Vec::new();
         for (number, entry) in IntervalLogIterator::new(text).enumerate() {
             let wrong = |why: String| format!("entry {}: {why}", number + 1);
-            let entry =
-                entry.map_err(|error| wrong(format!("not an HdrHistogram log: {error:?}")))?;
+            let entry = entry.map_err(|error| {
+                wrong(format!("this is not a line of an HdrHistogram log ({error:?})"))
+            })?;
             let LogEntry::Interval(interval) = entry else { continue };
             let bytes = BASE64_STANDARD
                 .decode(interval.encoded_histogram())
                 .map_err(|error| wrong(error.to_string()))?;
             let histogram = deserializer
                 .deserialize(&mut io::Cursor::new(bytes))
-                .map_err(|error| wrong(format!("it is no histogram: {error:?}")))?;
+                .map_err(|error| wrong(format!("this is not a histogram ({error:?})")))?;
             entries.push(Entry {
                 tag: interval.tag().map(|tag| tag.as_str().to_owned()),
                 start: interval.start_timestamp(),

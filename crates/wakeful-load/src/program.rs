@@ -45,7 +45,7 @@ pub enum ProgramError {
     #[error("it cannot have its CPUs: {0}")]
     Cpus(io::Error),
     /// It could not be started.
-    #[error("it cannot be started, {program:?}: {error}")]
+    #[error("it cannot be started: {program:?}: {error}")]
     Spawn {
         /// The program.
         program: String,

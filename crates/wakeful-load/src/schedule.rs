@@ -155,7 +155,7 @@ pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
         }
         let seconds =
             line.parse::<f64>().ok().filter(|seconds| (0.0..1e6).contains(seconds)).ok_or_else(
-                || format!("line {}: `{}` is no time in seconds", index + 1, shown(line)),
+                || format!("line {}: `{}` is not a time in seconds", index + 1, shown(line)),
             )?;
         let at = (seconds * 1e9) as u64;
         if times.last().is_some_and(|last| at < *last) {

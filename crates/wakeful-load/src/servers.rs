@@ -89,7 +89,7 @@ pub enum ServerError {
         error: io::Error,
     },
     /// The program could not be started.
-    #[error("{name} cannot be started, {program:?}: {error}")]
+    #[error("{name} cannot be started: {program:?}: {error}")]
     Spawn {
         /// The server's name.
         name: String,

@@ -28,7 +28,9 @@ pub enum Target {
 
 /// The error of parsing a [`Target`].
 #[derive(Debug, Error)]
-#[error("`{text}` is not an address: {why}; expected HOST:PORT, unix:PATH or unix:@NAME")]
+#[error(
+    "`{text}` is not an address, or its name cannot be found: {why}; expected HOST:PORT, unix:PATH or unix:@NAME"
+)]
 pub struct InvalidTarget {
     text: String,
     why: String,

@@ -39,7 +39,7 @@ pub(crate) fn judge(measurement: &Measurement) -> Validity {
     let mut reasons = Vec::new();
     let mut up_to = None;
     if recording.answered == 0 {
-        reasons.push("no request was answered as hoped for".to_owned());
+        reasons.push("no request succeeded".to_owned());
     } else if plan.schedule != Schedule::Closed {
         let offered = recording.offered as f64;
         let achieved = recording.answered.saturating_sub(measurement.piled_up) as f64 / offered;

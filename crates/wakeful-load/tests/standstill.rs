@@ -144,6 +144,8 @@ fn a_failure_says_where_the_requests_are() {
     assert!(failed > 0 && measurement.recording.answered > 0);
     assert_eq!(measurement.failures["no answer in time"], failed);
     let why = measurement.first_failure.unwrap();
-    let told = format!("no answer in time: {failed} requests on 99 of 100 connections (0 bytes");
+    let told = format!(
+        "no answer in time: {failed} requests were sent, on 99 of 100 connections (there, 0"
+    );
     assert!(why.starts_with(&told), "{why}");
 }

@@ -20,7 +20,7 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
-                log::log!(warn, %peer, %error, count, "closing the connection");
+                log::log!(warn, %peer, %error, count, "a request is not valid: closing the connection");
             }
         }
         Err(error) => {

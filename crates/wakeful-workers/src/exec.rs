@@ -1,10 +1,10 @@
-//! Workers that execute the program anew: see [`StartMethod::Exec`].
+//! Workers that execute the program again: see [`StartMethod::Exec`].
 //!
-//! A forked child makes its [`Worker`] as any other one, and passes it on to the program that it
-//! executes, which makes the same of it. The descriptors stay open under their numbers. What else
-//! is needed is in a file in memory: a line for each part, of a word and its numbers; an empty
-//! line; and the data that the master shares. A variable of the environment names the process and
-//! the file's descriptor. Another process that inherits the variable does not believe it.
+//! A forked child makes its [`Worker`] like any other child, and passes it to the program that it
+//! executes. That program makes the same `Worker` again. The descriptors stay open under their
+//! numbers. A file in memory has the rest: a line for each part, of a word and its numbers; an
+//! empty line; and the data that the master shares. An environment variable names the process and
+//! the file's descriptor. Another process that inherits the variable ignores it.
 //!
 //! The file of the program is the one that the master runs, so that both have the same idea of the
 //! memory that they share.
@@ -257,7 +257,7 @@ fn take(numbers: &[RawFd]) -> io::Result<Vec<OwnedFd>> {
 }
 
 fn not_understood() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it was told something else than a master says")
+    io::Error::new(io::ErrorKind::InvalidData, "the master's message to this worker is not valid")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A server as processes: a master that holds the listening sockets, and workers that it forks, or
-//! that [execute the program anew](StartMethod::Exec).
+//! that [execute the program again](StartMethod::Exec).
 //!
 //! The master has one thread and serves no clients, so a request cannot harm it. Each worker is a
 //! separate process with a group of loops, and accepts from the master's sockets: a connection
@@ -53,7 +53,7 @@
 //!
 //! | signal | effect |
 //! |---|---|
-//! | TERM, INT, QUIT, PWR | the workers drain, then the master ends; after a second signal all end at once |
+//! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal all end at once |
 //! | HUP | the master replaces the workers one after the other |
 //! | USR1 | the workers get SIGHUP: they reopen logs and reread certificates, if your program does that |
 //! | USR2 | upgrade: see above. Process 1 of a container refuses it, because the container would end |
@@ -68,7 +68,7 @@
 //! nothing until it is changed, so load large data before. But start no thread before: a fork
 //! copies only one thread, so `run` fails in a process with several threads.
 //!
-//! With [`StartMethod::Exec`] a worker executes the program anew instead, and has nothing of the
+//! With [`StartMethod::Exec`] a worker executes the program again instead. It has none of the
 //! master's memory.
 
 mod crew;

@@ -1,8 +1,8 @@
 //! Files in memory. Several processes share one, or a process leaves a text there for the program
 //! that it executes.
 //!
-//! That program gets the number of the descriptor. The environment is no place for such a text: the
-//! user's other processes can read it, and a variable has at most 128 KiB.
+//! That program gets the number of the descriptor. The environment is not the place for such a
+//! text: the user's other processes can read it, and a variable has at most 128 KiB.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};

@@ -116,7 +116,7 @@ fn put(path: &Path, process: u32) -> io::Result<File> {
     };
     // A rename would replace a device or a link.
     if is_file(path).is_ok_and(|is| !is) {
-        return Err(named(io::Error::other("there is something else than a file")));
+        return Err(named(io::Error::other("it is not a regular file")));
     }
     let new = path.with_extension(format!("{process}.new"));
     let write = || {
@@ -227,7 +227,7 @@ mod tests {
                     None => PidFile::write(&path).unwrap_err(),
                 };
                 assert!(
-                    error.to_string().contains("server.pid: there is something else"),
+                    error.to_string().contains("server.pid: it is not a regular file"),
                     "{error}"
                 );
                 drop(file);

@@ -200,7 +200,8 @@ impl Reports {
     /// Asks the master what the loops of all workers do, also of those that cannot answer
     /// themselves. Returns nothing if the master does not answer within `limit`, or is gone.
     ///
-    /// *Cancel-safe*.
+    /// # Cancel safety
+    /// Cancel-safe.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors left; no memory.

@@ -12,7 +12,7 @@ use crate::worker::{Orphans, SharedData};
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// More make no sense, and would be a mistake in a number.
+/// A larger number is probably a typing error.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
 /// The settings of a master. The [crate's documentation](crate) explains what it does.
@@ -95,12 +95,12 @@ impl Master {
     /// Sets how connections reach the workers.
     ///
     /// With [`AcceptStrategy::ReusePort`] each loop of each worker has a socket of its own, on the
-    /// same port. The kernel chooses a socket by a hash, so connections that wait for a worker that
-    /// is stuck, stopped or starts again go to no other. The replacement of a worker gets its
-    /// sockets. A new worker gets connections as soon as it accepts, and those that wait at the
-    /// sockets of a worker that leaves are served before these close. The master makes all sockets:
-    /// it needs a descriptor for each, and [`listen`](Self::listen) must have internet addresses
-    /// only. An upgrade cannot change to this strategy or away from it.
+    /// same port. The kernel chooses a socket by a hash. So connections that wait for a worker that
+    /// is stuck, stopped or being replaced do not go to another one. The replacement of a worker
+    /// gets its sockets. A new worker gets connections as soon as it accepts. When a worker leaves,
+    /// the connections that wait at its sockets are served before these close. The master makes all
+    /// sockets: it needs a descriptor for each, and [`listen`](Self::listen) must have internet
+    /// addresses only. An upgrade cannot change to this strategy or away from it.
     ///
     /// With the others the workers share one socket for each address.
     /// [`AcceptStrategy::Dispatch`] distributes connections among the loops of the worker that

@@ -1,6 +1,5 @@
-//! System calls: a fork, a descriptor that comes as a number, a change of the environment and of
-//! what signals do, and options of sockets, for which there is no safe call; and a look at one
-//! descriptor.
+//! System calls without a safe wrapper: a fork, descriptors that come as numbers, changes of the
+//! environment and of signal actions, and socket options. Also a look at one descriptor.
 
 use std::env;
 use std::fs;

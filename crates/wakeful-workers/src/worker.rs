@@ -175,7 +175,7 @@ impl Worker {
                             Some(orphaned) => orphaned.await,
                             None => pending().await,
                         }
-                        io::Error::other("the master is gone")
+                        io::Error::other("the master is gone: its workers drain, and end")
                     };
                     first(failure, orphaned).await
                 }

@@ -49,7 +49,7 @@ pub enum CountError {
     #[error("there is no process {0}")]
     NoProcess(i32),
     /// There is no such cgroup.
-    #[error("{0} is not a cgroup's directory: {1}")]
+    #[error("{0} is not a cgroup's directory (cgroup.procs: {1})")]
     NoCgroup(PathBuf, #[source] io::Error),
     /// Perf events are refused. A process can be sampled without them, a cgroup cannot.
     #[error("the context switches of a cgroup cannot be counted: {0}. This needs {needed}", needed = needed(.0))]

@@ -20,7 +20,7 @@ const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
 const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 
 #[derive(Debug, Args)]
-#[command(after_help = other_signals::HELP_WITHOUT_RELOAD)]
+#[command(after_help = other_signals::HELP_WITHOUT_WORKERS)]
 pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

@@ -73,7 +73,8 @@ enum Service {
     /// An echo of frames: 4 bytes of length, big-endian, then the payload, at most 16 MiB.
     Echo(echo::EchoArguments),
     /// Keys and values in memory, for Redis clients (RESP2). Keys are sharded over the loops: with
-    /// several loops, a command with many keys (MSET) is not atomic.
+    /// several loops, a command with many keys (MSET) is not atomic. It is one process: --workers
+    /// cannot be used.
     Kv(kv::KvArguments),
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and
     /// reflection.

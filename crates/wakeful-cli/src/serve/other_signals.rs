@@ -14,7 +14,7 @@ use signal_hook::consts::SIGXCPU;
 use signal_hook::flag;
 use wakeful::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, unblock};
 
-macro_rules! help {
+macro_rules! help_of_a_process {
     ($hup:literal) => {
         concat!(
             "\
@@ -27,11 +27,23 @@ Signals:
   USR1, USR2  no effect; logged
   QUIT        end at once, with a core dump
   ALRM, VTALRM, PROF, IO, STKFLT and real-time signals end it at once, without a drain
+  TSTP, TTIN, TTOU  stop it, as STOP does, until CONT"
+        )
+    };
+}
+
+macro_rules! help {
+    ($hup:literal, $usr1:literal) => {
+        concat!(
+            help_of_a_process!($hup),
+            "
 
 Signals of the master with --workers:
   TERM, INT, QUIT, PWR, XCPU  drain the workers, then exit. A second one ends all at once
   HUP         replace the workers, one after the other
-  USR1        send HUP to each worker: it reloads certificates, and reopens its access log
+  USR1        send HUP to each worker: ",
+            $usr1,
+            "
   USR2        upgrade: start the program again with the sockets, then drain the old workers
   TTIN, TTOU  one worker more, one worker fewer
   WINCH       drain the workers, and keep the master; HUP or TTIN starts them again"
@@ -40,10 +52,15 @@ Signals of the master with --workers:
 }
 
 /// For `--help`.
-pub(super) const HELP: &str =
-    help!("reload certificates (--tls-cert), reopen the access log (--access-log-file)");
-/// For services that have nothing to reload.
-pub(super) const HELP_WITHOUT_RELOAD: &str = help!("no effect; logged");
+pub(super) const HELP: &str = help!(
+    "reload certificates (--tls-cert), reopen the access log (--access-log-file)",
+    "it reloads certificates, and reopens its access log"
+);
+/// For a service that has nothing to reload.
+pub(super) const HELP_WITHOUT_RELOAD: &str =
+    help!("no effect; logged", "it has nothing to reload, and logs that");
+/// For a service that has nothing to reload, and no workers.
+pub(super) const HELP_WITHOUT_WORKERS: &str = help_of_a_process!("no effect; logged");
 
 /// The power fails.
 const SIGPWR: i32 = Signal::POWER.as_raw();

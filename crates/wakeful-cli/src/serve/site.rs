@@ -42,8 +42,8 @@ impl SiteArguments {
     /// # Errors
     /// A line for the user.
     pub(super) fn options(&self) -> Result<HttpOptions, String> {
-        let files =
-            self.root.as_deref().map(ServeDir::new).transpose().map_err(|e| e.to_string())?;
+        let files = self.root.as_deref().map(ServeDir::new).transpose();
+        let files = files.map_err(|error| format!("--root: {error}"))?;
         let files = files.map(|files| files.precompressed(Precompressed::Offer));
         let log = self.access_log.map(|format| self.open(format)).transpose();
         let log = log.map_err(|error| error.to_string())?;

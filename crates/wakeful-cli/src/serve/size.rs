@@ -5,7 +5,7 @@
 /// # Errors
 /// A text that says what is expected.
 pub(super) fn parse(text: &str) -> Result<usize, String> {
-    const EXPECTED: &str = "expected bytes, 0 or more, as 512, 64KiB, 16MiB or 1GiB";
+    const EXPECTED: &str = "expected bytes, 0 or more, with or without a unit: B, KiB, MiB or GiB";
     bytes(text).ok_or_else(|| EXPECTED.to_owned())
 }
 
@@ -15,7 +15,9 @@ pub(super) fn parse(text: &str) -> Result<usize, String> {
 /// As for [`parse`].
 pub(super) fn within(text: &str, least: usize, most: usize, range: &str) -> Result<usize, String> {
     let size = bytes(text).filter(|size| (least..=most).contains(size));
-    size.ok_or_else(|| format!("expected bytes, {range}, as 512, 64KiB, 16MiB or 1GiB"))
+    size.ok_or_else(|| {
+        format!("expected bytes, {range}, with or without a unit: B, KiB, MiB or GiB")
+    })
 }
 
 fn bytes(text: &str) -> Option<usize> {

@@ -11,19 +11,19 @@ use crate::numbers::whole;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct StallArguments {
-    /// Close a connection that has had no request for this many seconds. 0: never. Redis: timeout
-    /// [default: 0]
+    /// Close a connection that has had no request for this many seconds. 0: never.
+    /// Redis (kv): timeout [default: 0]
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Close a connection if for this many seconds nothing comes of a request that has begun, or
-    /// the client reads nothing of an answer. 0: never [default: 60]
+    /// Close a connection if its client sends nothing of a request that it has begun, or reads
+    /// nothing of an answer, for this many seconds. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall_timeout: Option<Duration>,
 
     /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
-    /// without an answer for as long again, the connection closes. 0: never. Redis: tcp-keepalive
-    /// [default: 300]
+    /// without an answer for as long again, the connection closes. 0: never. Redis (kv):
+    /// tcp-keepalive [default: 300]
     #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = whole(0..=32_767_u16))]
     keepalive: Option<u16>,
 }

@@ -1,6 +1,6 @@
-//! Responses whose end two readers can see in different places (RFC 9112, 6.3). hyper reads them in
-//! one way. What comes after such a response may be a part of it, and not the next response, so its
-//! connection takes no other request.
+//! Responses that two readers can end in different places (RFC 9112, 6.3). hyper chooses one of
+//! them. The bytes after such a response may still belong to it, so its connection takes no other
+//! request.
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};

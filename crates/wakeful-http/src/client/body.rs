@@ -43,9 +43,9 @@ pub struct ResponseBody {
     waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
-    /// A stream of HTTP/2 counts as long as its body is read.
+    /// HTTP/2: the stream counts as long as its body is read.
     stream: Option<OpenStream>,
-    /// Of HTTP/1.1: a request's body ends with its response.
+    /// HTTP/1.1: the request's body ends with the response.
     answering: Option<Answering>,
     /// Nothing of it is to come.
     has_ended: bool,
@@ -64,8 +64,8 @@ pub(super) struct Deadline {
     pub(super) after: Duration,
 }
 
-/// A stream on its connection. Dropped, and with the request's body gone, it makes room for another
-/// one.
+/// A stream on its connection. When this and the request's body are dropped, another stream has
+/// room.
 pub(super) struct OpenStream {
     place: Rc<Place>,
     listener: PanicListener,
@@ -84,8 +84,8 @@ impl OpenStream {
         Self { place, listener, opened: Some(turn_time()) }
     }
 
-    /// For the request's body: a server may answer in whole and read on, and counts the stream for
-    /// as long.
+    /// For the request's body. A server may send its whole response first, and read the request
+    /// after that. The stream counts until then.
     pub(super) fn place(&self) -> Rc<Place> {
         self.place.clone()
     }
@@ -98,17 +98,17 @@ impl OpenStream {
 
 /// A connection of HTTP/2, whatever bodies its requests have.
 pub(super) trait Streams {
-    /// One that was opened then was given up.
+    /// A stream that was opened then was cancelled.
     fn gave_up(&self, opened: Instant);
 
-    /// One is at its end, in both directions, or `is_unwritten`: but for what h2 has of it.
+    /// A stream has ended in both directions. `is_unwritten`: h2 still holds a part of it.
     fn ended_one(&self, is_unwritten: bool);
 
     /// See [`Tasks::sends_next`](super::tasks::Tasks::sends_next).
     fn sends_next(&self, given_up: Rc<GivenUp>);
 }
 
-/// A stream's, among those that the server allows.
+/// A stream's place among those that the server allows.
 pub(super) struct Place {
     connection: Rc<dyn Streams>,
     /// Of the request's body.

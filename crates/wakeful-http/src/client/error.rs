@@ -49,7 +49,7 @@ pub enum ClientError {
         after: Duration,
     },
     /// Too many requests already wait for a connection.
-    #[error("{waiting} requests wait for a connection to {target} already")]
+    #[error("{waiting} requests already wait for a connection to {target}")]
     QueueFull {
         /// The server.
         target: Arc<str>,
@@ -66,7 +66,7 @@ pub enum ClientError {
     },
     /// The host was [retired](super::Client::retire) before the request had a connection. The
     /// server has seen nothing of it.
-    #[error("{target} gets no more requests")]
+    #[error("the pool of {target} is retired and takes no more requests")]
     Retired {
         /// The server.
         target: Arc<str>,
@@ -125,7 +125,9 @@ pub enum ClientError {
         target: Arc<str>,
     },
     /// The body was read on a thread that is not that of its client's loop.
-    #[error("a response is read on the loop of its client, and this is another thread")]
+    #[error(
+        "a response must be read on the thread of its client's loop, and this is another thread"
+    )]
     OtherThread,
     /// The body of the response broke off.
     #[error("the response of {target} broke off: {}", chain(.source))]

@@ -100,6 +100,9 @@ impl<B: OutgoingBody> Client<B> {
 
     /// Sends `request` to the host that its URI names, like [`Host::send`].
     ///
+    /// # Cancel safety
+    /// The same as for [`Host::send`].
+    ///
     /// # Errors
     /// The URI has no host, or its scheme is neither `http` nor `https`. Otherwise, the same as for
     /// [`Host::send`].
@@ -108,7 +111,10 @@ impl<B: OutgoingBody> Client<B> {
         self.host(&target).send(request).await
     }
 
-    /// Like [`send`](Self::send), with a body that can be cloned for a retry.
+    /// Sends `request` like [`send`](Self::send), with a body that can be cloned for a retry.
+    ///
+    /// # Cancel safety
+    /// The same as for [`Host::send`].
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).

@@ -1,13 +1,14 @@
 //! A connection of HTTP/1.1: one request at a time, kept between requests.
 //!
-//! Its task drives hyper's connection, and returns it to the pool as soon as hyper would take
-//! another request and the response's head was looked at: when the request is completely written
-//! and the response completely read, even if the caller has not yet taken the response's body from
-//! its channel. If a body is dropped before its end, hyper closes the connection, so that
-//! connection does not return; nor does one whose response ends before its request's body
-//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, when
-//! hyper could not send the rest of a request for as long after its response, and when its last
-//! sender is gone.
+//! Its task drives hyper's connection. It returns the connection to the pool when hyper would take
+//! another request and the response's head was checked. hyper takes another request when it has
+//! written the whole request and read the whole response, even if the caller has not yet taken the
+//! response's body from its channel.
+//!
+//! A connection does not return if a body is dropped before its end (hyper closes it then), or if
+//! the response ends before the request's body ([`upload`](super::upload)). The task ends the
+//! connection when it was idle for too long, when hyper could not send the rest of a request within
+//! the same time after the response, and when the last sender is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,14 +1,14 @@
 //! A connection of HTTP/2: many requests at a time, as many as the server allows.
 //!
-//! hyper would queue further requests without a bound. So streams are counted here, from the
-//! request to the end of both bodies, and until h2 has written the request's
+//! hyper would queue further requests without a bound. So streams are counted here: from the
+//! request until both bodies have ended and h2 has written the request's body
 //! ([`unwritten`](super::unwritten)). Further requests wait in the pool's queue or go to another
 //! connection. The server announces its limit at the beginning; until then, a new connection has
 //! one stream, so that the server refuses none. After a GOAWAY hyper takes no more requests; those
 //! in flight end, and the pool makes a new connection.
 //!
-//! A response that nobody reads fills its stream's window. The connection's window has room for as
-//! many of them as there may be streams, so that they hold up no other response.
+//! A response that nobody reads fills its stream's window. The connection's window has room for
+//! every stream's window, so unread responses do not delay others.
 //!
 //! A connection may die silently: the backend's host is gone, or a device on the way has dropped
 //! the flow. The kernel takes a quarter of an hour to report this. So if a request was cancelled
@@ -48,7 +48,7 @@ pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
     owner: Weak<dyn Owner<B>>,
     tasks: Tasks,
-    /// Without those that only h2 still has.
+    /// Without those of which only h2 still holds a part.
     streams: Cell<usize>,
     unwritten: Rc<Unwritten>,
     /// How many streams there may be at a time: see [`limit`].

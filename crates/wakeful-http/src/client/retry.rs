@@ -45,8 +45,11 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, |_| None).await.map_err(|failed| failed.error)
     }
 
-    /// Like [`send`](Self::send), but clones the body for a retry. Cloning should be cheap, as for
-    /// `Full<Bytes>`.
+    /// Sends `request` like [`send`](Self::send), but clones the body for a retry. Cloning should
+    /// be cheap, as for `Full<Bytes>`.
+    ///
+    /// # Cancel safety
+    /// The same as for [`send`](Self::send).
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
@@ -61,9 +64,13 @@ impl<B: OutgoingBody> Host<B> {
         self.send_with(request, copy).await.map_err(|failed| failed.error)
     }
 
-    /// Like [`send`](Self::send), for callers that can ask another server: if no server acted on
-    /// the request, the error returns it. `copy` returns a copy of the body for a retry, if the
-    /// body can be copied. A request whose body is empty from the start can always be retried.
+    /// Sends `request` like [`send`](Self::send), for callers that can ask another server: if no
+    /// server acted on the request, the error returns it. `copy` returns a copy of the body for a
+    /// retry, if the body can be copied. A request whose body is empty from the start can always be
+    /// retried.
+    ///
+    /// # Cancel safety
+    /// The same as for [`send`](Self::send).
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).

@@ -78,8 +78,8 @@ impl Target {
         self.version
     }
 
-    /// The name and the port that are looked up for each connection. `None`: it is an address, or a
-    /// Unix socket.
+    /// Returns the name and the port that are looked up for each connection. `None`: the target is
+    /// an address or a Unix socket.
     #[must_use]
     pub fn name(&self) -> Option<(&str, u16)> {
         match &self.place {
@@ -88,9 +88,10 @@ impl Target {
         }
     }
 
-    /// The server of this [name](Self::name) at one of its addresses. Nothing is looked up any
-    /// more. The name still is what requests are for if they do not say it, and what a certificate
-    /// has to be for. The address alone is displayed. A target without a name stays as it is.
+    /// Returns the server of this [name](Self::name) at one of its addresses: the name is not
+    /// looked up again. Requests without a host of their own still name it, and the certificate
+    /// must still be for it. `Display` writes the address only. A target without a name stays as
+    /// it is.
     ///
     /// ```
     /// use wakeful_http::client::Target;
@@ -109,7 +110,8 @@ impl Target {
         Self { place, ..self.clone() }
     }
 
-    /// What the server's certificate has to be for. `None`: it does not use TLS.
+    /// Returns the name or address that the server's certificate must be for. `None`: the server
+    /// does not use TLS.
     #[must_use]
     pub fn tls_name(&self) -> Option<String> {
         (self.security == Security::Tls).then(|| self.server_name())

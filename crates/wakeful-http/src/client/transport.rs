@@ -34,8 +34,8 @@ impl Read for Transport {
     }
 }
 
-/// What was observed on a connection since its last request was handed to it: whether that one may
-/// be sent again depends on it.
+/// What was observed on a connection since it got its last request. This decides whether the
+/// request may be sent again.
 #[derive(Default)]
 pub(super) struct Observed {
     written: Cell<bool>,
@@ -44,7 +44,7 @@ pub(super) struct Observed {
     asks: Cell<bool>,
     /// Woken once, by the first read.
     first_read: Cell<Option<Waker>>,
-    /// Of HTTP/1.1.
+    /// HTTP/1.1 only.
     until_head: UntilHead,
 }
 
@@ -70,12 +70,12 @@ impl Observed {
         self.asks.set(true);
     }
 
-    /// The head of a response, which may have this size, is awaited from now on.
+    /// A response's head is awaited from now on. It may have at most this size.
     pub(super) fn awaits_head(&self, max_header_size: usize) {
         self.until_head.begin(max_header_size);
     }
 
-    /// It has come, or is awaited no more.
+    /// The head has come, or is no longer awaited.
     pub(super) fn head_has_come(&self) {
         self.until_head.end();
     }

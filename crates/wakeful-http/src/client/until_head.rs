@@ -1,8 +1,8 @@
-//! What a server sends before the head of a response: 1xx heads, any number of them.
+//! What a server sends before the head of a response: any number of 1xx heads.
 //!
-//! hyper reads and drops them. A server that sends them faster than they are parsed would keep its
-//! request for ever. So the request reads a bounded number of bytes, as each poll does
-//! ([`ReadRation`](crate::read_ration::ReadRation)).
+//! hyper reads and drops them. If a server never stops sending them, its request never ends. So the
+//! number of bytes before the head is bounded here, and the number in one poll by
+//! [`ReadRation`](crate::read_ration::ReadRation).
 
 use std::cell::Cell;
 use std::io;
@@ -12,17 +12,17 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 
-/// For a read: what hyper lends to read into can be read back by unsafe code only.
+/// The buffer of one read. hyper's own buffer could only be read back with unsafe code, to count.
 const SCRATCH: usize = 8 * 1024;
-/// How many times the largest header of a response may come until its end.
+/// The bound, in multiples of the largest header of a response.
 const HEADERS: usize = 4;
 
-/// Of a connection of HTTP/1.1.
+/// Counts the bytes on one HTTP/1.1 connection until a response's head.
 #[derive(Default)]
 pub(super) struct UntilHead {
     /// How many bytes may come. `None`: no head is awaited.
     max: Cell<Option<usize>>,
-    /// How many have come.
+    /// How many bytes have come.
     received: Cell<usize>,
 }
 
@@ -40,7 +40,7 @@ impl UntilHead {
         self.max.get().is_some()
     }
 
-    /// Reads, and counts it.
+    /// Reads, and counts the bytes.
     #[inline(never)]
     pub(super) fn poll_read(
         &self,

@@ -1,4 +1,4 @@
-//! The timer that ends a connection of HTTP/1.1 that was unused for too long.
+//! The timer that ends an HTTP/1.1 connection that was unused for too long.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use wakeful::time::{Sleep, now, sleep_until};
 
-/// It is not moved with each request: when it fires, it asks since when the connection is unused.
+/// The timer is not reset by each request. When it fires, it asks since when the connection is
+/// unused.
 pub(super) struct UnusedTimer {
     timeout: Duration,
     sleep: Sleep,
@@ -17,7 +18,8 @@ impl UnusedTimer {
         Self { timeout, sleep: sleep_until(now() + timeout) }
     }
 
-    /// Completes when `unused_since` is as long ago as the timeout. `None`: it is in use.
+    /// Completes when `unused_since` is as long ago as the timeout. `None`: the connection is in
+    /// use.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,12 +1,13 @@
-//! What h2 has of a request's body, and has not written.
+//! The part of a request's body that h2 holds, and has not written yet.
 //!
-//! hyper hands a body's last piece to h2 in one call, however large it is, and drops the body. A
-//! server may have answered in whole by then, and may give that piece no window. h2 counts the
-//! stream until the piece is written, and would queue another request within itself. So each piece
-//! tells when h2 drops it.
+//! hyper hands a body's last piece to h2 in one call, however large the piece is, and drops the
+//! body. The server may have sent its whole response by then, and may never open the window for
+//! that piece. h2 counts the stream until the piece is written. Until then h2 would keep another
+//! request in its own queue, at the server's limit of streams. So each piece reports when h2 drops
+//! it.
 //!
-//! h2 does so with its lock held. So no request is woken there: the connection's task is, which no
-//! code of others polls within the wake.
+//! h2 drops a piece with its lock held. So the drop wakes no request. It wakes the connection's
+//! task, and that wake runs no foreign code.
 
 use std::cell::{Cell, OnceCell};
 use std::io::IoSlice;
@@ -19,12 +20,12 @@ use wakeful::LoopBound;
 
 use crate::foreign_code::{self, Contained};
 
-/// Of a connection: its streams that have ended for everybody but h2.
+/// A connection's streams that have ended, except that h2 still holds a piece of their body.
 #[derive(Default)]
 pub(super) struct Unwritten {
     streams: Cell<usize>,
     has_written_one: Cell<bool>,
-    /// Of the connection's task.
+    /// The connection's task.
     waker: Cell<Option<Waker>>,
 }
 
@@ -33,8 +34,8 @@ impl Unwritten {
         self.streams.get()
     }
 
-    /// Has h2 written one to its end since this was last asked? The connection's task, which asks,
-    /// is woken for the next one.
+    /// Returns whether h2 has finished one of the streams since the last call. The connection's
+    /// task calls it, and is woken for the next one.
     pub(super) fn has_written_one(&self, cx: &Context<'_>) -> bool {
         let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
         self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
@@ -48,14 +49,14 @@ impl Unwritten {
     }
 }
 
-/// Of a stream.
+/// The pieces of one stream.
 pub(super) struct Pieces {
     connection: Rc<Unwritten>,
-    /// Once there is one.
+    /// Made with the first piece.
     shared: OnceCell<Arc<LoopBound<Shared>>>,
 }
 
-/// The pieces have it in common.
+/// What the pieces of a stream share.
 struct Shared {
     connection: Rc<Unwritten>,
     is_left: Cell<bool>,
@@ -66,8 +67,8 @@ impl Pieces {
         Self { connection, shared: OnceCell::new() }
     }
 
-    /// Both bodies of the stream are at their ends. Does h2 still have a piece? Then it counts as
-    /// unwritten from here on.
+    /// Returns whether h2 still holds a piece, when both bodies of the stream have ended. If so,
+    /// the stream counts as unwritten from now on.
     pub(super) fn are_left(&self) -> bool {
         let shared = self.shared.get().filter(|shared| Arc::strong_count(shared) > 1);
         let Some(shared) = shared.and_then(|shared| shared.get()) else { return false };

@@ -1,9 +1,9 @@
 //! The request's body that a connection of HTTP/1.1 sends, beside the response to it.
 //!
-//! A server may answer before it has read the request. hyper then sends the rest of the request's
-//! body for as long as there is one, and its connection takes no other request. So the connection
-//! ends with the response, if the body has not ended by then. If it has, hyper may still have bytes
-//! of it that the server does not read: the connection has a bounded time for them.
+//! A server may answer before it has read the request. hyper then continues to send the request's
+//! body, and the connection takes no other request. So if the body has not ended when the response
+//! ends, the connection ends, too. If the body has ended, hyper may still hold bytes of it that the
+//! server does not read: they must be sent within a bounded time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use wakeful::time::turn_time;
 
 use crate::foreign_code;
 
-/// Of a connection, which has one request at a time.
+/// The upload of a connection, which has one request at a time.
 #[derive(Default)]
 pub(super) struct Upload {
     /// Which of its requests it is.
@@ -37,8 +37,8 @@ impl Upload {
         (Uploading(self.clone()), Answering { upload: self.clone(), request: self.request.get() })
     }
 
-    /// Returns since when the connection has only had to send what hyper has of the request: since
-    /// the response ended.
+    /// Returns when the response ended. Since then the connection only sends what hyper still holds
+    /// of the request.
     pub(super) fn answered(&self) -> Option<Instant> {
         self.answered.get()
     }

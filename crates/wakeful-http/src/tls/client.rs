@@ -71,8 +71,11 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// Like [`connect`](Self::connect), but offers these protocols instead of the builder's. With
-    /// an empty list there is no ALPN.
+    /// Performs the handshake like [`connect`](Self::connect), but offers these protocols instead
+    /// of the builder's. With an empty list there is no ALPN.
+    ///
+    /// # Cancel safety
+    /// The same as for [`connect`](Self::connect).
     ///
     /// # Errors
     /// The same as for [`connect`](Self::connect).

@@ -66,6 +66,9 @@ impl ServerTls {
     /// valid yet, this is logged once, and retried at each check. The future never completes: spawn
     /// it on a loop. Use it if the program that changes the files cannot send a signal. Between two
     /// checks it waits for at least 100 ms, whatever `every` is.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a check that has started finishes in the background.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every.max(SHORTEST_WAIT)).await;

@@ -9,10 +9,12 @@ pub enum UpgradeError {
     NotAsked,
     /// The response was neither 101 nor (for CONNECT) 2xx; or the connection ended before; or
     /// another future got the connection, by a copy of the request's extensions.
-    #[error("the response was no upgrade, or could not be sent")]
+    #[error("the response was not an upgrade, or could not be sent")]
     Refused,
     /// The future was polled on a thread other than that of its connection's loop.
-    #[error("an upgrade is awaited on the loop of its connection, and this is another thread")]
+    #[error(
+        "an upgrade must be awaited on the thread of its connection's loop, and this is another thread"
+    )]
     OtherThread,
     /// The request uses HTTP/2.
     #[error("the stream was not upgraded: {0}")]

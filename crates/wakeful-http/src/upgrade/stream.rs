@@ -1,5 +1,5 @@
-//! The upgrade of a stream of HTTP/2, for all who wait for it. hyper's own future wakes only the
-//! one that asked it last.
+//! The upgrade of an HTTP/2 stream, for any number of waiters. hyper's own future wakes only the
+//! task that polled it last.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +13,14 @@ use super::error::UpgradeError;
 use super::upgraded::Upgraded;
 use crate::foreign_code;
 
-/// In the extensions of a request. The first one that asks when it is fulfilled has the stream.
+/// The offer among a request's extensions. When the upgrade is complete, the first waiter that
+/// polls gets the stream.
 #[derive(Debug, Clone)]
 pub(super) struct StreamOffer(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// `None`: somebody has what came of it.
+    /// `None`: a waiter has taken the result.
     theirs: Mutex<Option<OnUpgrade>>,
     waiting: Arc<Waiting>,
 }
@@ -53,7 +54,7 @@ impl Wake for Waiting {
     }
 }
 
-/// Puts one beside hyper's, if there is that.
+/// Adds a [`StreamOffer`] beside hyper's offer, if there is one.
 #[inline]
 pub(crate) fn offer_stream(extensions: &mut Extensions) {
     if let Some(theirs) = extensions.get::<OnUpgrade>() {
@@ -69,7 +70,7 @@ impl StreamOffer {
     }
 }
 
-/// One who waits for it.
+/// A waiter for the upgrade.
 #[derive(Debug)]
 pub(super) struct StreamUpgrade {
     offer: StreamOffer,

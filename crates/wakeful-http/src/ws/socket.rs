@@ -166,6 +166,9 @@ impl WebSocket {
     ///
     /// # Errors
     /// The connection is broken.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: dropping the future closes the connection, with or without the Close.
     pub async fn close(mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             // It is queued whether or not there is room for it, and what reads on sends it.

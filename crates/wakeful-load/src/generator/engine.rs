@@ -210,7 +210,10 @@ impl Generator<'_> {
             }
         } else {
             self.answered += 1;
-            self.failed(request, || "the server answered with an error".to_owned());
+            self.failed(request, || {
+                "the server answered with an error (a status of 400 or more, an error of RESP, ...)"
+                    .to_owned()
+            });
         }
         if self.plan.use_of_connections == ConnectionUse::PerRequest {
             self.connections[index].close().for_each(drop);

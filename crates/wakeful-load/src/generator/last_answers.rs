@@ -171,10 +171,10 @@ impl fmt::Display for Stuck {
         let Self { sent, connections, of, unsent, unread, waiting, not_open, stood_still } = self;
         write!(
             f,
-            "{sent} requests on {connections} of {of} connections ({unsent} bytes not sent, \
-             {unread} bytes of answers not whole), and {waiting} requests that no connection took \
-             ({not_open} not open); the generator stood still for {:.1} s since the measured time \
-             began",
+            "{sent} requests were sent, on {connections} of {of} connections (there, {unsent} bytes \
+             are not sent yet, and {unread} bytes of unfinished answers have arrived); {waiting} \
+             requests found no free connection ({not_open} connections were not open); the \
+             generator stood still for {:.1} s since the measured time began",
             stood_still.as_secs_f64()
         )
     }

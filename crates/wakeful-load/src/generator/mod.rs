@@ -215,7 +215,9 @@ impl<'p> Generator<'p> {
         // In a closed loop nothing is due before a connection may send.
         if self.answered == 0 && (self.due > 0 || self.is_closed_loop()) {
             return Err(match self.first_failure.take() {
-                Some(why) => LoadError::Kernel(io::Error::other(why)),
+                Some(why) => LoadError::Kernel(io::Error::other(format!(
+                    "the server answered no request, and may speak another protocol: {why}"
+                ))),
                 None if self.due == 0 => LoadError::Unready,
                 None => LoadError::Silent(self.due),
             });

@@ -65,7 +65,9 @@ pub enum LoadError {
     #[error("interrupted before anything of it was measured")]
     Interrupted,
     /// The server accepts requests, but has not answered any.
-    #[error("the server answered none of {0} requests: does it speak this protocol?")]
+    #[error(
+        "the server answered none of {0} requests in time: does it speak this protocol, or need a longer timeout?"
+    )]
     Silent(u64),
     /// The server has let no connection send a request: HTTP/2 begins with the server's settings.
     #[error("no connection could send a request: does the server speak this protocol?")]

@@ -109,7 +109,7 @@ fn a_server_that_fails_says_why() {
     let nowhere = "x=/no/such/program {addr}".parse().unwrap();
     let error = Server::start(&nowhere, None, LONG).unwrap_err().to_string();
     assert!(
-        error.starts_with("x cannot be started, \"/no/such/program\": No such file"),
+        error.starts_with("x cannot be started: \"/no/such/program\": No such file"),
         "{error}"
     );
 }

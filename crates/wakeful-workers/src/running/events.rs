@@ -91,7 +91,9 @@ impl Running {
             process.start_by = None;
             let pid = process.pid.as_raw_pid();
             if self.crew.is_ending() {
-                tracing::error!("killing worker {pid}: it does not accept, and all end");
+                tracing::error!(
+                    "killing worker {pid}: it does not accept yet, and this master ends"
+                );
             } else {
                 tracing::error!(
                     "killing worker {pid}: it does not accept connections after {limit:?}, the \
@@ -262,7 +264,7 @@ impl Running {
                     return;
                 }
                 if let Err(error) = all_came {
-                    tracing::error!(%error, "cannot close all sockets that the new master made: clients may come there until its workers have ended");
+                    tracing::error!(%error, "cannot close all sockets that the new master made: clients may still connect there until its workers have ended");
                 }
                 self.listeners.groups.steer_again(made, Instant::now());
                 self.admit_who_accepts();

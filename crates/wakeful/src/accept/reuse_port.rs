@@ -21,7 +21,7 @@ pub(super) fn internet_address(local: &ListenAddr) -> io::Result<SocketAddr> {
     match *local {
         ListenAddr::Tcp(addr) => Ok(addr),
         ListenAddr::Unix(_) | ListenAddr::Abstract(_) => Err(invalid(format!(
-            "{local}: a Unix socket has no SO_REUSEPORT: use the strategy exclusive or dispatch"
+            "{local}: a Unix socket has no SO_REUSEPORT: accept by exclusive or dispatch instead"
         ))),
     }
 }

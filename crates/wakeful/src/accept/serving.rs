@@ -117,7 +117,7 @@ impl Serving {
         self.counts.end();
         let aborted = self.counts.open();
         if aborted > 0 {
-            panics::log!(warn, aborted, "the grace period is over");
+            panics::log!(warn, aborted, "the grace period is over: open connections are aborted");
         }
         let ended = self.group.shutdown(Duration::ZERO);
         self.filter.detach();

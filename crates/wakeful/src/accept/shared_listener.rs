@@ -198,8 +198,8 @@ impl SharedListener {
     /// Makes a connection wake every loop that waits for it, in all processes that call this, not
     /// just one. Call it before loops [`attach`](Self::attach) or a server starts.
     ///
-    /// This is for a socket of several processes of which any may be killed, if connections are
-    /// rare: when the kernel has just woken a process for a connection, and that process is killed
+    /// Use it if several processes share the socket, any of them may be killed, and connections are
+    /// rare. If the kernel has just woken a process for a connection, and that process is killed
     /// before it accepts, the kernel wakes no other process until the next connection comes. (The
     /// workers of a master need it only for sockets outside of their
     /// [`ConnectionServer`](super::ConnectionServer)'s group: there the master tells the others.)

@@ -1,25 +1,26 @@
 //! What the workers of one master know of each other: which of them wait for connections.
 //!
-//! The kernel wakes one worker for a connection, whoever waits first in its list. A worker that is
-//! just awake, and would take the connection, is no waiter: another one is woken for it, often in
-//! vain. So with little to do few workers are in the list, as few loops of a group are. They share
-//! a page of memory: each says on its line how busy it has been, and each that is awake looks at
-//! the lines, and decides how many are to be *active*: the first so many of those that accept.
+//! For a connection the kernel wakes the first worker in its list of waiters. A worker that is
+//! awake, and would take the connection, is not in that list: the kernel wakes another one, often
+//! in vain. So under light load only a few workers are in the list, as only a few loops of a group
+//! are active. The workers share a page of memory. Each writes on its line how busy it has been.
+//! Each worker that is awake reads the lines, and decides how many workers are *active*. These are
+//! the first ones of those that accept.
 //!
-//! * A worker enters the list, and leaves it, by itself; nobody changes another process's epoll.
-//!   Who should enter and may sleep is rung by a bell of its own, an eventfd.
-//! * Somebody is always in the list: see `list`. When a worker ends, it, or the master if it is
-//!   killed or stopped, rings those who are to come in its place.
-//! * If all who are in the list are stuck in their turns, or stopped, an alarm wakes another one:
+//! * A worker enters and leaves the list by itself: no process changes the epoll of another one. If
+//!   a worker should enter and may be asleep, its bell, an eventfd, wakes it.
+//! * At least one worker is always in the list: see `list`. A worker that ends rings those that
+//!   should replace it. If it is killed or stopped, the master rings them.
+//! * If all workers in the list are stuck in their turns, or stopped, an alarm wakes another one:
 //!   see `balance::watch`.
-//! * Workers that are all busy take connections as fast as they get CPU time, and that may differ
-//!   much where workers are more than CPUs. So one that has taken far more of late than the mean
-//!   steps back for [`STEP_BACK`], if as many as there are CPUs stay: then no CPU is idle for it.
-//! * Without a master nobody tells of dead workers: then all are in the list, and the kernel wakes
-//!   all of them for each connection.
+//! * Workers that are all busy take connections as fast as they get CPU time, which may differ much
+//!   if there are more workers than CPUs. So a worker that has lately taken far more than the mean
+//!   steps back for [`STEP_BACK`], if at least as many workers as CPUs stay: no CPU becomes idle.
+//! * Without a master nobody reports dead workers. Then all workers are in the list, and the kernel
+//!   wakes all of them for each connection.
 //!
-//! No lock is in the page, and a worker may be killed at any instruction. `page` is what is where,
-//! `list` how the states change, and `our_turn` what one worker does with them.
+//! The page has no lock, and a worker may be killed at any instruction. `page` has the layout,
+//! `list` the changes of state, and `our_turn` what one worker does with them.
 
 mod list;
 mod our_turn;

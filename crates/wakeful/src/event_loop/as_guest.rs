@@ -85,8 +85,8 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
             let panic = panics::message(&*payload).unwrap_or("not a text").to_owned();
             panics::swallow(payload);
             return Err(io::Error::other(format!(
-                "this loop's Tokio has panicked, and cannot go on: {panic} (a waker that panics as Tokio calls it? \
-                 a guard of `Handle::enter` that a task holds across an await?)"
+                "this loop's Tokio runtime has panicked, and cannot continue: {panic}. Possible causes: a waker that panics \
+                 when Tokio calls it; a task that holds a guard of `Handle::enter` across an await"
             )));
         }
     }

@@ -300,7 +300,7 @@ impl<T> fmt::Debug for SendError<T> {
 pub enum PostAndWaitError {
     /// The call was made on the loop's own thread, where it would wait for ever.
     #[error(
-        "post_and_wait was called on the loop's own thread, where it would wait for itself: call the closure"
+        "post_and_wait was called on the loop's own thread, where it would wait for itself: call the closure directly"
     )]
     OwnThread,
     /// The loop ended before it ran the closure, which has been dropped.

@@ -138,7 +138,7 @@ impl Drop for Untold {
         let Some(error) = &self.0 else { return };
         static LIMIT: OncePerSecond = OncePerSecond::new();
         if let Some(count) = LIMIT.pass() {
-            panics::log!(error, %error, count, "a write to a file, or its sync, failed, and nobody has flushed it");
+            panics::log!(error, %error, count, "a write to a file, or its sync, failed, and the file was dropped without a flush: data may be lost");
         }
     }
 }

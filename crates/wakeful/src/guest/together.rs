@@ -2,7 +2,7 @@
 //!
 //! A client that several loops share (a pool of connections that was made in `main`, or on the
 //! first loop) has its sockets and its tasks on one loop's runtime. The other loops' requests need
-//! them to their end. So a runtime whose loop has ended goes on until all loops have.
+//! them until they end. So a runtime whose loop has ended continues until all loops have ended.
 
 use std::convert::Infallible;
 use std::time::Duration;

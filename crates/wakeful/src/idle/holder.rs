@@ -46,7 +46,7 @@ pub(crate) enum HoldError {
     Device(#[from] DeviceError),
     #[error(transparent)]
     Keeper(#[from] KeeperLost),
-    #[error("{0}. In code Hold::whole_machine() tells it to; a keeper holds single CPUs")]
+    #[error("{0}. To hold them all, set Hold::whole_machine(); a keeper can hold single CPUs")]
     Large(#[from] LargeMachine),
 }
 

@@ -306,7 +306,7 @@ impl fmt::Display for IdlePolicy {
 
 /// The error of parsing an [`IdlePolicy`]: no policy has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such idle policy: {0:?}; use adaptive, hold, park, spin, busy-poll or keep-warm")]
+#[error("{0:?} is not an idle policy: expected adaptive, hold, park, spin, busy-poll or keep-warm")]
 pub struct UnknownIdlePolicy(String);
 
 /// Parses the name of a policy. The policy has its default settings.

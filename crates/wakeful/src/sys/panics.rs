@@ -90,17 +90,17 @@ pub(crate) fn advise(payload: &(dyn Any + Send)) {
 fn advice(message: &str) -> Option<&'static str> {
     if message.contains("Tokio") && message.contains("context was found, but") {
         return Some(
-            "a task used I/O, a timer or a spawn of Tokio, and the Tokio runtime of this loop's tasks has ended, or was built without \
-             that: one that is given by `tokio_handle` is built with `enable_all`, and has to outlive the loops",
+            "a task used Tokio's I/O, timers or spawn, but the Tokio runtime of this loop's tasks has ended, or was built without \
+             them. A runtime for `tokio_handle` must be built with `enable_all`, and has to outlive the loops",
         );
     }
     let has_none = message.contains("no reactor running")
         || message.contains("Tokio")
             && (message.contains("context") || message.contains("runtime"));
     has_none.then_some(
-        "a task used I/O, a timer or a spawn of Tokio, and no Tokio runtime runs on this loop. Have Tokio on each loop (feature \
+        "a task used Tokio's I/O, timers or spawn, but no Tokio runtime runs on this loop. Run Tokio on each loop (feature \
          `tokio`: `LoopGroupBuilder::tokio`, `Server::tokio`, `wakeful::tokio::block_on`), or give the loops a runtime of your own \
-         (`LoopGroupBuilder::tokio_handle`, `Server::tokio_handle`); or use `wakeful::net`, `wakeful::time` and `wakeful::spawn`",
+         (`LoopGroupBuilder::tokio_handle`, `Server::tokio_handle`), or use `wakeful::net`, `wakeful::time` and `wakeful::spawn`",
     )
 }
 

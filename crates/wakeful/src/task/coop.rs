@@ -5,8 +5,8 @@
 //! spent the next operation is pending although it is ready, and the task is woken at once: it goes
 //! to the back.
 //!
-//! A sleep that is over is put off once at most (`time::sleep`): beside what spends the budget in
-//! every poll of the same task it would never come to its end.
+//! A sleep that is over is put off at most once (`time::sleep`). Otherwise it would never complete
+//! in a task that spends its budget on something else in every poll.
 //!
 //! A `block_on` of another library inside a task polls again at once, and never returns to the
 //! loop. So after [`MOST_FORCED_YIELDS`] operations of a poll were put off, the next one is not,
@@ -29,11 +29,11 @@ use super::tokio_budget;
 /// the one.
 const MOST_FORCED_YIELDS: u64 = 36;
 
-/// No loop polls: either nothing is rationed, or Tokio does that. The lower half is 0, as if all
-/// were spent, so that what a loop polls pays nothing for the distinction.
+/// No loop polls: either nothing is rationed, or Tokio rations. The lower half is 0, like a spent
+/// budget, so that a poll by a loop needs no further check.
 const NOT_RATIONED: u64 = u64::MAX << 32;
 
-/// No budget applies, nor Tokio's. [`made_progress`] does not change it.
+/// No budget applies, not even Tokio's. [`made_progress`] does not change it.
 const UNCONSTRAINED: u64 = u64::MAX;
 
 thread_local! {
@@ -48,8 +48,8 @@ pub(crate) fn reset(budget: u32) {
     LEFT.set(budget.into());
 }
 
-/// A ration until the guard goes; then what was left before. A task that drives another loop keeps
-/// its own ration.
+/// Sets a ration until the guard is dropped, which restores what was left before. A task that
+/// drives another loop keeps its own ration.
 pub(crate) fn ration(budget: u32) -> Ration {
     Ration { left: LEFT.replace(budget.into()) }
 }
@@ -65,7 +65,7 @@ impl Drop for Ration {
     }
 }
 
-/// Nothing is rationed until the guard goes; then what was left before.
+/// Rations nothing until the guard is dropped, which restores what was left before.
 pub(super) fn unconstrained() -> Unconstrained {
     Unconstrained { left: LEFT.replace(UNCONSTRAINED) }
 }

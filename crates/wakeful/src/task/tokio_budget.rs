@@ -1,8 +1,8 @@
-//! The budget of a task that Tokio polls, and not a loop: Tokio's own.
+//! The budget of a task that Tokio polls instead of a loop: Tokio's own budget.
 //!
-//! A task of Tokio may use the loop's sockets. If one of them always has data, it spends Tokio's
-//! budget as a socket of Tokio does, and the task lets others run. Outside of Tokio's tasks nothing
-//! is rationed.
+//! A Tokio task may use the loop's sockets. Each operation on them spends Tokio's budget, as one on
+//! a Tokio socket does, so a task whose socket always has data lets others run. Outside of Tokio's
+//! tasks nothing is rationed.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -19,9 +19,9 @@ pub(super) fn is_spent() -> bool {
     !has_budget_remaining()
 }
 
-/// An operation begins. Is it to wait for the task's next turn? At most `most` operations of one
-/// poll are, one after the other, and the next one is not: a `block_on` of another library inside a
-/// task polls again at once, and never returns to Tokio.
+/// Returns whether the operation that begins must wait for the task's next turn. At most `most`
+/// operations of one poll do, one after the other, and the next one does not: a `block_on` of
+/// another library inside a task polls again at once, and never returns to Tokio.
 pub(super) fn is_put_off(most: u64) -> bool {
     if !is_spent() {
         BEGUN.set(0);
@@ -34,6 +34,6 @@ pub(super) fn is_put_off(most: u64) -> bool {
 
 /// The operation was completed.
 pub(super) fn made_progress() {
-    // Whether any is left, is asked before.
+    // `is_spent` was asked before.
     let _ = pin!(consume_budget()).poll(&mut Context::from_waker(Waker::noop()));
 }
