@@ -896,7 +896,9 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     let (code, said) = upgrade(file.to_str().unwrap());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the upgrade failed"), "{said}");
-    for what in ["/nowhere/pid", "/dev/zero"] {
+    let negative = directory.path().join("negative");
+    fs::write(&negative, "-3\n").unwrap();
+    for what in ["/nowhere/pid", "/dev/zero", negative.to_str().unwrap(), "0"] {
         let (code, said) = upgrade(what);
         assert_eq!(code, Some(1), "{said}");
     }
