@@ -1,13 +1,15 @@
 //! Bodies on their way through the limits: a request's as the service reads it, and a response's.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
 use crate::connection::Progress;
@@ -31,13 +33,15 @@ pub struct RequestBody {
     waker: SafeWaker,
     /// What its limits need; a request without a body has none.
     progress: Option<Progress>,
+    /// It has returned its end, or an error.
+    has_ended: bool,
 }
 
 impl RequestBody {
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        Self { inner, waker, progress }
+        Self { inner, waker, progress, has_ended: false }
     }
 }
 
@@ -63,7 +67,12 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
+        if this.has_ended {
+            // Who asks on, as for another frame behind an error, is answered at once each time.
+            ready!(pin!(consume_budget()).poll(cx));
+        }
         let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        this.has_ended = matches!(polled, Poll::Ready(None | Some(Err(_))));
         if let Some(progress) = &this.progress {
             progress.saw(&polled);
         }

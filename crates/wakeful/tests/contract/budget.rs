@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use wakeful::fs::File;
-use wakeful::net::UnixStream;
 use wakeful::net::pipe::pipe;
+use wakeful::net::{TcpListener, UnixStream};
 use wakeful::process::Command;
 use wakeful::spawn;
 use wakeful::task::{
@@ -22,8 +22,8 @@ use wakeful::task::{
 };
 use wakeful::time::{Deadline, sleep, timeout};
 
-use crate::backend::Backend;
 use crate::backend::driven::{BY_HAND, Driven, skip_on_guests};
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -333,6 +333,17 @@ fn what_fails_or_moves_nothing_at_once_spends_the_budget_too<B: Backend>() {
         let mut child = Command::new("true").spawn().unwrap();
         gives_way("a child that has ended", async || {
             assert!(child.wait().await.unwrap().success())
+        })
+        .await;
+        gives_way("nobody listens", async || drop(UnixStream::connect("/none").await.unwrap_err()))
+            .await;
+        let listener = TcpListener::bind(localhost()).await.unwrap();
+        let taken = listener.local_addr().unwrap();
+        gives_way("bound already", async || drop(TcpListener::bind(taken).await.unwrap_err()))
+            .await;
+        gives_way("no such program", async || {
+            drop(Command::new("/none").status().await.unwrap_err());
+            drop(Command::new("/none").output().await.unwrap_err());
         })
         .await;
     });
