@@ -130,7 +130,7 @@ impl<B: OutgoingBody> Client<B> {
             // It fails at once, again and again.
             consume_budget().await;
         }
-        Ok(target?)
+        target
     }
 
     /// Returns the counters of this client, which may be read from any thread.

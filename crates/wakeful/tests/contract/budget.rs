@@ -332,7 +332,7 @@ fn what_fails_or_moves_nothing_at_once_spends_the_budget_too<B: Backend>() {
         gives_way("file: no room", async || assert_eq!(file.read(&mut []).await.unwrap(), 0)).await;
         let mut child = Command::new("true").spawn().unwrap();
         gives_way("a child that has ended", async || {
-            assert!(child.wait().await.unwrap().success())
+            assert!(child.wait().await.unwrap().success());
         })
         .await;
         gives_way("nobody listens", async || drop(UnixStream::connect("/none").await.unwrap_err()))
