@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -476,6 +476,42 @@ fn who_waits_for_the_end_is_told_when_the_server_is_dropped() {
     drop(running);
     assert!(!readiness.is_ready() && readiness.is_draining());
     futures_lite::future::block_on(readiness.until_draining());
+}
+
+/// As of a handler that selects among its events and the drain, and does not end.
+#[test]
+fn a_handler_that_asks_for_the_drain_again_and_again_leaves_its_loop_to_others() {
+    let group = LoopGroup::builder().loops(1);
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group);
+    let readiness = server.readiness();
+    let (enter, entered) = mpsc::channel();
+    let handler = async move || {
+        enter.send(()).unwrap();
+        wakeful_http::drain_begins().await;
+        for asks_here in [true, false] {
+            let others = Arc::new(AtomicBool::new(false));
+            let mark = others.clone();
+            wakeful::spawn(async move { mark.store(true, Ordering::Relaxed) }).detach();
+            let mut times = 0;
+            while !others.load(Ordering::Relaxed) {
+                if asks_here {
+                    wakeful_http::drain_begins().await;
+                } else {
+                    readiness.until_draining().await;
+                }
+                times += 1;
+                assert!(times < 10_000, "no other task had its turn");
+            }
+        }
+        "others had their turns"
+    };
+    let running = server.start(Router::new().route("/", get(handler))).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    entered.recv().unwrap();
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    let answer = read_all(stream);
+    assert!(answer.ends_with("others had their turns"), "{answer}");
 }
 
 /// A log subscriber that is not a good one.

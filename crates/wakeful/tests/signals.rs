@@ -1,9 +1,12 @@
 //! Signals as futures. Alone in its process, because signals are the process's.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::low_level::raise;
 use wakeful::signal::{SIGUSR1, SIGUSR2, Signals};
 use wakeful::time::timeout;
 
@@ -15,6 +18,7 @@ use backend::Backend;
 
 on_every_backend! {
     each_signal_is_received_by_its_number,
+    a_signal_that_comes_again_and_again_leaves_its_loop_to_others,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -40,5 +44,24 @@ fn each_signal_is_received_by_its_number<B: Backend>() {
             "no more of them"
         );
         assert!(Signals::new(&[9]).is_err(), "SIGKILL cannot be caught");
+    });
+}
+
+fn a_signal_that_comes_again_and_again_leaves_its_loop_to_others<B: Backend>() {
+    let _turn = my_turn();
+    B::block_on(async {
+        let mut signals = Signals::new(&[SIGUSR1]).unwrap();
+        let others = Rc::new(Cell::new(false));
+        let mark = others.clone();
+        let other = wakeful::spawn(async move { mark.set(true) });
+        let mut times = 0;
+        while !others.get() {
+            // It is there before the call returns.
+            raise(SIGUSR1).unwrap();
+            assert_eq!(signals.recv().await.unwrap(), SIGUSR1);
+            times += 1;
+            assert!(times < 10_000, "no other task had its turn");
+        }
+        other.await.unwrap();
     });
 }

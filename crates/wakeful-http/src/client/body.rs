@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
+use wakeful::task::consume_budget;
 use wakeful::time::turn_time;
 use wakeful::{BelongsToOneLoop_UseOnThisLoop, LoopBound};
 
@@ -187,7 +188,8 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
         if this.has_ended {
-            return Poll::Ready(None);
+            // Who asks on is answered at once each time.
+            return pin!(consume_budget()).poll(cx).map(|()| None);
         }
         if this.has_panicked() {
             this.end();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use wakeful::BelongsToOneLoop_UseOnThisLoop;
+use wakeful::task::consume_budget;
 
 use super::body::{OutgoingBody, ResponseBody};
 use super::error::ClientError;
@@ -107,7 +108,7 @@ impl<B: OutgoingBody> Client<B> {
     /// The URI has no host, or its scheme is neither `http` nor `https`. Otherwise, the same as for
     /// [`Host::send`].
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
-        let target = Target::of(request.uri(), self.inner.settings.version)?;
+        let target = self.target_of(&request).await?;
         self.host(&target).send(request).await
     }
 
@@ -125,8 +126,17 @@ impl<B: OutgoingBody> Client<B> {
     where
         B: Clone,
     {
-        let target = Target::of(request.uri(), self.inner.settings.version)?;
+        let target = self.target_of(&request).await?;
         self.host(&target).send_replayable(request).await
+    }
+
+    async fn target_of(&self, request: &Request<B>) -> Result<Target, ClientError> {
+        let target = Target::of(request.uri(), self.inner.settings.version);
+        if target.is_err() {
+            // It fails at once, again and again.
+            consume_budget().await;
+        }
+        target
     }
 
     /// Returns the counters of this client, which may be read from any thread.

@@ -6,6 +6,7 @@
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use wakeful::task::consume_budget;
 
 use super::attempt::{Acted, Cause};
 use super::body::{Exchange, Outgoing};
@@ -81,7 +82,14 @@ impl<B: OutgoingBody> Host<B> {
     ) -> Result<Response<ResponseBody>, SendFailure<B>> {
         let pool = &*self.pool;
         let sent = self.send_with_retries(request, copy);
-        let ((response, exchange), deadline) = pool.head_in_time(sent).await?;
+        let ((response, exchange), deadline) = match pool.head_in_time(sent).await {
+            Ok(answered) => answered,
+            Err(failed) => {
+                // It may fail at once, again and again: where the queue is full, say.
+                consume_budget().await;
+                return Err(failed);
+            }
+        };
         Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, exchange)))
     }
 

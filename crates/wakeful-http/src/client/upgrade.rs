@@ -15,6 +15,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
+use wakeful::task::consume_budget;
 
 use super::body::{Exchange, Outgoing};
 use super::http1::builder;
@@ -50,6 +51,8 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
+        // It may fail at once, again and again.
+        consume_budget().await;
         let (mut answer, deadline) = self.pool.head_in_time(self.ask_for_upgrade(request)).await?;
         if let UpgradeAnswer::Ordinary(response) = &mut answer {
             response.body_mut().has_until(deadline);

@@ -6,11 +6,12 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
+use wakeful::task::consume_budget;
 use wakeful::{LoopBound, LoopHandle};
 
 use crate::foreign_code;
@@ -67,12 +68,14 @@ impl Future for DrainBegins {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(started) = &mut self.0 else { return Poll::Pending };
         match started.get_mut() {
-            Some(started) => Pin::new(started).poll(cx),
+            Some(started) => ready!(Pin::new(started).poll(cx)),
             None => {
                 warn_of_thread();
-                Poll::Pending
+                return Poll::Pending;
             }
         }
+        // A handler that awaits it again and again is always ready from now on.
+        pin!(consume_budget()).poll(cx)
     }
 }
 

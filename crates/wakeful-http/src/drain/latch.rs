@@ -4,13 +4,14 @@
 //! channel, and the waiters after it would not learn of the drain.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use wakeful::process::ProcessMark;
+use wakeful::task::consume_budget;
 
 use crate::foreign_code;
 
@@ -77,7 +78,8 @@ impl Future for Given {
             this.place = None;
             drop(waiting);
             foreign_code::discard(Some(waker));
-            return Poll::Ready(());
+            // A task that awaits it again and again is always ready from now on.
+            return pin!(consume_budget()).poll(cx);
         }
         let before = match this.place {
             Some(place) => Some(std::mem::replace(&mut waiting[place], waker)),

@@ -1,13 +1,15 @@
 //! Bodies on their way through the limits: a request's as the service reads it, and a response's.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Limited;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
 use crate::connection::Progress;
@@ -37,6 +39,8 @@ struct Unread {
     waker: SafeWaker,
     /// What its limits of time need.
     progress: Option<Progress>,
+    /// It has returned its end, or an error.
+    has_ended: bool,
 }
 
 impl RequestBody {
@@ -46,7 +50,7 @@ impl RequestBody {
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        Self(Some(Box::new(Unread { inner, waker, progress })))
+        Self(Some(Box::new(Unread { inner, waker, progress, has_ended: false })))
     }
 }
 
@@ -71,8 +75,13 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // Who asks on behind the end, or behind an error, is answered at once each time.
+        if self.0.as_ref().is_none_or(|it| it.has_ended) {
+            ready!(pin!(consume_budget()).poll(cx));
+        }
         let Some(this) = &mut self.0 else { return Poll::Ready(None) };
         let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        this.has_ended = matches!(polled, Poll::Ready(None | Some(Err(_))));
         if let Some(progress) = &this.progress {
             progress.saw(&polled);
         }

@@ -90,6 +90,7 @@ impl FileIo {
         ready!(coop::poll_proceed(cx));
         let room = buf.room();
         if room == 0 {
+            coop::made_progress();
             return Poll::Ready(Ok(0));
         }
         loop {

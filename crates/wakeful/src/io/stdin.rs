@@ -133,13 +133,14 @@ impl Stdin {
         };
         ready!(coop::poll_proceed(cx));
         if buf.room() == 0 {
+            coop::made_progress();
             return Poll::Ready(Ok(0));
         }
         // Only EAGAIN says that there is no more: a terminal gives a line at a time, and of a FIFO
         // that was opened behind its last writer no event says so.
         let read =
-            ready!(fd.poll_io(Direction::Read, cx, |fd| { uninit::read(fd.as_fd(), call, buf) }))?;
+            ready!(fd.poll_io(Direction::Read, cx, |fd| { uninit::read(fd.as_fd(), call, buf) }));
         coop::made_progress();
-        Poll::Ready(Ok(read.count))
+        Poll::Ready(Ok(read?.count))
     }
 }

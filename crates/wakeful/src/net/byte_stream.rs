@@ -59,14 +59,15 @@ impl StreamIo {
         ready!(coop::poll_proceed(cx));
         let room = buf.room();
         if room == 0 {
+            coop::made_progress();
             return Poll::Ready(Ok(0));
         }
         let read =
             ready!(self.socket.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), self.read_call, buf)
-            }))?;
+            }));
         coop::made_progress();
-        Poll::Ready(Ok(self.after_read(read, room)))
+        Poll::Ready(Ok(self.after_read(read?, room)))
     }
 
     pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
@@ -171,9 +172,9 @@ impl StreamIo {
         mut send: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
-        let sent = ready!(self.socket.poll_io(Direction::Write, cx, &mut send))?;
+        let sent = ready!(self.socket.poll_io(Direction::Write, cx, &mut send));
         coop::made_progress();
-        Poll::Ready(Ok(self.after_send(sent, length)))
+        Poll::Ready(Ok(self.after_send(sent?, length)))
     }
 
     fn try_send(

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
-use crate::task::spawn_blocking;
+use crate::task::{consume_budget, spawn_blocking};
 
 /// Returns the addresses of `name`. It calls `getaddrinfo` on the blocking pool, so it uses
 /// `/etc/hosts`, DNS and the other sources of the system's configuration. A numeric address needs
@@ -26,6 +26,8 @@ use crate::task::spawn_blocking;
 /// The lookup failed; the name has no port; no thread can be started for the lookup (the message
 /// names the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
+    // What it is for, a connect or a bind, may fail at once, again and again.
+    consume_budget().await;
     match name.into_name() {
         Name::Addr(addr) => Ok(vec![addr]),
         Name::Known(addrs) => Ok(addrs),

@@ -9,6 +9,7 @@ use socket2::SockRef;
 use super::tcp::{self, TcpListener, TcpStream};
 use crate::sys::limits::explain_call;
 use crate::sys::socket_options;
+use crate::task::consume_budget;
 
 /// A TCP socket that neither listens nor is connected yet. Use it to set options that must be set
 /// before.
@@ -230,6 +231,7 @@ impl TcpSocket {
     /// The connection was refused or timed out; `addr` is of another family than the socket; no
     /// loop runs on this thread; no local ports are left.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        consume_budget().await;
         TcpStream::connect_by(self.fd, addr).await
     }
 

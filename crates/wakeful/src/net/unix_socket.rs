@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sys::limits::explain_call;
+use crate::task::consume_budget;
 use crate::time::{Sleep, sleep};
 
 /// For what the kernel gives no event, the pause before the next attempt: 50 µs at first, and 10 ms
@@ -68,6 +69,8 @@ pub(super) fn listen(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<Owne
 ///
 /// *Cancel-safe*: dropping the future ends the attempt.
 pub(super) async fn connect(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
+    // It may fail at once, again and again.
+    consume_budget().await;
     let fd = super::addr::socket(AddressFamily::UNIX, kind)?;
     let mut pause = Pause::new();
     loop {

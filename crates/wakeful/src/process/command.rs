@@ -8,6 +8,7 @@ use super::child::Child;
 use super::running::Running;
 use super::{ChildStdin, ChildStdout};
 use crate::sys::fork_check::Process;
+use crate::task::consume_budget;
 
 /// Starts a child process. It is like [`std::process::Command`], but everything that waits is a
 /// future.
@@ -199,6 +200,7 @@ impl Command {
     /// # Errors
     /// The same as for [`spawn`](Self::spawn) and [`Child::wait`].
     pub async fn status(&mut self) -> io::Result<ExitStatus> {
+        consume_budget().await;
         let mut child = self.spawn()?;
         drop((child.stdin.take(), child.stdout.take(), child.stderr.take()));
         child.wait().await
@@ -214,6 +216,7 @@ impl Command {
     /// # Errors
     /// The same as for [`spawn`](Self::spawn) and [`Child::wait_with_output`].
     pub async fn output(&mut self) -> io::Result<Output> {
+        consume_budget().await;
         let [stdin, stdout, stderr] = self.chosen;
         if !stdin {
             self.command.stdin(Stdio::null());

@@ -81,7 +81,12 @@ impl Running {
     pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
         loop {
             match &mut self.state {
-                State::Reaped(status) => return Poll::Ready(Ok(*status)),
+                // Asked again and again, too.
+                State::Reaped(status) => {
+                    ready!(coop::poll_proceed(cx));
+                    coop::made_progress();
+                    return Poll::Ready(Ok(*status));
+                }
                 State::Lost => return Poll::Ready(Err(lost())),
                 State::Watched(pidfd) => {
                     ready!(coop::poll_proceed(cx));

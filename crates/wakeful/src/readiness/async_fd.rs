@@ -177,9 +177,9 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<ReadyGuard<'_, T>>> {
         ready!(coop::poll_proceed(cx));
-        let seen = ready!(self.socket.poll_seen_alone(interest, cx))?;
+        let seen = ready!(self.socket.poll_seen_alone(interest, cx));
         coop::made_progress();
-        Poll::Ready(Ok(ReadyGuard::new(&self.socket, seen)))
+        Poll::Ready(Ok(ReadyGuard::new(&self.socket, seen?)))
     }
 
     /// Sets the priority: events of a high-priority descriptor are handled in the next turn, before

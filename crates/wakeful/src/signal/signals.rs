@@ -98,16 +98,18 @@ impl Signals {
     pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|cx| {
             loop {
+                // Of a signal that comes again and again, too.
+                ready!(coop::poll_proceed(cx));
                 if self.look {
                     let next = self.arrived.iter().find(|(_, arrived, _)| {
                         arrived.load(Ordering::Relaxed) && arrived.swap(false, Ordering::Acquire)
                     });
                     if let Some((signal, ..)) = next {
+                        coop::made_progress();
                         return Poll::Ready(Ok(*signal));
                     }
                     self.look = false;
                 }
-                ready!(coop::poll_proceed(cx));
                 // Each write comes behind the flag of its signal, so who has read finds all flags
                 // that were set by then.
                 ready!(self.eventfd.poll_io(Direction::Read, cx, |eventfd| {

@@ -13,15 +13,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
-use wakeful::net::UnixStream;
+use wakeful::fs::File;
+use wakeful::net::pipe::pipe;
+use wakeful::net::{TcpListener, UnixStream};
+use wakeful::process::Command;
 use wakeful::spawn;
 use wakeful::task::{
     budgeted, budgeted_stream, consume_budget, has_budget_remaining, unconstrained, yield_now,
 };
 use wakeful::time::{Deadline, sleep, timeout};
 
-use crate::backend::Backend;
 use crate::backend::driven::{BY_HAND, Driven, skip_on_guests};
+use crate::backend::{Backend, localhost};
 use crate::background::LONG;
 
 on_every_backend! {
@@ -37,6 +40,7 @@ on_every_backend! {
     a_timeout_gives_up_a_budgeted_future_that_is_always_ready,
     what_is_unconstrained_spends_no_budget_and_is_never_put_off,
     around_what_is_unconstrained_the_budget_is_as_it_was,
+    what_fails_or_moves_nothing_at_once_spends_the_budget_too,
 }
 
 /// Reads a socket that is never empty. Its poll would not end without a budget.
@@ -321,4 +325,53 @@ fn around_what_is_unconstrained_the_budget_is_as_it_was<B: Backend>() {
     assert_eq!(left.unwrap(), 7);
     // On a thread without a loop there is no budget to lift.
     assert_eq!(futures_lite::future::block_on(unconstrained(async { 7 })), 7);
+}
+
+/// Another task has its turn although `operation` is never pending of itself.
+async fn gives_way(what: &str, mut operation: impl AsyncFnMut()) {
+    let others = Rc::new(Cell::new(false));
+    let mark = others.clone();
+    let other = spawn(async move { mark.set(true) });
+    let mut times = 0;
+    while !others.get() {
+        operation().await;
+        times += 1;
+        assert!(times < 10_000, "{what}: no other task had its turn");
+    }
+    other.await.unwrap();
+}
+
+/// As of a task that passes over the errors of its socket, or reads on into a buffer that is full.
+fn what_fails_or_moves_nothing_at_once_spends_the_budget_too<B: Backend>() {
+    B::block_on(async {
+        let (mut socket, peer) = UnixStream::pair().unwrap();
+        gives_way("read into no room", async || assert_eq!(socket.read(&mut []).await.unwrap(), 0))
+            .await;
+        drop(peer);
+        gives_way("write without a reader", async || drop(socket.write(b"x").await.unwrap_err()))
+            .await;
+        let (mut sender, mut receiver) = pipe().unwrap();
+        gives_way("pipe: no room", async || assert_eq!(receiver.read(&mut []).await.unwrap(), 0))
+            .await;
+        drop(receiver);
+        gives_way("pipe: no reader", async || drop(sender.write(b"x").await.unwrap_err())).await;
+        let mut file = File::open("/dev/null").await.unwrap();
+        gives_way("file: no room", async || assert_eq!(file.read(&mut []).await.unwrap(), 0)).await;
+        let mut child = Command::new("true").spawn().unwrap();
+        gives_way("a child that has ended", async || {
+            assert!(child.wait().await.unwrap().success());
+        })
+        .await;
+        gives_way("nobody listens", async || drop(UnixStream::connect("/none").await.unwrap_err()))
+            .await;
+        let listener = TcpListener::bind(localhost()).await.unwrap();
+        let taken = listener.local_addr().unwrap();
+        gives_way("bound already", async || drop(TcpListener::bind(taken).await.unwrap_err()))
+            .await;
+        gives_way("no such program", async || {
+            drop(Command::new("/none").status().await.unwrap_err());
+            drop(Command::new("/none").output().await.unwrap_err());
+        })
+        .await;
+    });
 }

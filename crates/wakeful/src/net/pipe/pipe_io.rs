@@ -52,6 +52,7 @@ impl PipeIo {
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
         if buf.room() == 0 {
+            coop::made_progress();
             return Poll::Ready(Ok(0));
         }
         let pipe = self.pipe()?;
@@ -60,9 +61,9 @@ impl PipeIo {
         let read =
             ready!(pipe.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), ReadCall::Any, buf)
-            }))?;
+            }));
         coop::made_progress();
-        Poll::Ready(Ok(read.count))
+        Poll::Ready(Ok(read?.count))
     }
 
     pub(super) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
@@ -103,8 +104,9 @@ impl PipeIo {
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_proceed(cx));
         let pipe = self.pipe()?;
-        let sent = ready!(pipe.poll_io(Direction::Write, cx, send))?;
+        let sent = ready!(pipe.poll_io(Direction::Write, cx, send));
         coop::made_progress();
+        let sent = sent?;
         if sent < length {
             pipe.ended(Direction::Write);
         }
