@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let master = Master::find(&arguments.master)?;
-    let process = (master.pid > 0).then(|| Pid::from_raw(master.pid)).flatten();
-    let process = process.ok_or_else(|| format!("{} is not a process id", master.pid))?;
+    let process = Pid::from_raw(master.pid.max(0))
+        .ok_or_else(|| format!("{} is not a process id", master.pid))?;
     let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
         // The number of no process, or of a thread.
         Errno::SRCH | Errno::INVAL | Errno::NOENT => {

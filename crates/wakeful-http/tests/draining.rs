@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +20,7 @@ use futures_lite::{StreamExt, stream};
 use http_body_util::BodyExt;
 use wakeful::LoopGroup;
 use wakeful::accept::{AcceptStrategy, Placement};
+use wakeful::task::{consume_budget, has_budget_remaining};
 use wakeful_http::{DrainPlan, Limits, Readiness, Running, Server};
 
 use common::*;
@@ -512,6 +516,42 @@ fn a_handler_that_asks_for_the_drain_again_and_again_leaves_its_loop_to_others()
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
     let answer = read_all(stream);
     assert!(answer.ends_with("others had their turns"), "{answer}");
+}
+
+/// As of a handler that serves a flood beside its wait for the drain.
+#[test]
+fn a_drain_is_told_beside_what_spends_the_budget_in_every_poll() {
+    async fn is_told(drain: impl Future<Output = ()>) -> bool {
+        let (mut drain, mut polls) = (pin!(drain), 0);
+        poll_fn(|cx| {
+            while has_budget_remaining() {
+                assert!(pin!(consume_budget()).poll(cx).is_ready());
+            }
+            polls += 1;
+            match drain.as_mut().poll(cx) {
+                Poll::Pending if polls > 1_000 => Poll::Ready(false),
+                polled => polled.map(|()| true),
+            }
+        })
+        .await
+    }
+    let server = server();
+    let readiness = server.readiness();
+    let (enter, entered) = mpsc::channel();
+    let handler = async move || {
+        enter.send(()).unwrap();
+        wakeful_http::drain_begins().await;
+        assert!(is_told(wakeful_http::drain_begins()).await);
+        assert!(is_told(readiness.until_draining()).await);
+        "told"
+    };
+    let running = server.start(Router::new().route("/", get(handler))).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    entered.recv().unwrap();
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    let answer = read_all(stream);
+    assert!(answer.ends_with("told"), "{answer}");
 }
 
 /// A log subscriber that is not a good one.

@@ -188,7 +188,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
         if this.has_ended {
-            // Who asks on is answered at once each time.
+            // Code that asks again is answered at once each time.
             return pin!(consume_budget()).poll(cx).map(|()| None);
         }
         if this.has_panicked() {

@@ -6,14 +6,14 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::log::OncePerSecond;
-use wakeful::task::consume_budget;
 use wakeful::{LoopBound, LoopHandle};
 
+use super::put_off::PutOff;
 use crate::foreign_code;
 
 thread_local! {
@@ -50,7 +50,8 @@ thread_local! {
 pub fn drain_begins() -> DrainBegins {
     // In the destructor of a thread-local it may be gone, as the loop is.
     let draining = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
-    DrainBegins(draining.map(|(draining, home)| LoopBound::with_home(draining.started(), home)))
+    let bound = |(draining, home): (Draining, _)| LoopBound::with_home(draining.started(), home);
+    DrainBegins { started: draining.map(bound), put_off: PutOff::default() }
 }
 
 /// The future of [`drain_begins`].
@@ -60,13 +61,18 @@ pub fn drain_begins() -> DrainBegins {
 /// for ever, and this is logged. On other threads, use [`Readiness`](crate::Readiness).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
-pub struct DrainBegins(Option<LoopBound<DrainingStarted>>);
+pub struct DrainBegins {
+    /// `None`: this thread serves no connections.
+    started: Option<LoopBound<DrainingStarted>>,
+    put_off: PutOff,
+}
 
 impl Future for DrainBegins {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(started) = &mut self.0 else { return Poll::Pending };
+        let this = &mut *self;
+        let Some(started) = &mut this.started else { return Poll::Pending };
         match started.get_mut() {
             Some(started) => ready!(Pin::new(started).poll(cx)),
             None => {
@@ -74,8 +80,7 @@ impl Future for DrainBegins {
                 return Poll::Pending;
             }
         }
-        // A handler that awaits it again and again is always ready from now on.
-        pin!(consume_budget()).poll(cx)
+        this.put_off.poll(cx)
     }
 }
 

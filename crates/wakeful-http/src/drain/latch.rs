@@ -4,15 +4,15 @@
 //! channel, and the waiters after it would not learn of the drain.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use wakeful::process::ProcessMark;
-use wakeful::task::consume_budget;
 
+use super::put_off::PutOff;
 use crate::foreign_code;
 
 #[derive(Debug, Clone, Default)]
@@ -53,7 +53,8 @@ impl Latch {
     }
 
     pub(super) fn wait(&self) -> Given {
-        Given { state: self.0.clone(), place: None, home: ProcessMark::new() }
+        let (place, put_off) = (None, PutOff::default());
+        Given { state: self.0.clone(), place, home: ProcessMark::new(), put_off }
     }
 }
 
@@ -64,6 +65,7 @@ pub(super) struct Given {
     place: Option<usize>,
     /// Where it has its place. In a fork the lock may be locked for ever.
     home: ProcessMark,
+    put_off: PutOff,
 }
 
 impl Future for Given {
@@ -78,8 +80,7 @@ impl Future for Given {
             this.place = None;
             drop(waiting);
             foreign_code::discard(Some(waker));
-            // A task that awaits it again and again is always ready from now on.
-            return pin!(consume_budget()).poll(cx);
+            return this.put_off.poll(cx);
         }
         let before = match this.place {
             Some(place) => Some(std::mem::replace(&mut waiting[place], waker)),

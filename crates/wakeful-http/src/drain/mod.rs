@@ -10,6 +10,7 @@
 
 mod begins;
 mod latch;
+mod put_off;
 mod readiness;
 
 use std::time::Duration;

@@ -75,7 +75,7 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // Who asks on behind the end, or behind an error, is answered at once each time.
+        // After the end, or an error, code that asks again is answered at once each time.
         if self.0.as_ref().is_none_or(|it| it.has_ended) {
             ready!(pin!(consume_budget()).poll(cx));
         }

@@ -282,7 +282,7 @@ impl Stream for WebSocket {
                     };
                     return Poll::Ready(error.map(Err));
                 }
-                // Whoever asks on is answered at once each time.
+                // Code that asks again is answered at once each time.
                 Phase::Ended => return pin!(consume_budget()).poll(cx).map(|()| None),
             }
             // One read may bring very many messages, and tungstenite does not stop where the budget
@@ -326,7 +326,7 @@ impl Sink<Message> for WebSocket {
     type Error = Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        // Behind the end it fails at once, again and again.
+        // After the end it fails at once, each time.
         ready!(pin!(consume_budget()).poll(cx));
         let this = self.get_mut();
         Pin::new(&mut this.inner).poll_ready(&mut this.flushers.with_writer(cx))
