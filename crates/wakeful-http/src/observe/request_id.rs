@@ -44,10 +44,12 @@ impl Maker {
     }
 
     /// The id of a request with these headers, which are changed to have it.
+    #[inline]
     pub(super) fn id(&self, from: RequestIds, headers: &mut HeaderMap) -> Option<HeaderValue> {
-        if from == RequestIds::Off {
-            return None;
-        }
+        if from == RequestIds::Off { None } else { self.given_or_made(from, headers) }
+    }
+
+    fn given_or_made(&self, from: RequestIds, headers: &mut HeaderMap) -> Option<HeaderValue> {
         if from == RequestIds::Accept {
             let mut given = headers.get_all(NAME).iter();
             if let (Some(id), None) = (given.next(), given.next())

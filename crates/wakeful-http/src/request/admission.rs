@@ -55,7 +55,12 @@ pub(super) fn admit(
 
 /// RFC 9112, 3.2: one, but that HTTP/1.0 may do without.
 fn has_right_host(request: &Request<Incoming>) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let headers = request.headers();
+    // No name is there twice: it is looked for without its other values.
+    if headers.len() == headers.keys_len() {
+        return headers.contains_key(header::HOST) || request.version() == Version::HTTP_10;
+    }
+    let mut hosts = headers.get_all(header::HOST).iter();
     let has_host = hosts.next().is_some() || request.version() == Version::HTTP_10;
     has_host && hosts.next().is_none()
 }

@@ -44,6 +44,7 @@ struct Unread {
 }
 
 impl RequestBody {
+    #[inline]
     pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
         if inner.is_end_stream() {
             return Self(None);

@@ -11,13 +11,13 @@ use futures_util::future::Either;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::service::Service as HyperService;
-use hyper_util::service::TowerToHyperService;
 use tower_service::Service;
 use wakeful::net::{ListenAddr, PeerAddr};
 
 use super::caller::Caller;
 use super::running::Running;
 use super::settings::Server;
+use super::tower_service::TowerService;
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained};
 use crate::request::RequestBody;
@@ -156,7 +156,7 @@ impl Server {
 }
 
 /// A connection's service, or none.
-struct Made<S>(Option<TowerToHyperService<S>>);
+struct Made<S>(Option<TowerService<S>>);
 
 impl<S> Made<S> {
     fn by<M>(make: M, caller: Caller) -> Self
@@ -172,7 +172,7 @@ impl<S> Made<S> {
             Contained::new(Box::pin(make.call(addr))).as_mut().await
         };
         let failed: BoxError = match making.now_or_never() {
-            Some(Ok(service)) => return Self(Some(TowerToHyperService::new(service))),
+            Some(Ok(service)) => return Self(Some(TowerService(service))),
             Some(Err(error)) => error.into(),
             None => "it was not ready at once".into(),
         };
@@ -190,7 +190,7 @@ where
     type Error = BoxError;
     type Future = Either<
         futures_util::future::MapErr<
-            <TowerToHyperService<S> as HyperService<Request<RequestBody>>>::Future,
+            <TowerService<S> as HyperService<Request<RequestBody>>>::Future,
             fn(S::Error) -> BoxError,
         >,
         Ready<Result<Response<B>, BoxError>>,

@@ -21,6 +21,7 @@ mod running;
 mod settings;
 mod start;
 mod tls_connection;
+mod tower_service;
 
 pub use self::caller::Caller;
 pub use self::running::Running;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use http::{Request, Response};
 use http_body::Body;
-use hyper_util::service::TowerToHyperService;
 use wakeful::accept::{Connection, ConnectionServer};
 use wakeful::signal::{self, SIGINT, SIGTERM, Signals};
 
@@ -17,6 +16,7 @@ use super::caller::Caller;
 use super::connection;
 use super::running::Running;
 use super::settings::Server;
+use super::tower_service::TowerService;
 use crate::error::BoxError;
 use crate::foreign_code;
 use crate::limits::PROBES;
@@ -49,7 +49,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        self.serve_with(move || TowerToHyperService::new(service.clone()))
+        self.serve_with(move || TowerService(service.clone()))
     }
 
     /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop. The
@@ -140,7 +140,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        self.serve_with(move || TowerToHyperService::new(make()))
+        self.serve_with(move || TowerService(make()))
     }
 
     /// Serves like [`serve`](Self::serve), but is a future, for programs with `async` set-up code
@@ -286,7 +286,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        self.start_with(move || TowerToHyperService::new(service.clone()))
+        self.start_with(move || TowerService(service.clone()))
     }
 
     /// Like [`start`](Self::start), with a service that `make` makes on each loop.
@@ -324,7 +324,7 @@ impl Server {
         B: Body + 'static,
         B::Error: Into<BoxError>,
     {
-        self.start_with(move || TowerToHyperService::new(make()))
+        self.start_with(move || TowerService(make()))
     }
 
     /// Like [`start_with`](Self::start_with), with a service for each connection. `make` runs once

@@ -21,6 +21,13 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
+/// What `ask` returns of the loop whose turn runs on this thread, if one does. `ask` calls no code
+/// of the program's.
+#[inline]
+pub(crate) fn of_current<R>(ask: impl FnOnce(&Inner) -> R) -> Option<R> {
+    CURRENT.try_with(|current| current.borrow().as_deref().map(ask)).ok().flatten()
+}
+
 /// Names the work of the running poll since it began, or since the last call in this poll, if that
 /// work was slow. Otherwise `name` is not called.
 ///
@@ -49,8 +56,7 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
 /// ```
 #[inline]
 pub fn name_slow_work(name: impl FnOnce() -> String) {
-    let slow = CURRENT.try_with(|current| current.borrow().as_ref()?.stopwatch.slow_work());
-    if let Ok(Some(work)) = slow {
+    if let Some(work) = of_current(|inner| inner.stopwatch.slow_work()).flatten() {
         name_slow(work, name);
     }
 }
@@ -96,8 +102,7 @@ pub fn working_on(id: u64, describe: impl FnOnce(&mut WorkText)) {
 /// `None`: nobody watches.
 #[inline]
 fn tell_running<R>(tell: impl FnOnce(&Running) -> R) -> Option<R> {
-    let told = CURRENT.try_with(|current| Some(tell(current.borrow().as_ref()?.local.told()?)));
-    told.ok().flatten()
+    of_current(|inner| inner.local.told().map(tell)).flatten()
 }
 
 #[track_caller]

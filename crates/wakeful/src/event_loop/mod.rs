@@ -49,7 +49,7 @@ pub use self::functions::{
 pub use self::handle::{LoopHandle, PanicPayload, PostAndWaitError, SendError};
 pub use self::value::EventLoop;
 
-pub(crate) use self::current::{current, explain_missing, guest_goes_on};
+pub(crate) use self::current::{current, explain_missing, guest_goes_on, of_current};
 pub(crate) use self::functions::spawn_at;
 pub(crate) use self::inner::Inner;
 pub(crate) use self::loop_values::Refused;

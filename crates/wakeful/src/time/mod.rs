@@ -29,7 +29,7 @@ pub use self::timeout::{Elapsed, Timeout, timeout, timeout_at};
 
 use std::time::{Duration, Instant};
 
-use crate::event_loop::current;
+use crate::event_loop::{Inner, current, of_current};
 
 /// Returns the time on the clock of this loop's timers. It is the same as [`Instant::now`], at the
 /// same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
@@ -77,7 +77,7 @@ pub fn now() -> Instant {
 /// ```
 #[must_use]
 pub fn turn_time() -> Instant {
-    current().map_or_else(Instant::now, |inner| inner.turn_time())
+    of_current(Inner::turn_time).unwrap_or_else(Instant::now)
 }
 
 /// Returns a moment up to which this loop has seen all events: every socket that was readable at
