@@ -39,7 +39,8 @@ pin_project! {
     /// ```
     ///
     /// The interval restarts with each item of the inner stream, and the stream ends when the inner
-    /// stream ends. When the client has gone, both are dropped with the response's body.
+    /// stream ends. When the server notices that the client has gone, both are dropped with the
+    /// response's body.
     ///
     /// # Cancel safety
     /// Cancel-safe: if a wait for the next item is dropped, no item is lost.

@@ -160,9 +160,9 @@ impl ClientError {
         )
     }
 
-    /// Returns whether this client, not the server, had no capacity for the request: too many
-    /// requests waited for a connection, the wait was too long, or no descriptors, memory or local
-    /// ports were left for a connection.
+    /// Returns whether the client had no capacity for the request: too many requests waited for a
+    /// connection, the wait was too long, or no descriptors, memory or local ports were left for a
+    /// connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         match self {

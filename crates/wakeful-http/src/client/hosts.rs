@@ -105,8 +105,8 @@ impl<B: OutgoingBody> Client<B> {
     /// The same as for [`Host::send`].
     ///
     /// # Errors
-    /// [`ClientError::Target`]: the URI has no host or an invalid port, or its scheme is neither
-    /// `http` nor `https`. Otherwise, the same as for [`Host::send`].
+    /// [`ClientError::Target`]: the URI has no host, an invalid port or a user name, or its scheme
+    /// is neither `http` nor `https`. Otherwise, the same as for [`Host::send`].
     ///
     /// # Panics
     /// If no loop runs on this thread.

@@ -178,9 +178,9 @@ impl ClientBuilder {
     /// carries at most 256 requests at a time, and its own window is 256 times this size. So an
     /// HTTP/2 connection buffers at most 256 times this size.
     ///
-    /// A small DATA frame needs more memory than its bytes. So for each unread frame of fewer than
-    /// 256 bytes, the bytes that are missing to 256 are added up. If the sum exceeds 128 times this
-    /// size (by default, after about 500,000 tiny messages), the connection ends.
+    /// A small DATA frame needs more memory than its bytes. So each unread frame of fewer than 256
+    /// bytes also counts the bytes that it is shorter than 256. If the sum of these exceeds 128
+    /// times this size (by default, after about 500,000 tiny messages), the connection ends.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self

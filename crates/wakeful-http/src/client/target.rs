@@ -215,7 +215,8 @@ impl FromStr for Target {
     /// (a Unix socket with an abstract name). The version of the target is HTTP/1.1.
     ///
     /// # Errors
-    /// The text has none of these forms, or its port is not a number from 0 to 65535.
+    /// The text has none of these forms, has a user name, or has a port that is not a number from 0
+    /// to 65535.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let invalid = |reason| InvalidTarget { text: without_secrets(text), reason };
         if let Some(path) = text.strip_prefix("unix:") {

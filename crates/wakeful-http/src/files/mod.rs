@@ -123,7 +123,8 @@ impl ServeDir {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Sets whether clients get compressed files, `file.br` or `file.gz`, that exist beside `file`.
+    /// Sets whether clients get compressed files that exist beside the files: the name with `.br`
+    /// or `.gz` appended.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)

@@ -38,7 +38,7 @@ use super::settings::{Precompressed, Shared};
 /// |---|---|---|---|
 /// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get `file.br` or `file.gz` instead of `file` |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get the file at `path` with `.br` or `.gz` appended |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
 ///
@@ -92,8 +92,8 @@ impl ServeFile {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Sets whether clients get a compressed file, `file.br` or `file.gz`, that exists beside the
-    /// file.
+    /// Sets whether clients get a compressed file that exists beside the file: its name with `.br`
+    /// or `.gz` appended.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)

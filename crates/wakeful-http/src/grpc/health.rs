@@ -1,5 +1,5 @@
-//! The health service (`grpc.health.v1`). It is tonic's, with one difference: once the server is
-//! told to end, and is no longer ready, every service is NOT_SERVING.
+//! The health service (`grpc.health.v1`). It is tonic's, with one difference: from the moment when
+//! the server is told to end, every service is NOT_SERVING.
 
 use std::fmt;
 use std::future::Future;

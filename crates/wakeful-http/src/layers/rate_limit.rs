@@ -55,8 +55,8 @@ impl Rate {
 }
 
 impl RateLimitLayer {
-    /// Makes a layer that accepts `requests` requests in each period of `per`. All of them may
-    /// arrive at once, unless [`burst`](Self::burst) sets another number. 0 requests become 1.
+    /// Makes a layer that accepts, on average, `requests` requests per period `per`. All of them
+    /// may arrive at once, unless [`burst`](Self::burst) sets another number. 0 requests become 1.
     pub fn new(requests: u32, per: Duration) -> Self {
         let rate = Rate { requests, per, burst: requests };
         Self { rate, scope: Scope::all(rate.bucket()) }

@@ -78,11 +78,11 @@ pub(crate) const PROBES: u32 = 3;
 /// header or with several, gets 400, and the connection closes. The server counts each
 /// [`Refusal`](crate::Refusal).
 ///
-/// If a client closes the connection, the server notices within a second or two, and cancels the
-/// request. This also works while the response sends nothing (server-sent events, a long poll). But
-/// an HTTP/1.1 client that ends only its sending side may still wait for the response. The server
-/// cannot distinguish a client that has closed both sides from it, until `keepalive` probes the
-/// connection.
+/// When the kernel knows that a client is gone, the server notices within a second or two, and
+/// cancels the request. This also works while the response sends nothing (server-sent events, a
+/// long poll). But if an HTTP/1.1 client just closes its TCP connection, the kernel does not know
+/// whether the client has ended only its sending side and still waits for the response. It learns
+/// this when the server next sends something, or when `keepalive` probes the connection.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address. Clients of Unix sockets are
 /// not peers. All clients of a proxy are one peer.

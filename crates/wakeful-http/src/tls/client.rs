@@ -13,7 +13,7 @@ use super::pem_files::{self, Pair};
 use super::stream::{TlsStream, Truncation};
 use super::{Alpn, MinVersion, TlsError, provider};
 
-/// The TLS settings of a client, which makes TLS connections with them.
+/// Makes TLS connections as a client, with the settings of its [builder](Self::builder).
 ///
 /// ```no_run
 /// use wakeful::net::TcpStream;

@@ -45,7 +45,8 @@ pub(super) enum Truncation {
 /// shutdown sends `close_notify` to the peer, and shuts down the write side of `IO`. If the stream
 /// is dropped without a shutdown, the peer sees a truncated connection.
 ///
-/// One task may read while another one writes. No more tasks may use the stream at a time.
+/// At any time, one task may read and one other task may write. More tasks must not use the stream
+/// at the same time.
 ///
 /// The stream cannot move to another loop, because the state of its keys and counters cannot.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ const NUMBER: usize = size_of::<u64>();
 /// [bytes](Self::to_bytes) of the secret to it by a pipe or by shared memory: other users may read
 /// the environment and the command line of a process.
 ///
-/// Whoever has the secret can read all tickets that were made with it, and with TLS 1.2 also
+/// Anyone who has the secret can read all tickets that were made with it, and with TLS 1.2 also
 /// recorded traffic of their sessions. So do not keep it for longer than the processes live.
 /// `Debug` does not show it.
 ///

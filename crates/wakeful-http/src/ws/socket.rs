@@ -144,8 +144,8 @@ impl WebSocket {
     ///
     /// # Errors
     /// The connection is broken, or the client violates the protocol or exceeds a limit. In the
-    /// last two cases the client gets a Close with the reason. After an error the next call returns
-    /// `None`.
+    /// last two cases the socket first sends a Close with the reason, and waits for the client for
+    /// up to 5 s. After an error the next call returns `None`.
     ///
     /// # Cancel safety
     /// Cancel-safe.
