@@ -21,7 +21,7 @@ pub(crate) const MOST_WORKERS: usize = 4096;
 /// |---|---|---|
 /// | [`listen`](Self::listen), [`passed`](Self::passed) | nowhere | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | [`AcceptStrategy`] |
-/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest number in it |
+/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest one in the range |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
 /// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
 /// | [`pre_drain`](Self::pre_drain) | 0 | any |
@@ -51,8 +51,8 @@ pub struct Master {
 }
 
 impl Master {
-    /// Makes a master whose workers each run a group of loops with the settings of `group`. The
-    /// master needs them for the number of loops: the worker itself builds the group.
+    /// Makes a master. `group` has the settings of the group of loops that each worker runs. The
+    /// master does not start that group. It only takes from `group` the number of loops.
     pub fn new(group: LoopGroupBuilder) -> Self {
         Self {
             group,

@@ -41,7 +41,7 @@ pub enum Orphans {
     /// addresses.
     #[default]
     Drain,
-    /// They continue until something else ends each of them, for example SIGTERM.
+    /// They continue to serve until each of them is ended separately, for example by SIGTERM.
     GoOn,
 }
 
@@ -50,8 +50,8 @@ pub enum Orphans {
 /// The master sends SIGTERM to make the worker drain, and SIGHUP, once the worker is
 /// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
 /// signal ends the worker at once, like any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a
-/// worker, because whoever sends one of them to all processes of a service means the master. If
-/// your program handles these signals, its handlers are called.
+/// worker: when they are sent to all processes of a service, they are meant for the master. If your
+/// program handles these signals, its handlers are called.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
