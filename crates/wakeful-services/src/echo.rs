@@ -3,8 +3,8 @@
 //! connection is closed.
 //!
 //! The answer is written directly from the buffer into which the request was read. One write
-//! answers all frames that have arrived completely in one read. So a request costs one wait, one
-//! read and one write, or less.
+//! answers all frames that have arrived completely in one read. So a request costs at most one
+//! wait, one read and one write.
 //!
 //! A limit applies to the memory for the frames of all connections together. A connection that
 //! needs more is closed.

@@ -113,10 +113,10 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the grace period of the service's drain, by which the service chooses its shorter
-    /// waits: how long it keeps idle connections and gRPC streams when it drains. The drain itself
-    /// gets its grace period from its caller, in [`DrainPlan::grace`] or
-    /// [`Serving::shutdown`](wakeful::accept::Serving::shutdown): choose the same time there.
+    /// Sets the grace period that the service expects when it drains. From it the service derives
+    /// how long it keeps idle connections and gRPC streams. The drain itself gets its grace period
+    /// from the call that ends the service, as [`DrainPlan::grace`] or in
+    /// [`Serving::shutdown`](wakeful::accept::Serving::shutdown): pass the same time there.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
