@@ -1,4 +1,4 @@
-//! Puts open-loop load on any server, and measures its latency honestly. It runs on Linux.
+//! Generates open-loop load, and measures latency honestly, for any server on Linux.
 //!
 //! A [`Plan`] says which [`Requests`] are sent to which [`Target`], and on which [`Schedule`]. The
 //! schedule is fixed before the first request is sent, and the server cannot change it: a request
