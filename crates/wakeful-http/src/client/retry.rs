@@ -56,6 +56,9 @@ impl<B: OutgoingBody> Host<B> {
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send_replayable(
         &self,
         request: Request<B>,
@@ -78,6 +81,9 @@ impl<B: OutgoingBody> Host<B> {
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send_with(
         &self,
         request: Request<B>,

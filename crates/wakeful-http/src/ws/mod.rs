@@ -33,10 +33,10 @@
 //! # What is limited
 //! The size of messages and frames is limited
 //! ([`max_message_size`](WebSocketUpgrade::max_message_size),
-//! [`max_frame_size`](WebSocketUpgrade::max_frame_size)). Beyond the limit the server sends Close
-//! 1009. The buffer for sent messages is also limited: a [`send`](WebSocket::send) waits until the
-//! connection has accepted the message. To limit how long a client may be silent, use
-//! `wakeful::time::timeout` around [`recv`](WebSocket::recv).
+//! [`max_frame_size`](WebSocketUpgrade::max_frame_size)). If a client exceeds a limit, the server
+//! sends Close 1009. The buffer for sent messages is also limited: a [`send`](WebSocket::send)
+//! waits until the connection has accepted the message. To limit how long a client may be silent,
+//! use `wakeful::time::timeout` around [`recv`](WebSocket::recv).
 //!
 //! # When the server drains
 //! A socket that is being read sends Close 1001 ("going away"), at once or after
