@@ -10,8 +10,8 @@ use crossbeam_utils::CachePadded;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $reason:literal,)*) => {
-        /// The reason why a server refused or ended something. [`HttpCounts::refused`] counts
-        /// these.
+        /// The reason why a server refused a request, or ended a request or a connection.
+        /// [`HttpCounts::refused`] counts them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Refusal {
@@ -19,10 +19,10 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns its name in metrics and logs.
+            /// Returns the name of this reason in metrics and logs.
             #[must_use]
             pub fn reason(self) -> &'static str {
                 match self {
@@ -151,13 +151,13 @@ impl HttpCounts {
     }
 
     /// Returns the number of responses of a status class from 1 to 5 (class 4 contains the statuses
-    /// from 400 to 499). For any other class it is 0.
+    /// from 400 to 499). Returns 0 for any other class.
     #[must_use]
     pub fn responses(&self, class: u16) -> u64 {
         self.loops().map(|counts| counts.responses(class)).sum()
     }
 
-    /// Returns how often the server refused or ended something for this reason.
+    /// Returns how often the server refused or ended a request or a connection for this reason.
     #[must_use]
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.loops().map(|counts| counts.refused(refusal)).sum()

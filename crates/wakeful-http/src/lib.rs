@@ -10,10 +10,11 @@
 //! }
 //! ```
 //!
-//! Every listener serves HTTP/1.1 and HTTP/2 ("prior knowledge": it recognises the HTTP/2 preface),
-//! through hyper. Each loop of a [`LoopGroup`](wakeful::LoopGroup) accepts. An HTTP/1.1 connection
-//! may move to another loop between two requests, if loops are unevenly loaded or fewer of them are
-//! active ([`Server::moves`]). An HTTP/2 connection stays on the loop that accepted it.
+//! Every listener serves HTTP/1.1 and HTTP/2, through hyper. It recognises HTTP/2 by the first
+//! bytes of a connection ("prior knowledge"). Each loop of a [`LoopGroup`](wakeful::LoopGroup)
+//! accepts connections. An HTTP/1.1 connection may move to another loop between two requests, if
+//! loops are unevenly loaded or fewer of them are active ([`Server::moves`]). An HTTP/2 connection
+//! stays on the loop that accepted it.
 //!
 //! # TLS
 //! [`Server::bind_tls`] and [`Server::tls`] use rustls: see [`tls`]. The handshake negotiates
@@ -114,8 +115,8 @@
 //! See [`upgrade`], and `ws` (feature `ws`).
 //!
 //! # Where things are
-//! [`Server`] serves, within its [`Limits`], and ends by its [`DrainPlan`]. [`client`] sends
-//! requests to other servers. `files` serves a directory (feature `files`). [`layers`] limits
+//! [`Server`] serves requests within its [`Limits`], and ends as its [`DrainPlan`] says. [`client`]
+//! sends requests to other servers. `files` serves a directory (feature `files`). [`layers`] limits
 //! handlers. [`sse`] keeps streams of events alive. [`Peer`] is the sender of a request.
 //! [`observe`] and [`access_log`] log and trace requests.
 

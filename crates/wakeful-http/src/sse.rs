@@ -38,17 +38,19 @@ pin_project! {
     /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(events));
     /// ```
     ///
-    /// The interval restarts with each item of the stream. The stream ends with the inner stream,
-    /// and is dropped with the response's body when the client has gone.
+    /// The interval restarts with each item of the inner stream, and the stream ends when the inner
+    /// stream ends. When the server notices that the client has gone, both are dropped with the
+    /// response's body.
     ///
     /// # Cancel safety
     /// Cancel-safe: if a wait for the next item is dropped, no item is lost.
     ///
     /// # Threads
-    /// `Send` and `Sync` if stream and closure are. Its timer belongs to the loop that polls it.
+    /// `Send` and `Sync` if the inner stream and the closure are. The timer belongs to the loop
+    /// that polls the stream.
     ///
     /// # Panics
-    /// If it is polled where no loop runs, and must wait.
+    /// A poll panics if no loop runs on this thread, and the inner stream has no item yet.
     #[must_use = "streams do nothing unless polled"]
     pub struct KeepAlive<S, F> {
         #[pin]

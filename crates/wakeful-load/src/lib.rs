@@ -1,4 +1,4 @@
-//! Open-loop load and honest latency, for any server on Linux.
+//! Generates open-loop load, and measures latency honestly, for any server on Linux.
 //!
 //! A [`Plan`] says which [`Requests`] are sent to which [`Target`], and on which [`Schedule`]. The
 //! schedule is fixed before the first request is sent, and the server cannot change it: a request
@@ -8,8 +8,8 @@
 //!
 //! [`Plan::run`] loads the server from the calling thread, which spins, and returns a
 //! [`Measurement`]. Its [`percentiles`](Measurement::percentiles) omit quantiles with too few
-//! requests. Its [`validity`](Measurement::validity) says whether they are valid at all: they are
-//! not if the server did not keep up, or if the generator itself was late.
+//! requests. Its [`validity`](Measurement::validity) says whether the figures are valid at all.
+//! They are not if the server did not keep up, or if the generator itself was late.
 //!
 //! # Examples
 //!
@@ -56,10 +56,10 @@
 //!
 //! * Give the calling thread its own CPU, with `taskset` or `sched_setaffinity`. A generator that
 //!   shares its CPU with the server is late, and reports this.
-//! * Compare two servers in turns (A B B A), and first compare one with itself: that difference is
-//!   noise.
-//! * If one CPU cannot generate enough load, use several processes. Add their histograms
-//!   ([`Measurement::add`]), because percentiles cannot be averaged.
+//! * Measure two servers in turns (A B B A) to compare them. But first compare one of them with
+//!   itself: any difference that you see there is noise.
+//! * If one CPU cannot generate enough load, use several generators. Percentiles cannot be
+//!   averaged, so add the histograms instead ([`Measurement::add`]).
 //!
 //! The program `wakeful load` adds what an experiment needs: it waits for a quiet machine, starts a
 //! fresh server for each block, measures its CPU time, compares servers, and writes reports.
@@ -98,7 +98,7 @@ mod threads;
 mod validity;
 
 pub use generator::{Check, ConnectionUse, LoadError, Measurement, Plan, Watch};
-/// The crate of [`Recording`]'s histograms.
+/// The crate that has the type of [`Recording`]'s histograms.
 pub use hdrhistogram;
 pub use protocol::{InvalidTemplate, Protocol, Requests, Template};
 pub use recorder::Recording;

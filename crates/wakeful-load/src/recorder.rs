@@ -31,32 +31,35 @@ pub(crate) struct Request {
     pub(crate) kind: usize,
 }
 
-/// The distributions and counts of one measured time.
+/// The distributions and counts of one measured time. All times are in nanoseconds. *Intended* is
+/// when a request was due, *sent* when it was sent, and *done* when its answer was complete or it
+/// had failed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Recording {
     window: Range<u64>,
-    /// Done − intended, in nanoseconds.
+    /// Response times of all requests, including failed ones: done − intended.
     pub response: Histogram<u64>,
-    /// Done − sent.
+    /// Service times of the answered requests: done − sent.
     pub service: Histogram<u64>,
-    /// Sent − intended, minus the time during which all connections were at their limit.
+    /// How late the generator sent requests: sent − intended, minus the time during which all
+    /// connections were at their limit.
     pub send_lag: Histogram<u64>,
-    /// Response times by kind of request. It is empty if there is only one kind.
+    /// Response times by kind of request. The list is empty if there is only one kind.
     pub by_kind: Vec<Histogram<u64>>,
     /// Response times by slices of the measured time. A request belongs to the slice in which it
     /// was due.
     pub intervals: Vec<Histogram<u64>>,
-    /// The length of a slice.
+    /// The length of a slice of [`intervals`](Self::intervals).
     pub interval: Duration,
-    /// Requests due in the measured time.
+    /// The number of requests that were due in the measured time.
     pub offered: u64,
-    /// Requests with a successful answer.
+    /// The number of requests with a successful answer.
     pub answered: u64,
-    /// Requests that failed, and connections on which the server broke the protocol while no
-    /// request waited.
+    /// The number of requests that failed, plus the number of connections on which the server broke
+    /// the protocol while no request waited.
     pub failed: u64,
-    /// Requests that waited because all connections were at their limit.
+    /// The number of requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
 }
 
@@ -133,7 +136,8 @@ impl Recording {
         }
     }
 
-    /// Drops the histograms of the slices, which use most of the memory. A few hundred KiB remain.
+    /// Drops the histograms of the slices, which use most of the recording's memory. A few hundred
+    /// KiB remain.
     pub fn forget_intervals(&mut self) {
         self.intervals = Vec::new();
     }

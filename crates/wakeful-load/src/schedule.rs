@@ -5,17 +5,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// When requests arrive.
+/// When requests are due.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// Like independent clients: exponential gaps, with this mean rate per second.
+    /// Requests are due as if independent clients sent them: with random gaps (exponentially
+    /// distributed), at this mean rate per second.
     Poisson(f64),
-    /// Equal gaps, with this rate per second.
+    /// Requests are due at equal gaps, at this rate per second.
     Constant(f64),
-    /// Ascending times at which each request is due, in nanoseconds since the start.
+    /// Requests are due at these times, in nanoseconds since the start of the measured time. The
+    /// times must ascend. [`read_trace`] reads them from a text.
     Trace(Arc<[u64]>),
-    /// No schedule: each connection sends a request when its last answer has arrived. It measures
-    /// saturation, and hides stalls.
+    /// There is no schedule: a connection sends its next request when an answer has arrived. Use
+    /// this to measure saturation. It hides stalls.
     Closed,
 }
 
@@ -34,7 +36,7 @@ impl Schedule {
         }
     }
 
-    /// Returns its name: `poisson`, `constant`, `trace` or `closed`.
+    /// Returns the name of the schedule: `poisson`, `constant`, `trace` or `closed`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -45,8 +47,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the times at which requests are due, in nanoseconds since the start. The same seed
-    /// gives the same times.
+    /// Returns an iterator over the times at which requests are due, in nanoseconds since the
+    /// start. The same seed gives the same times.
     #[must_use]
     pub fn arrivals(&self, seed: u64) -> Arrivals {
         Arrivals {
@@ -69,7 +71,8 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The times at which requests are due. It ends only for a trace and for a closed loop.
+/// An iterator over the times at which requests are due. For a trace it ends after the last time,
+/// and for a closed loop at once. Otherwise it never ends.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
     schedule: Schedule,
@@ -107,7 +110,8 @@ impl Iterator for Arrivals {
     }
 }
 
-/// A number of requests per second, written as `10k`, `1.5M` or `250`.
+/// A number of requests per second, which is parsed from text such as `250`, `10k` or `1.5M`.
+/// Parsing accepts 0.001 to 10M.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate(pub f64);
 
@@ -140,8 +144,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a trace: one time for each line, in seconds since the start; empty lines and those that
-/// begin with `#` are skipped.
+/// Reads a trace for [`Schedule::Trace`] from `text`. Each line has one time, in seconds since the
+/// start. Empty lines, and lines that begin with `#`, are skipped.
 ///
 /// # Errors
 /// A line is not a number from 0 to below 1,000,000, or is earlier than the line before; or there

@@ -46,17 +46,20 @@ impl Measurement {
         percentiles(&self.recording.response)
     }
 
-    /// Returns whether the measurement is valid, and if not, why. It is invalid if fewer than 99.5
-    /// % of the requests were answered in time, or if the generator sent them late. In a closed
-    /// loop, it is invalid if more than 0.5 % failed, or if the generator had no CPU for more than
-    /// 2 % of the time. It is also invalid if the server broke the protocol.
+    /// Returns whether the measurement is valid, and if not, why. A measurement in which no request
+    /// succeeded is invalid. It is also invalid in these cases:
+    /// * The server broke the protocol.
+    /// * With a schedule: fewer than 99.5 % of the requests were answered in time, or the generator
+    ///   sent requests late.
+    /// * In a closed loop: more than 0.5 % of the requests failed, or the generator had no CPU for
+    ///   more than 2 % of the time.
     #[must_use]
     pub fn validity(&self) -> Validity {
         judge(self)
     }
 
-    /// Returns the results in the form of an entry of `runs` in the output of `wakeful load
-    /// --json`. `server` is any name.
+    /// Returns all results, in the form that `wakeful load --json` prints as an entry of `runs`.
+    /// `server` is the name that the entry has for the server.
     #[must_use]
     pub fn to_run(&self, server: &str) -> Run {
         let around = Surroundings { blocks: 1, ..Surroundings::default() };

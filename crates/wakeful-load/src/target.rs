@@ -15,7 +15,8 @@ use thiserror::Error;
 
 use crate::descriptors;
 
-/// The address of a server: `HOST:PORT`, `unix:PATH` or `unix:@NAME`.
+/// The address of a server. It is parsed from `HOST:PORT`, `unix:PATH` or `unix:@NAME`. Parsing a
+/// host name looks it up, and takes its first address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// TCP. The name was resolved when the text was parsed.
@@ -26,7 +27,7 @@ pub enum Target {
     Abstract(Vec<u8>),
 }
 
-/// The error of parsing a [`Target`].
+/// The error of parsing a [`Target`]: the text is not an address, or its name cannot be found.
 #[derive(Debug, Error)]
 #[error(
     "`{text}` is not an address, or its name cannot be found: {why}; expected HOST:PORT, unix:PATH or unix:@NAME"

@@ -64,7 +64,7 @@ impl Collector for HttpMetrics {
     }
 }
 
-/// Registers a server's HTTP counters: see [`Running::http_counts`].
+/// Registers the HTTP counters of a server, which [`Running::http_counts`] returns.
 pub fn register_http(registry: &mut Registry, counts: Arc<HttpCounts>) {
     registry.register_collector(Box::new(HttpMetrics(counts)));
 }

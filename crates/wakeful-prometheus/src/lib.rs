@@ -1,5 +1,5 @@
-//! wakeful's counters as Prometheus text: collectors for a registry of [`prometheus_client`]. They
-//! read the counters only when the registry is encoded.
+//! wakeful's counters as Prometheus text. The crate has collectors for a registry of
+//! [`prometheus_client`], which read the counters only when the registry is encoded.
 //!
 //! | function | what it registers | docs of the counters |
 //! |---|---|---|
@@ -42,9 +42,10 @@
 //! }
 //! ```
 //!
-//! For a server of several processes, answer with the [`TextSum`] of their texts.
+//! If the server has several processes, answer with the [`TextSum`] of their texts.
 //!
-//! Prometheus requires the content type `application/openmetrics-text; version=1.0.0`.
+//! Prometheus requires the content type `application/openmetrics-text; version=1.0.0` for this
+//! text.
 
 #[cfg(feature = "http")]
 mod http;

@@ -50,12 +50,12 @@ impl<L: fmt::Debug + Send + Sync + 'static> Collector for Lines<L> {
     }
 }
 
-/// Registers the counters of the process's log.
+/// Registers the counters of the process's log: the lines that were written and dropped.
 pub fn register_log(registry: &mut Registry, log: LossyWriter) {
     registry.register_collector(Box::new(Lines { log, counts: &LOG }));
 }
 
-/// Registers the counters of an access log.
+/// Registers the counters of an access log: the lines that were written and dropped.
 #[cfg(feature = "http")]
 pub fn register_access_log(registry: &mut Registry, log: AccessLog) {
     registry.register_collector(Box::new(Lines { log, counts: &ACCESS_LOG }));

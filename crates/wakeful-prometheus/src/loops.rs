@@ -318,10 +318,11 @@ impl Loops {
     }
 }
 
-/// Registers the counters of a group's loops, and those of a server on each loop.
+/// Registers the counters of a group's loops, and a server's counters for each of these loops.
 ///
-/// `handles` and `loads` belong to the group ([`LoopGroup`](wakeful::LoopGroup), or a
-/// `wakeful-http` server). `counts` belongs to the server, and has the same number of loops.
+/// Take `handles` and `loads` from the group (a [`LoopGroup`](wakeful::LoopGroup)) or from a server
+/// that runs one, and `counts` from the server. `counts` must have as many loops as there are
+/// `handles`.
 pub fn register_loops(
     registry: &mut Registry,
     handles: &[LoopHandle],

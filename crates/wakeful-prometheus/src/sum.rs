@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// Sums the metrics of several processes. Add the text of each process, in the OpenMetrics format
-/// as [`prometheus_client`] writes it. [`Display`](fmt::Display) writes the sum as one such text.
+/// A sum of the metrics of several processes. Add the text of each process, in the OpenMetrics
+/// format as [`prometheus_client`] writes it. [`Display`](fmt::Display) writes the sum as one such
+/// text.
 ///
-/// Samples with the same name and labels are added up. This includes gauges:
-/// `wakeful_loop_active{loop="0"}` says in how many processes the first loop is active. The only
+/// Samples with the same name and labels are added up, including gauges: in the sum,
+/// `wakeful_loop_active{loop="0"}` is the number of processes whose first loop is active. The only
 /// exception is `wakeful_loop_longest_poll_seconds`: the sum has the largest value.
 ///
 /// ```
@@ -68,8 +69,9 @@ impl TextSum {
     /// Adds another sum.
     ///
     /// The last digit of a sum of fractions depends on their order. So if a process takes over the
-    /// counts of another one, sum each process with the counts that it has taken over, and then add
-    /// these sums. Otherwise the total can fall, and Prometheus treats that as a restart.
+    /// counts of another process, first make a sum of each process and the counts that it has taken
+    /// over, and then add these sums. Otherwise the total can fall, which Prometheus treats as a
+    /// restart.
     pub fn add_sum(&mut self, other: &Self) {
         for theirs in &other.families {
             let place = self.family(&theirs.name);
@@ -80,8 +82,8 @@ impl TextSum {
         }
     }
 
-    /// Returns the sum of all samples of this name, whatever their labels, or 0.0 if there are
-    /// none. A counter's name ends in `_total`.
+    /// Returns the sum of all samples with this name, whatever their labels, or 0.0 if there are
+    /// none. The name of a counter's sample ends in `_total`.
     #[must_use]
     pub fn total(&self, sample: &str) -> f64 {
         let samples = self.families.iter().flat_map(|family| &family.samples);

@@ -38,7 +38,8 @@ impl Collector for Tls {
     }
 }
 
-/// Registers the TLS counters of a server.
+/// Registers the TLS counters of a server, which
+/// [`ServerTls::counts`](wakeful_http::tls::ServerTls::counts) returns.
 pub fn register_tls(registry: &mut Registry, counts: Arc<TlsCounts>) {
     registry.register_collector(Box::new(Tls(counts)));
 }

@@ -1,10 +1,10 @@
 //! Pages for operators, separate from the clients' paths: `/healthz`, `/readyz`, `/metrics` and
 //! `/workers`, on their own listeners.
 //!
-//! Another server, on a separate loop, serves them. So the service's limits do not apply to them, a
-//! busy service does not delay them, and they answer until the service has drained. All HTTP
-//! services share this implementation. The service `http` also answers on these paths of its own
-//! listeners.
+//! A second server, on a separate loop, serves these pages. So the service's limits do not apply to
+//! them, a busy service does not delay them, and they answer until the service has drained. All
+//! HTTP services have the same pages. The service `http` also answers `/healthz`, `/readyz` and, if
+//! it has no listeners for operators, `/metrics` on its own listeners.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -119,7 +119,8 @@ impl RunningService {
         self.server.local_addrs()
     }
 
-    /// Returns the addresses for operators.
+    /// Returns the addresses for operators. There are none if the service was started without
+    /// listeners for operators.
     #[must_use]
     pub fn admin_addrs(&self) -> &[ListenAddr] {
         self.admin.as_ref().map_or(&[], Running::local_addrs)
@@ -137,12 +138,13 @@ impl RunningService {
         self.server
     }
 
-    /// Ends the service by `plan`: see [`Running::drain`]. Until the end of the drain, `/readyz`
-    /// for operators answers 503, unless other workers serve. If another master is in charge, only
-    /// its workers answer operators from now on. Blocks the calling thread.
+    /// Ends the service as `plan` says: see [`Running::drain`]. Returns how many connections were
+    /// aborted. Until the end of the drain, `/readyz` for operators answers 503, unless other
+    /// workers serve. If another master is in charge, only its workers answer operators from now
+    /// on. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, and the call gave up waiting for it.
+    /// A handler blocks a loop, and the call gave up waiting for that loop.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         let Self { server, mut admin, scrape } = self;
         let reports = scrape.reports();

@@ -1,19 +1,21 @@
-//! Echo: a frame is a length (4 bytes, big-endian) and a payload of that length, at most 16 MiB.
-//! Each frame is answered with itself. A longer frame closes its connection.
+//! The echo service, which answers each frame with the same frame. A frame is a length (4 bytes,
+//! big-endian) and a payload of that length, at most 16 MiB. If a client sends a longer frame, its
+//! connection is closed.
 //!
 //! The answer is written directly from the buffer into which the request was read. One write
-//! answers all frames that arrived completely in one read, so a request costs a wait, a read and a
-//! write.
+//! answers all frames that have arrived completely in one read. So a request costs at most one
+//! wait, one read and one write.
 //!
-//! The frames of all connections together may use a limited amount of memory. A connection that
+//! A limit applies to the memory for the frames of all connections together. A connection that
 //! needs more is closed.
 //!
 //! When its loop has too much to do, or is no longer active, a connection moves to another loop as
-//! soon as all complete frames are answered. The received part of the next frame moves with it.
+//! soon as all its complete frames are answered. The received part of the next frame moves with it.
 //!
-//! A *frontend* lets another echo service answer. Each of its connections has its own connection to
-//! the backend, and forwards whole frames in both directions. It stays on its loop. (Frames have no
-//! number, so on a shared connection only their order would identify answers.)
+//! A *frontend* forwards frames to another echo service, its backend. Each connection of a client
+//! has its own connection to the backend, over which the frontend forwards whole frames in both
+//! directions. The connections of a frontend stay on their loops. (Frames have no number, so on a
+//! shared connection only their order would identify the answers.)
 
 mod frames;
 mod frontend;
@@ -34,7 +36,7 @@ use crate::buffers::Budget;
 use crate::connections::{KEEPALIVE, end_when_sent, linger, log, set_options, until_idle_in_drain};
 use crate::patience::PatientStream;
 
-/// Settings of this service.
+/// The settings of the echo service.
 ///
 /// | setting | default | beyond it |
 /// |---|---|---|
@@ -66,30 +68,31 @@ impl EchoOptions {
         self
     }
 
-    /// Sets how many connections may be open: 1 and more (with 0 the service does not start).
-    /// Further connections wait. With `None` it is as many as the process has descriptors for.
+    /// Sets how many connections may be open, at least 1. (With 0 the service does not start.)
+    /// Further connections wait. With `None` the limit is the number that the process has
+    /// descriptors for.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// Sets how long a connection may be silent between two frames. `None` disables the limit. It
-    /// does not apply to a frontend.
+    /// Sets how long a connection may be silent between two frames. `None` disables the limit. A
+    /// frontend ignores this setting.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = timeout.into();
         self
     }
 
     /// Sets how long the peer may send nothing in the middle of a frame, or read nothing of an
-    /// answer. `None` disables the limit. It does not apply to a frontend.
+    /// answer. `None` disables the limit. A frontend ignores this setting.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self
     }
 
-    /// Sets after how long TCP probes a silent peer (keepalive): whole seconds, 1 to 32,767. If it
-    /// does not answer for the same time again, the connection is closed. With `None` it is never
-    /// probed.
+    /// Sets how long a peer may be silent before TCP probes it (keepalive), in whole seconds from 1
+    /// to 32,767. If the peer does not answer for the same time again, the connection is closed.
+    /// With `None` no peer is probed.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
@@ -97,7 +100,7 @@ impl EchoOptions {
 }
 
 impl Default for EchoOptions {
-    /// Returns the defaults of the table.
+    /// Returns the default settings.
     fn default() -> Self {
         Self {
             max_memory: Some(1 << 30),
@@ -137,8 +140,8 @@ pub fn start(
     })
 }
 
-/// Starts a frontend of the echo service that listens on `backend`. If the backend cannot be
-/// reached, the client's connection is closed.
+/// Starts a frontend on `listeners`. It forwards to the echo service that listens on `backend`. If
+/// the backend cannot be reached, the client's connection is closed.
 ///
 /// # Errors
 /// The loops cannot be started; or [`EchoOptions::max_connections`] is 0.

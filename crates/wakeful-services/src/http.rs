@@ -43,7 +43,7 @@ struct Shared {
     readiness: Readiness,
 }
 
-/// The settings of this service.
+/// The settings of the HTTP service.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a setter returns the changed options"]
 pub struct HttpOptions {
@@ -64,8 +64,8 @@ impl HttpOptions {
         self
     }
 
-    /// Sets the access log. With it, requests also get ids, and traces are continued. SIGHUP
-    /// reopens a file. The default is `None`: no log.
+    /// Sets the access log. With a log, requests also get ids, and the service continues traces. If
+    /// the log is a file, SIGHUP reopens it. The default is `None`: no log.
     pub fn access_log(mut self, log: impl Into<Option<AccessLog>>) -> Self {
         self.access_log = log.into();
         self
@@ -96,8 +96,8 @@ impl HttpOptions {
 }
 
 /// Starts the service on `listeners`. The listeners of `admin` answer `/healthz`, `/readyz`,
-/// `/metrics` and `/workers`, on a separate loop. If there are any, `/metrics` is only there, and
-/// clients do not see it.
+/// `/metrics` and `/workers`, on a separate loop. If there are such listeners, only they answer
+/// `/metrics`, so clients do not see it.
 ///
 /// # Errors
 /// The loops cannot be started, or signals cannot be caught.

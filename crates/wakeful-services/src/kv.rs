@@ -1,25 +1,27 @@
-//! Keys and values in memory, for Redis clients: RESP2 over TCP or a Unix socket.
+//! The key-value service, which keeps keys and values in memory for Redis clients. It speaks RESP2
+//! over TCP or a Unix socket.
 //!
-//! The keys are sharded over the loops by their hash. Only its own loop uses a shard, so there is
-//! no lock. If the key of a command belongs to another loop, the command goes there in a message,
-//! together with the connection's other commands for that loop. With one loop there are no
-//! messages.
+//! The keys are sharded over the loops by their hash. Only one loop uses each shard, so there is no
+//! lock. If the key of a command belongs to another loop, the command goes to that loop in a
+//! message, together with the connection's other commands for the same loop. With one loop there
+//! are no messages.
 //!
 //! # Guarantees and limits
 //!
-//! * Answers have the order of the commands, and commands for one key run in that order.
+//! * A connection's answers come in the order of its commands, and its commands for one key run in
+//!   that order.
 //! * With one loop all commands run in the order of their arrival. MSET sets all keys or none. MGET
 //!   is atomic if its answer has less than 32 KiB (a longer answer is written in parts).
-//! * With several loops, commands of one pipeline for keys of different loops run at the same time.
-//!   A command for many keys is not atomic: another connection may see a part of an MSET, and an
-//!   MSET that fails for lack of memory may have set some keys.
+//! * With several loops, commands of one pipeline run at the same time if their keys belong to
+//!   different loops. A command for many keys is not atomic: another connection may see a part of
+//!   an MSET, and an MSET that fails for lack of memory may have set some keys.
 //! * Memory is limited: the limit counts keys, values, and their estimated overhead. Beyond the
 //!   limit a write is refused. No key is evicted.
-//! * The query buffer of one connection, and the buffers of all connections together, have separate
-//!   limits. If there is no room for a command, its connection is closed with an error. If there is
-//!   no room for an answer, the answer is an error. Buffers of up to 16 KiB are not counted. So a
-//!   connection may use uncounted 16 KiB for its command, 64 KiB for its answers, and 48 KiB for
-//!   each other loop.
+//! * The query buffer of one connection has a limit, and so have the buffers of all connections
+//!   together. If there is no room for a command, its connection is closed with an error. If there
+//!   is no room for an answer, the client gets an error instead. Buffers of up to 16 KiB are not
+//!   counted. So a connection may use, without being counted, 16 KiB for its command, 64 KiB for
+//!   its answers, and 48 KiB for each other loop.
 //! * Keys do not expire, and nothing is written to disk.
 
 mod admin;

@@ -1,4 +1,5 @@
-//! wakeful's reference services, which `wakeful serve` starts and the experiments measure.
+//! wakeful's reference services. `wakeful serve` starts them, and the project's experiments measure
+//! them.
 //!
 //! * [`http`]: an axum router with health, metrics, and endpoints for tests.
 //! * [`echo`]: length-prefixed frames over TCP or a Unix socket.

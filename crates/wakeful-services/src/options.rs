@@ -12,7 +12,7 @@ use wakeful_http::tls::ServerTls;
 use wakeful_http::{DrainPlan, Limits, Server};
 use wakeful_workers::Reports;
 
-/// Settings that all services have.
+/// The settings that all services have.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -55,33 +55,33 @@ impl ServeOptions {
         Self::default()
     }
 
-    /// Sets where to listen.
+    /// Sets the addresses to listen on.
     pub fn listen(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.listen = addrs.into_iter().collect();
         self
     }
 
-    /// Sets TLS on all these addresses, if the service is an HTTP service. With `None` they use
-    /// plain HTTP.
+    /// Sets TLS for all addresses of these options. With `None` they use plain HTTP. Services that
+    /// do not speak HTTP ignore this setting.
     pub fn tls(mut self, tls: impl Into<Option<ServerTls>>) -> Self {
         self.tls = tls.into();
         self
     }
 
-    /// Sets the limits, if the service is an HTTP service.
+    /// Sets the HTTP limits. Services that do not speak HTTP ignore this setting.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the number of loops. With `None` it is one for each CPU that the process may use. 0
-    /// becomes 1.
+    /// Sets the number of loops. With `None` there is one loop for each CPU that the process may
+    /// use. 0 becomes 1.
     pub fn loops(mut self, loops: impl Into<Option<usize>>) -> Self {
         self.loops = loops.into();
         self
     }
 
-    /// Sets where the loops' threads run.
+    /// Sets the CPUs on which the loops' threads run.
     pub fn pinning(mut self, pinning: Pinning) -> Self {
         self.pinning = pinning;
         self
@@ -100,8 +100,8 @@ impl ServeOptions {
         self
     }
 
-    /// Sets when open connections move to other loops, if the service supports it: http (HTTP/1.1)
-    /// and echo do. With `None` they never move.
+    /// Sets when open connections move to other loops. With `None` they never move. Only the
+    /// services http (for HTTP/1.1) and echo move connections.
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
@@ -113,13 +113,17 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how long connections may take to finish when the service ends.
+    /// Sets the grace period that the service expects when it drains. From it the service derives
+    /// how long it keeps idle connections and gRPC streams. The drain itself gets its grace period
+    /// from the call that ends the service, as [`DrainPlan::grace`] or in
+    /// [`Serving::shutdown`](wakeful::accept::Serving::shutdown): pass the same time there.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the writer of the process's log, so that `/metrics` counts its lines.
+    /// Sets the writer of the process's log, so that `/metrics` shows how many of its lines were
+    /// written and dropped.
     pub fn log(mut self, writer: impl Into<Option<LossyWriter>>) -> Self {
         self.log = writer.into();
         self
@@ -131,27 +135,27 @@ impl ServeOptions {
         self
     }
 
-    /// Sets this process's place among others that accept from the same sockets: see
-    /// [`Siblings`](wakeful::accept::Siblings). With `None` it always accepts.
+    /// Sets this process's place among the processes that accept from the same sockets: see
+    /// [`Siblings`](wakeful::accept::Siblings). With `None` the process always accepts.
     pub fn sibling(mut self, sibling: impl Into<Option<Sibling>>) -> Self {
         self.sibling = sibling.into();
         self
     }
 
-    /// Sets that this process answers operators for all workers, if the service is an HTTP service.
-    /// With `None` it answers for itself.
+    /// Sets the reports by which this process answers operators for all workers. With `None` it
+    /// answers only for itself. Services that do not speak HTTP ignore this setting.
     pub fn reports(mut self, reports: impl Into<Option<Reports>>) -> Self {
         self.reports = reports.into();
         self
     }
 }
 
-/// Where the loops' threads run.
+/// The CPUs on which the loops' threads run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pinning {
-    /// On the CPUs that the kernel chooses.
+    /// Each thread runs on the CPUs that the kernel chooses.
     Free,
-    /// Each pinned to a CPU, in turn.
+    /// Each thread is pinned to one CPU. The loops take the CPUs in turn.
     Pinned,
 }
 
@@ -178,7 +182,7 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Listens on all addresses of these options.
+    /// Listens on all addresses of these options, and returns the listeners.
     ///
     /// # Errors
     /// An address cannot be used. The message names it, and says what is wrong.
@@ -227,7 +231,7 @@ impl ServeOptions {
     }
 }
 
-/// Listens on all of `addrs`.
+/// Listens on all addresses of `addrs`, and returns the listeners.
 ///
 /// # Errors
 /// An address cannot be used. The message names it, and says what is wrong.

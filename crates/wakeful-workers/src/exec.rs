@@ -41,39 +41,42 @@ static EXECUTED: AtomicU32 = AtomicU32::new(0);
 /// How a master starts its workers: see [`Master::start_method`](crate::Master::start_method).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartMethod {
-    /// A worker is a fork of the master. It starts within a millisecond, and shares all memory that
-    /// neither of them changes.
+    /// A worker is a fork of the master. It starts within a millisecond, and shares with the master
+    /// all memory that neither of them changes.
     #[default]
     Fork,
-    /// A worker is a fork of the master that executes the program again: the same file, even if
-    /// another one is at its path by now, with the same arguments and environment.
-    /// [`Master::run`](crate::Master::run) then returns [`Role::Worker`](crate::Role::Worker) at
-    /// once, and ignores the settings of the `Master` that it is called on.
+    /// A worker is a fork of the master that executes the program again, with the same arguments
+    /// and environment. It executes the same file as the master, even if another file has replaced
+    /// it at its path. In the worker, [`Master::run`](crate::Master::run) returns
+    /// [`Role::Worker`](crate::Role::Worker) at once, and ignores the settings of its `Master`.
     ///
-    /// * Each worker has an address space layout and random seeds of its own. Forked workers have
-    ///   the layout of the master, also after a crash: someone who can crash workers can find it
-    ///   out, attempt by attempt.
+    /// This has three advantages:
+    ///
+    /// * Each worker has its own address space layout and random seeds. Forked workers have the
+    ///   layout of the master, even after a crash. So an attacker who can crash workers can find
+    ///   the layout out, attempt by attempt.
     /// * Nothing of the master's memory is in a worker.
     /// * Libraries that do not survive a fork work in the worker, if the program initialises them
     ///   after `run`.
     ///
-    /// In return, workers share no data that the program loads before `run`, and each start takes
-    /// as long as a start of the program. What the program does before `run` happens in each worker
-    /// again, with the same arguments: ask [`is_executed_worker`] before what only the master
-    /// should do, such as becoming a daemon. In a worker, do not fork before `run`, and do not
-    /// clear the environment: the process would not know that it is a worker. A second `run` there
-    /// is an error. What all workers must have in common goes to
+    /// In return, workers share no data that the program loads before `run`, and each start of a
+    /// worker takes as long as a start of the program. Pass what all workers must have in common to
     /// [`Master::shared_data`](crate::Master::shared_data).
     ///
-    /// Until `run`, HUP, USR1 and USR2 are ignored in a worker. This needs /proc. If the program
-    /// cannot be executed, the worker's `run` returns the error, and the worker has failed to
-    /// start.
+    /// Each worker does again what the program does before `run`. Check [`is_executed_worker`]
+    /// before anything that only the master should do, such as becoming a daemon. In a worker, do
+    /// not fork before `run`, and do not clear the environment: the process would not know that it
+    /// is a worker. A second `run` in a worker is an error.
+    ///
+    /// Until `run`, a worker ignores SIGHUP, SIGUSR1 and SIGUSR2. `Exec` needs /proc. If the
+    /// program cannot be executed, the worker's `run` returns the error, and the worker has failed
+    /// to start.
     Exec,
 }
 
-/// Returns whether a master has executed this process as a worker ([`StartMethod::Exec`]): before
-/// [`Master::run`](crate::Master::run) and after it. It is `false` in a forked worker, and in
-/// processes that the worker starts.
+/// Returns whether a master has executed this process as a worker ([`StartMethod::Exec`]). The
+/// result is the same before [`Master::run`](crate::Master::run) and after it. It is `false` in a
+/// forked worker, and in processes that the worker starts.
 #[must_use]
 pub fn is_executed_worker() -> bool {
     EXECUTED.load(Ordering::Relaxed) == process::id() || told().is_some()

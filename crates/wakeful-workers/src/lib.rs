@@ -16,10 +16,10 @@
 //! * **A reload refuses no connection**, and loses no request that ends while its worker drains. At
 //!   SIGHUP the master replaces the workers, one after the other: each new worker accepts before
 //!   the old one begins to drain. If a new worker cannot start, the old ones stay.
-//! * **An upgrade refuses none either.** At SIGUSR2 the master starts the program again, from the
-//!   same path, and passes the sockets to the new process. When all workers of the new master
-//!   accept, the old ones drain, and the old master ends. If the new master fails, the old one
-//!   continues.
+//! * **An upgrade refuses no connection either.** At SIGUSR2 the master starts the program again,
+//!   from the same path, and passes the sockets to the new process. When all workers of the new
+//!   master accept, the old ones drain, and the old master ends. If the new master fails, the old
+//!   one continues.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -53,10 +53,10 @@
 //!
 //! | signal | effect |
 //! |---|---|
-//! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal all end at once |
+//! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal the workers and the master end at once |
 //! | HUP | the master replaces the workers one after the other |
 //! | USR1 | the workers get SIGHUP: they reopen logs and reread certificates, if your program does that |
-//! | USR2 | upgrade: see above. Process 1 of a container refuses it, because the container would end |
+//! | USR2 | upgrade: see above. Process 1 of a container refuses to upgrade, because the container would end |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
 //!
@@ -65,8 +65,8 @@
 //!
 //! # Before the fork
 //! Each worker has a copy of all data that is in memory before [`Master::run`]. The copy costs
-//! nothing until it is changed, so load large data before. But start no thread before: a fork
-//! copies only one thread, so `run` fails in a process with several threads.
+//! nothing until it is changed, so load large data before `run`. But do not start a thread before
+//! `run`: a fork copies only one thread, so `run` fails in a process with several threads.
 //!
 //! With [`StartMethod::Exec`] a worker executes the program again instead. It has none of the
 //! master's memory.

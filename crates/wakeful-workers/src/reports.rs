@@ -32,13 +32,13 @@ const WIRES: usize = 5;
 /// Lets any worker answer for all workers: it collects a text about each of them.
 ///
 /// A scrape of `/metrics` reaches one worker, but asks for the counts of all. So each worker runs
-/// [`answer`](Self::answer), and the worker that is scraped calls [`collect`](Self::collect). The
-/// text of a worker stays when the worker dies: the next worker in its place gets it from
+/// [`answer`](Self::answer), and the worker that is scraped calls [`collect`](Self::collect). When
+/// a worker dies, its last text stays. Its replacement gets that text from
 /// [`left_by_predecessor`](Self::left_by_predecessor), so that counts never fall.
 ///
-/// The texts are in shared memory that the master made before its workers. It contains no lock, so
-/// a worker that is killed or stopped delays the others at most for a time limit. Between questions
-/// nothing is written, and no worker wakes.
+/// The texts are in memory that the master and its workers share. It contains no lock, so a worker
+/// that is killed or stopped delays the others for at most the time limit of their call. Between
+/// calls nothing is written, and no worker wakes.
 ///
 /// # Threads
 /// `Send` and `Sync`. Clones belong to the same worker.
@@ -72,21 +72,20 @@ struct Wires {
 /// The text of a worker about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
-    /// Its own counts.
+    /// The counts of the worker itself.
     pub own: String,
-    /// The counts of earlier workers, which must be added to its own.
+    /// The counts of the earlier workers in its place. Add them to the worker's own counts.
     pub earlier: String,
 }
 
-/// The answer of a worker, or the last text of the worker or of an earlier one.
+/// The answer of a worker to [`Reports::collect`], or the last text that is known from its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The number of the worker. `None` if the worker is gone, and no other worker has answered in
-    /// its place yet.
+    /// The worker. `None` if it is gone, and no other worker has answered in its place yet.
     pub worker: Option<WorkerInfo>,
-    /// Whether it answers this question. If not, the worker is stuck, has just started, or is gone,
-    /// and this is its last text (empty if there is none).
+    /// Whether the text is the worker's answer to this call. If not, the worker is stuck, has just
+    /// started, or is gone, and the text is the last one of its place (empty if there is none).
     pub is_current: bool,
     /// The text.
     pub said: Said,
@@ -117,8 +116,9 @@ impl Reports {
         Self::new(Wires { page, asks, news, asks_master, lifeline }, place)
     }
 
-    /// Answers questions on this thread's loop, as long as the future runs. It calls `say` once at
-    /// the start, and then once for each question, or for several questions together.
+    /// Answers the calls of [`collect`](Self::collect) on this thread's loop, as long as the
+    /// returned future runs. The future calls `say` once at the start, and then once for each call,
+    /// or for several calls together.
     ///
     /// If `say` panics, the future panics, and this worker no longer answers.
     ///
@@ -145,12 +145,12 @@ impl Reports {
         })
     }
 
-    /// Stores a text without being asked. Call it at the end of the worker, so that its last counts
-    /// are not lost. If several threads call it, the calls run one after the other. In a forked
-    /// child of the worker it has no effect.
+    /// Stores the text of `say` without a call of [`collect`](Self::collect). Use this at the end
+    /// of the worker, so that its last counts are not lost. If several threads call it, the calls
+    /// run one after the other. In a forked child of the worker it has no effect.
     ///
     /// # Errors
-    /// The text has more than 64 MiB; no memory is left; or a limit of file sizes (RLIMIT_FSIZE)
+    /// The text has more than 64 MiB; no memory is left; or a limit on file sizes (`RLIMIT_FSIZE`)
     /// forbids it.
     pub fn publish(&self, say: impl FnOnce() -> Said) -> io::Result<()> {
         let Shared { wires, place, process, writes } = &*self.0;
@@ -164,9 +164,9 @@ impl Reports {
         Ok(())
     }
 
-    /// Asks all workers, and waits for at most `limit` for their answers. Returns the texts of all
-    /// workers, and the last texts of workers that are gone. It does not wait for stopped workers,
-    /// nor for those that have just started. The worker that asks must also run
+    /// Asks all workers for their texts, and waits for at most `limit` for the answers. Returns the
+    /// texts of all workers, and the last texts of workers that are gone. It does not wait for
+    /// workers that are stopped or have just started. The worker that calls it must also run
     /// [`answer`](Self::answer).
     ///
     /// # Cancel safety
@@ -197,14 +197,14 @@ impl Reports {
         (1..=roster.places).map(|place| self.report(&roster, place, is_new(place)?)).collect()
     }
 
-    /// Asks the master what the loops of all workers do, also of those that cannot answer
-    /// themselves. Returns nothing if the master does not answer within `limit`, or is gone.
+    /// Asks the master what the loops of all workers do, including workers that cannot answer
+    /// themselves. Returns an empty list if the master does not answer within `limit`, or is gone.
     ///
     /// # Cancel safety
     /// Cancel-safe.
     ///
     /// # Errors
-    /// No loop runs on this thread; no descriptors left; no memory.
+    /// No loop runs on this thread; or no descriptors or memory are left.
     pub async fn loops(&self, limit: Duration) -> io::Result<Vec<WorkerLoops>> {
         let wires = &self.0.wires;
         if wires.is_master_gone() {
@@ -251,8 +251,8 @@ impl Reports {
         })
     }
 
-    /// Returns whether another master is in charge: the previous one, because this one has not
-    /// taken over yet, or the next one.
+    /// Returns whether another master is in charge: the previous one, because this worker's master
+    /// has not taken over yet, or the next one.
     ///
     /// # Errors
     /// No memory is left.
@@ -260,8 +260,8 @@ impl Reports {
         Ok(self.roster()?.is_served_elsewhere)
     }
 
-    /// Returns whether another worker accepts connections and does not drain, or another master is
-    /// in charge (the previous one, or the next one).
+    /// Returns whether clients are served without this worker: another worker accepts connections
+    /// and does not drain, or another master is in charge (the previous one, or the next one).
     ///
     /// # Errors
     /// No memory is left.
@@ -269,8 +269,8 @@ impl Reports {
         Ok(self.roster()?.is_served_but_by(self.0.place))
     }
 
-    /// Completes when the master is in charge: all its first workers accept. Until an upgrade is
-    /// complete, ask the workers of the previous master.
+    /// Waits until this worker's master is in charge: all its first workers accept. Until an
+    /// upgrade is complete, ask the workers of the previous master.
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -288,8 +288,8 @@ impl Reports {
         Ok(())
     }
 
-    /// Returns the last text of the earlier worker in this worker's place. Call it before this
-    /// worker stores a text.
+    /// Returns the last text of the worker that this one replaces. Call it before this worker
+    /// stores a text: before [`answer`](Self::answer) runs, and before [`publish`](Self::publish).
     ///
     /// # Errors
     /// No memory is left.

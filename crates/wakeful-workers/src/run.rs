@@ -17,23 +17,25 @@ use crate::worker::Worker;
 pub enum Role {
     /// This process is a worker, and should serve.
     Worker(Worker),
-    /// This process is the master, and no worker is left. Exit with this code: it is a failure if
-    /// no worker could serve, or if the workers were ended at once.
+    /// This process is the master, and no worker is left. Exit with this code. It says failure if
+    /// no worker could serve, or if the workers had to end at once.
     Ended(ExitCode),
 }
 
 impl Master {
-    /// Starts the workers and supervises them. It returns in this process when the master has
-    /// ended, and in each worker when the worker starts.
+    /// Starts the workers and supervises them. It returns [`Role::Ended`] in this process when the
+    /// master has ended, and [`Role::Worker`] in each worker when the worker starts.
     ///
     /// The memory of a worker is a copy of this process's memory at this point, unless workers are
     /// [executed](crate::StartMethod::Exec). The master's own descriptors are closed in the worker.
     ///
     /// # Errors
-    /// The process has several threads; an address cannot be bound; no descriptors are left; one of
-    /// the first workers cannot be forked; or the pid file cannot be written. When it returns such
-    /// an error, all workers have drained. In a worker: no descriptors are left; the program cannot
-    /// be executed; or, in one that was executed, a worker has run before.
+    /// In the master: the process has several threads; an address cannot be bound; no descriptors
+    /// are left; one of the first workers cannot be forked; or the pid file cannot be written. When
+    /// `run` returns such an error, all workers have drained.
+    ///
+    /// In a worker: no descriptors are left; the program cannot be executed; or, in an executed
+    /// worker, `run` was called before.
     pub fn run(self) -> io::Result<Role> {
         sys::is_single_threaded()?;
         if let Some(worker) = exec::this_worker()? {

@@ -15,13 +15,13 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// A larger number is probably a typing error.
 pub(crate) const MOST_WORKERS: usize = 4096;
 
-/// The settings of a master. The [crate's documentation](crate) explains what it does.
+/// The settings of a master. The [crate's documentation](crate) explains what a master does.
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | [`listen`](Self::listen), [`passed`](Self::passed) | nowhere | |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`] | [`AcceptStrategy`] |
-/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest limit |
+/// | [`workers`](Self::workers) | 1 | 1 to 4,096; a number out of range becomes the nearest one in the range |
 /// | [`timeout`](Self::timeout) | 30 s | 1 s and more; less becomes 1 s |
 /// | [`start_timeout`](Self::start_timeout) | 60 s | 1 s and more; less becomes 1 s |
 /// | [`pre_drain`](Self::pre_drain) | 0 | any |
@@ -51,7 +51,8 @@ pub struct Master {
 }
 
 impl Master {
-    /// Makes a master. Each worker runs a group with the settings of `group`.
+    /// Makes a master. `group` has the settings of the group of loops that each worker runs. The
+    /// master does not start that group. It only takes from `group` the number of loops.
     pub fn new(group: LoopGroupBuilder) -> Self {
         Self {
             group,
@@ -71,22 +72,23 @@ impl Master {
         }
     }
 
-    /// Sets where to listen. After an upgrade the master uses the sockets of the previous master.
+    /// Sets the addresses to listen on. After an upgrade the master uses the sockets of the
+    /// previous master.
     pub fn listen(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.listen = addrs.into_iter().collect();
         self
     }
 
     /// Sets listening sockets that a service manager has passed to this process. After an upgrade
-    /// they come from the previous master.
+    /// the master uses those of the previous master instead.
     pub fn passed(mut self, sockets: impl IntoIterator<Item = SharedListener>) -> Self {
         self.passed = sockets.into_iter().collect();
         self
     }
 
-    /// Sets where to listen for operators: see
-    /// [`Worker::admin_listeners`](crate::Worker::admin_listeners). Unlike other sockets, these
-    /// stay open until the last worker has drained.
+    /// Sets the addresses to listen on for operators: see
+    /// [`Worker::admin_listeners`](crate::Worker::admin_listeners). Unlike the sockets for clients,
+    /// these stay open until the last worker has drained.
     pub fn admin(mut self, addrs: impl IntoIterator<Item = ListenAddr>) -> Self {
         self.admin = addrs.into_iter().collect();
         self
@@ -94,15 +96,18 @@ impl Master {
 
     /// Sets how connections reach the workers.
     ///
-    /// With [`AcceptStrategy::ReusePort`] each loop of each worker has a socket of its own, on the
-    /// same port. The kernel chooses a socket by a hash. So connections that wait for a worker that
-    /// is stuck, stopped or being replaced do not go to another one. The replacement of a worker
-    /// gets its sockets. A new worker gets connections as soon as it accepts. When a worker leaves,
-    /// the connections that wait at its sockets are served before these close. The master makes all
-    /// sockets: it needs a descriptor for each, and [`listen`](Self::listen) must have internet
-    /// addresses only. An upgrade cannot change to this strategy or away from it.
+    /// With [`AcceptStrategy::ReusePort`] each loop of each worker has its own socket, on the same
+    /// port. The kernel chooses a socket by a hash. So connections that wait for a worker that is
+    /// stuck, stopped or being replaced do not go to another worker. The replacement of a worker
+    /// gets the sockets of the old one. An additional worker gets connections as soon as it
+    /// accepts. When a worker leaves, the connections that wait at its sockets are served before
+    /// the sockets close.
     ///
-    /// With the others the workers share one socket for each address.
+    /// With this strategy the master makes all sockets, so it needs a descriptor for each, and
+    /// [`listen`](Self::listen) must have only internet addresses. An upgrade cannot change to this
+    /// strategy or away from it.
+    ///
+    /// With the other strategies the workers share one socket for each address.
     /// [`AcceptStrategy::Dispatch`] distributes connections among the loops of the worker that
     /// accepts them, and never to another worker. Sockets of [`passed`](Self::passed) and
     /// [`admin`](Self::admin) are always shared.
@@ -124,26 +129,27 @@ impl Master {
         self
     }
 
-    /// Sets how long a new worker may take until it accepts. In an upgrade the new master may take
-    /// five seconds longer until all its workers accept. A worker or master that takes longer is
-    /// killed, and the old ones stay.
+    /// Sets how long a new worker may take until it accepts. In an upgrade, all workers of the new
+    /// master must accept within five seconds more than that. A worker or master that takes longer
+    /// is killed, and the old ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self
     }
 
-    /// Sets how long the workers still accept after the master has told them to end, for example
-    /// your program's own [`pre_drain`](https://docs.rs/wakeful-http). The master closes its
-    /// sockets up to a quarter of a second earlier, so that no client connects that no worker
-    /// accepts.
+    /// Sets how long the workers still accept after the master has told them to end. Set it to the
+    /// same time as in your program, for example wakeful-http's
+    /// [`DrainPlan::pre_drain`](https://docs.rs/wakeful-http). The master closes its sockets a
+    /// quarter of a second before the end of this time (at once if the time is shorter), so that no
+    /// client connects when no worker accepts any more.
     pub fn pre_drain(mut self, time: Duration) -> Self {
         self.pre_drain = time;
         self
     }
 
-    /// Sets how long a worker may live after the master has told it to end. Then it is killed.
-    /// `None` disables the limit. Choose more than your program's own limit: this is for workers
-    /// that cannot end, because they are stopped or stuck.
+    /// Sets how long a worker may live after the master has told it to end. After that the master
+    /// kills it. `None` disables the limit. Choose a longer time than your program's own limit:
+    /// this one is for workers that cannot end, because they are stopped or stuck.
     pub fn drain_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.drain_timeout = timeout.into();
         self
@@ -169,9 +175,9 @@ impl Master {
     }
 
     /// Sets bytes that each worker gets from [`Worker::shared_data`](crate::Worker::shared_data),
-    /// also one that is executed: for what all workers must have in common, for example the secret
-    /// of session tickets. They are in neither the environment nor the command line, which others
-    /// can read.
+    /// even if it is executed. Use this for what all workers must have in common, for example the
+    /// secret of session tickets. The bytes are not in the environment or the command line, which
+    /// other processes can read.
     pub fn shared_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.shared_data = SharedData(data.into());
         self

@@ -23,8 +23,8 @@ use crate::listeners::{Inherited, Listeners};
 use crate::sys::{self, End, News, end_of};
 use crate::{memory_file, passing};
 
-/// The environment variable with which a master tells a new master that it is the successor. Its
-/// first line is `from` and the process id of the old master.
+/// The environment variable by which a master tells the new master of an upgrade that it is the
+/// successor. Its first line is `from` and the process id of the old master.
 pub const SUCCEEDS: &str = "WAKEFUL_SUCCEEDS";
 
 /// The file that this process runs, also if it has another path by now, or none.
@@ -317,11 +317,11 @@ impl Inheritance {
     }
 }
 
-/// Returns whether a master started this process as its successor. Its sockets then come from that
-/// master, and not, for example, from a service manager, which has passed them only to the first
-/// master.
+/// Returns whether a master has started this process as its successor in an upgrade. The listening
+/// sockets then come from that master. (A service manager passes its sockets only to the first
+/// master.)
 ///
-/// After the successor has taken over, it has another parent, and the result is `false`.
+/// When the old master has ended, the successor has another parent, and the result is `false`.
 #[must_use]
 pub fn is_successor() -> bool {
     told().is_some()

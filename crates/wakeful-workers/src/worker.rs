@@ -41,7 +41,7 @@ pub enum Orphans {
     /// addresses.
     #[default]
     Drain,
-    /// They continue until each of them is ended separately.
+    /// They continue to serve until each of them is ended separately, for example by SIGTERM.
     GoOn,
 }
 
@@ -49,9 +49,9 @@ pub enum Orphans {
 ///
 /// The master sends SIGTERM to make the worker drain, and SIGHUP, once the worker is
 /// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
-/// signal ends the worker, like any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a worker,
-/// because a signal to all processes of a service is meant for its master. If your program handles
-/// them, its handlers are called.
+/// signal ends the worker at once, like any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a
+/// worker: when they are sent to all processes of a service, they are meant for the master. If your
+/// program handles these signals, its handlers are called.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) number: usize,
@@ -77,10 +77,12 @@ impl Worker {
         self.number
     }
 
-    /// Returns the master's sockets, in the order in which they were given to the master. With
-    /// [`AcceptStrategy::ReusePort`](wakeful::accept::AcceptStrategy::ReusePort) each listener has
-    /// a socket for each loop ([`SharedListener::from_sockets`]), and the group needs as many loops
-    /// as the one that was given to the master. A second call returns none.
+    /// Returns the master's sockets, in the order in which they were given to the master. A second
+    /// call returns none.
+    ///
+    /// With [`AcceptStrategy::ReusePort`](wakeful::accept::AcceptStrategy::ReusePort) each listener
+    /// has a socket for each loop ([`SharedListener::from_sockets`]). The worker's group must then
+    /// have as many loops as the group that was given to the master.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -116,33 +118,34 @@ impl Worker {
         &self.shared_data.0
     }
 
-    /// Returns the heartbeats for
-    /// [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats), for the group that
+    /// Returns the heartbeats of this worker. Pass them to
+    /// [`LoopGroupBuilder::heartbeats`](wakeful::LoopGroupBuilder::heartbeats) of the group that
     /// was given to the master. The master watches only loops with heartbeats.
     #[must_use]
     pub fn heartbeats(&self) -> Heartbeats {
         self.heartbeats.clone()
     }
 
-    /// Returns this worker's place for
-    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling), for the same group, or
-    /// `None` if there are more workers than places, or each loop has its own socket. With it a
-    /// connection wakes a worker only if no active worker is awake, and light load stays on few
-    /// workers.
+    /// Returns this worker's place among the workers. Pass it to
+    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group. A
+    /// connection then wakes a worker only if no active worker is awake, and light load stays on
+    /// few workers. Returns `None` if there are more workers than places, or if each loop has its
+    /// own socket.
     #[must_use]
     pub fn sibling(&self) -> Option<Sibling> {
         self.sibling.clone()
     }
 
-    /// Serves until the master tells this worker to end, or is gone. It is like
-    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), except
-    /// that a second signal does not end it. When `start` has returned, it tells the master that
-    /// this worker accepts.
+    /// Serves until the master tells this worker to end, or is gone. It works like
+    /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed), with
+    /// two differences: when `start` has returned, it tells the master that this worker accepts,
+    /// and a second signal does not end it.
     ///
     /// # Errors
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
-    /// [`Orphans::Drain`], also if the worker has drained because its master was gone.
+    /// [`Orphans::Drain`] it is also an error if the worker has drained because its master was
+    /// gone.
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -196,8 +199,8 @@ impl Worker {
         }
     }
 
-    /// Completes when this worker must end because its master is gone. With [`Orphans::GoOn`] it
-    /// never completes. [`serve`](Self::serve) waits for it.
+    /// Returns a future that completes when this worker must end because its master is gone. With
+    /// [`Orphans::GoOn`] the future never completes. [`serve`](Self::serve) already waits for it.
     ///
     /// # Errors
     /// No loop runs on this thread; or no descriptors are left.

@@ -46,23 +46,27 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// # }
 /// ```
 ///
-/// The log counts the bytes of a body that the connection has taken from the service. It does not
-/// know whether bytes in hyper's and the kernel's buffers reach the client. A body in one piece
-/// counts as complete when it is taken.
+/// The log counts the bytes of a response's body that the connection has taken from the service. It
+/// does not know whether bytes that are still in hyper's or the kernel's buffers reach the client.
+/// A body in one piece counts as complete when it is taken.
 ///
 /// If a write fails in the middle, because the disk is full or a limit is reached, one line is
-/// damaged. The lines before it count as [written](Self::written), and a line feed ends its first
-/// part. In a process with a limit of file sizes (`RLIMIT_FSIZE`), catch SIGXFSZ. Otherwise the
-/// kernel ends the process when the limit is reached. (`wakeful serve` catches it.) A FIFO is
-/// opened for reading and writing, so neither the start nor a line waits for its reader.
+/// damaged. Only its first part is in the file, and the log ends that part with a line feed. The
+/// lines before it count as [written](Self::written).
+///
+/// If the size of the process's files is limited (`RLIMIT_FSIZE`), catch SIGXFSZ. Otherwise the
+/// kernel ends the process when the limit is reached. (`wakeful serve` catches the signal.)
+///
+/// A FIFO is opened for reading and writing, so opening it does not wait for a reader.
 ///
 /// If hyper refuses a request itself, for example because of a malformed header, there is no line.
-/// Strings are cut at 4 KiB. When lines were dropped, the log says so as soon as it can be written
-/// again (`{"dropped":n}`, or `# n lines dropped`). A `tracing` event also reports it.
+/// Text from the client is cut at 4 KiB for each field. After lines were dropped, the log gets a
+/// line with their number (`{"dropped":n}`, or `# n lines dropped`) as soon as it can be written
+/// again. A `tracing` event also reports them.
 ///
 /// # Threads
-/// `Send` and `Sync`. Clones refer to the same log. The writer ends with the last clone and the
-/// last loop that writes.
+/// `Send` and `Sync`. Clones refer to the same log. The writer's thread ends when the last clone is
+/// dropped and the last loop that writes to the log has ended.
 #[derive(Clone)]
 pub struct AccessLog {
     inner: Arc<Inner>,
@@ -80,7 +84,7 @@ impl AccessLog {
     /// Opens the destination and starts the writer's thread.
     ///
     /// # Errors
-    /// The file cannot be opened for appending; no thread can be started.
+    /// The file cannot be opened for appending, or no thread can be started.
     pub fn new(format: Format, destination: Destination, query: Query) -> io::Result<Self> {
         let is_file = matches!(destination, Destination::File(_));
         let reopen = Arc::<AtomicBool>::default();
@@ -104,9 +108,9 @@ impl AccessLog {
         self.inner.is_file
     }
 
-    /// Waits for up to `timeout` until the lines that loops have passed to the writer are written.
-    /// Returns whether they are written. Gives up after a quarter of `timeout` if nobody reads a
-    /// pipe. Blocks the calling thread.
+    /// Waits until the lines that loops have passed to the writer are written, for at most
+    /// `timeout`. Returns whether they are written. If the destination is a pipe that nobody reads,
+    /// gives up after a quarter of `timeout`. Blocks the calling thread.
     ///
     /// Each loop passes on its lines when it ends, and waits for up to a second in the same way. So
     /// this call is not needed after a [`shutdown`](crate::Running::shutdown).

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 pub enum Format {
     /// A JSON object on each line: `time` (RFC 3339, UTC, when the request arrived), `peer`,
     /// `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent),
-    /// `bytes` of the response's body, `duration_us` (from the request's header to the last byte of
-    /// the body), `aborted` (the body did not reach its end, or there was no response), and, if
-    /// known, `user_agent`, `referer`, `request_id` and `trace_id`. Bytes that are not UTF-8 become
-    /// U+FFFD.
+    /// `bytes` (the size of the response's body), `duration_us` (microseconds from the request's
+    /// header to the last byte of the body), `aborted` (whether the body did not reach its end, or
+    /// there was no response), and, if known, `user_agent`, `referer`, `request_id` and `trace_id`.
+    /// Bytes that are not UTF-8 become U+FFFD.
     #[default]
     Json,
     /// The common log format of Apache:
-    /// `127.0.0.1 - - [22/Nov/2026:06:30:00 +0000] "GET / HTTP/1.1" 200 5`. Bytes that are not
-    /// visible ASCII, quotes and backslashes are `\xNN`; a status that was never sent is `-`.
+    /// `127.0.0.1 - - [22/Nov/2026:06:30:00 +0000] "GET / HTTP/1.1" 200 5`. Quotes, backslashes and
+    /// bytes that are not printable ASCII are written as `\xNN`. A status that was never sent is
+    /// written as `-`.
     Common,
     /// The common format, followed by the referer and the user agent in quotes.
     Combined,
@@ -28,7 +29,7 @@ pub enum Destination {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Appends to a file, which is created if it does not exist.
+    /// A file. Lines are appended, and the file is created if it does not exist.
     File(PathBuf),
 }
 

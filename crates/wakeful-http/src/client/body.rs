@@ -33,11 +33,16 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 /// The body of a response.
 ///
 /// # Cancel safety
-/// If it is dropped before its end, an HTTP/1.1 connection is closed, because its remaining bytes
-/// are not read, and an HTTP/2 stream is reset.
+/// If the body is dropped before its end, its HTTP/1.1 connection is closed, because the remaining
+/// bytes are not read. Over HTTP/2 its stream is reset.
 ///
-/// If it ends before the body of its request, an HTTP/1.1 connection is closed, too: the rest of
-/// the request's body is not sent.
+/// An HTTP/1.1 connection is also closed if the response ends before the request's body: the rest
+/// of the request's body is not sent.
+///
+/// # Errors
+/// A read fails with [`ClientError::Body`] if the response breaks off, with
+/// [`ClientError::TotalTimeout`] if it is not complete in time, and with [`ClientError::Panicked`]
+/// if the program panicked within its HTTP/2 connection. After an error the body has ended.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
@@ -224,11 +229,11 @@ impl Body for ResponseBody {
     }
 }
 
-/// The body of a response, in a type that is `Send`. [`ResponseBody::into_send`] makes it.
+/// A [`ResponseBody`] in a wrapper that is `Send`, made by [`ResponseBody::into_send`].
 ///
 /// # Threads
 /// Read it on the thread of its client's loop: on another thread a read fails with
-/// [`ClientError::OtherThread`]. It may be dropped anywhere, like a [`LoopBound`].
+/// [`ClientError::OtherThread`]. It may be dropped on any thread, like a [`LoopBound`].
 ///
 /// # Cancel safety
 /// The same as for [`ResponseBody`].
@@ -236,8 +241,8 @@ impl Body for ResponseBody {
 pub struct SendBody(LoopBound<ResponseBody>);
 
 impl ResponseBody {
-    /// Makes a body that is `Send`, for axum and tonic handlers that forward the response of
-    /// another server.
+    /// Wraps the body so that it is `Send`, for axum and tonic handlers that forward the response
+    /// of another server.
     ///
     /// The body still stays on this loop, as a handler's response does.
     ///
@@ -266,7 +271,7 @@ impl ResponseBody {
     /// ```
     ///
     /// # Panics
-    /// When no loop runs on this thread.
+    /// If no loop runs on this thread.
     #[must_use]
     #[track_caller]
     pub fn into_send(self) -> SendBody {

@@ -24,7 +24,8 @@ pub enum ClientError {
     /// The request's URI names no server that a client can talk to.
     #[error(transparent)]
     Target(#[from] InvalidTarget),
-    /// The request cannot be sent by this client.
+    /// This client cannot send the request: for example, its method is CONNECT, its URI has a user
+    /// name, or the server allows no HTTP/2 streams.
     #[error("the request to {target} cannot be sent: {reason}")]
     Unsupported {
         /// The server.
@@ -37,7 +38,7 @@ pub enum ClientError {
     Connect {
         /// The server.
         target: Arc<str>,
-        /// The error of the kernel or of the lookup.
+        /// The error of the kernel, the lookup or the TLS handshake.
         source: io::Error,
     },
     /// No connection could be made in time.
@@ -53,7 +54,7 @@ pub enum ClientError {
     QueueFull {
         /// The server.
         target: Arc<str>,
-        /// How many wait.
+        /// How many requests wait.
         waiting: usize,
     },
     /// All connections were in use for too long.
@@ -65,7 +66,7 @@ pub enum ClientError {
         after: Duration,
     },
     /// The host was [retired](super::Client::retire) before the request had a connection. The
-    /// server has seen nothing of it.
+    /// server has seen nothing of the request.
     #[error("the pool of {target} is retired and takes no more requests")]
     Retired {
         /// The server.
@@ -105,9 +106,9 @@ pub enum ClientError {
     HeaderTooLarge {
         /// The server.
         target: Arc<str>,
-        /// How many fields it may have.
+        /// The limit on the number of fields.
         max_headers: usize,
-        /// How many bytes it may have.
+        /// The limit on the number of bytes.
         max_header_size: usize,
     },
     /// The connection ended while the request waited for a stream on it (HTTP/2). The server has
@@ -124,7 +125,7 @@ pub enum ClientError {
         /// The server.
         target: Arc<str>,
     },
-    /// The body was read on a thread that is not that of its client's loop.
+    /// The body was read on a thread other than that of its client's loop.
     #[error(
         "a response must be read on the thread of its client's loop, and this is another thread"
     )]
@@ -159,8 +160,8 @@ impl ClientError {
         )
     }
 
-    /// Returns whether the client had no capacity for the request: too many requests were in
-    /// flight, the wait was too long, or no descriptors, memory or local ports were left for a
+    /// Returns whether the client had no capacity for the request: too many requests waited for a
+    /// connection, the wait was too long, or no descriptors, memory or local ports were left for a
     /// connection.
     #[must_use]
     pub fn is_overload(&self) -> bool {
@@ -171,8 +172,8 @@ impl ClientError {
         }
     }
 
-    /// Returns whether the body of the request broke off, or could not be read. This is not the
-    /// server's fault.
+    /// Returns whether the request failed because its own body broke off or could not be read. This
+    /// is not the server's fault.
     #[must_use]
     pub fn is_request_body(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if source.is_user())

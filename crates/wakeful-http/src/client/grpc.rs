@@ -51,7 +51,7 @@ impl<B: OutgoingBody> Service<Request<B>> for GrpcService<B> {
     type Error = ClientError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ClientError>>>>;
 
-    /// Returns ready, always: calls wait in the host's queue.
+    /// Is always ready: calls wait in the host's queue.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         Poll::Ready(Ok(()))
     }

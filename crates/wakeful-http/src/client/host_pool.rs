@@ -86,14 +86,14 @@ impl<B: OutgoingBody> Host<B> {
         &self.pool.target
     }
 
-    /// Returns how many connections exist or are being made.
+    /// Returns how many connections are open or are being made.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pool.state.borrow().open
     }
 
-    /// Sets how many idle HTTP/1.1 connections are kept from now on, instead of
-    /// [`ClientBuilder::max_idle`]. Those beyond that close.
+    /// Sets how many idle HTTP/1.1 connections this host keeps from now on, instead of
+    /// [`ClientBuilder::max_idle`]. Idle connections beyond that number close at once.
     pub fn set_max_idle(&self, connections: usize) {
         self.pool.max_idle.set(connections);
         let mut state = self.pool.state.borrow_mut();

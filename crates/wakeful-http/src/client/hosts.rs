@@ -19,8 +19,8 @@ use super::target::Target;
 /// Beyond so many hosts those without connections are forgotten.
 const MANY_HOSTS: usize = 64;
 
-/// A client of one loop, with its pools. Clones share the pools. When the last clone and all
-/// [`Host`]s are gone, idle connections close.
+/// An HTTP client for one loop, with its pools of connections. Clones share the pools. Idle
+/// connections close when the last clone and all [`Host`]s are dropped.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: make one on each loop, with a [`PerLoop`](wakeful::PerLoop). In a
@@ -88,10 +88,10 @@ impl<B: OutgoingBody> Client<B> {
         host
     }
 
-    /// Forgets the pool of `target`: it gets no more requests. Its idle connections close, and the
-    /// others when the requests on them have ended. Requests that wait for a connection, and those
-    /// that still use the [`Host`], fail with [`ClientError::Retired`]. A later
-    /// [`host`](Self::host) makes a new pool.
+    /// Removes the pool of `target`, which then takes no more requests. Its idle connections close
+    /// at once, and the others when the requests on them have ended. Requests that wait for a
+    /// connection fail with [`ClientError::Retired`], and so do later requests on an existing
+    /// [`Host`] of this pool. The next call of [`host`](Self::host) makes a new pool.
     pub fn retire(&self, target: &Target) {
         let host = self.inner.hosts.borrow_mut().remove(target);
         if let Some(host) = host {
@@ -105,8 +105,11 @@ impl<B: OutgoingBody> Client<B> {
     /// The same as for [`Host::send`].
     ///
     /// # Errors
-    /// The URI has no host, or its scheme is neither `http` nor `https`. Otherwise, the same as for
-    /// [`Host::send`].
+    /// [`ClientError::Target`]: the URI has no host, an invalid port or a user name, or its scheme
+    /// is neither `http` nor `https`. Otherwise, the same as for [`Host::send`].
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, ClientError> {
         let target = self.target_of(&request).await?;
         self.host(&target).send(request).await
@@ -119,6 +122,9 @@ impl<B: OutgoingBody> Client<B> {
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send_replayable(
         &self,
         request: Request<B>,
@@ -139,7 +145,7 @@ impl<B: OutgoingBody> Client<B> {
         target
     }
 
-    /// Returns the counters of this client, which may be read from any thread.
+    /// Returns the counters of this client and its clones. Any thread may read them.
     #[must_use]
     pub fn counts(&self) -> Arc<ClientCounts> {
         self.inner.counts.clone()

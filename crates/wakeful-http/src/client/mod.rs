@@ -1,5 +1,5 @@
-//! An HTTP/1.1 and HTTP/2 client on a loop. Connections are pooled per host and loop, so it needs
-//! no locks and no messages between threads.
+//! An HTTP/1.1 and HTTP/2 client on a loop. Connections are pooled per host and loop, so the client
+//! needs no locks and no messages between threads.
 //!
 //! ```
 //! use http::Request;
@@ -17,22 +17,23 @@
 //! # }
 //! ```
 //!
-//! For repeated requests to the same server, keep its [`Host`], which saves the search for its
-//! pool. hyper implements the protocols.
+//! For repeated requests to the same server, keep its [`Host`]: the client then need not look up
+//! the pool for each request. hyper implements the protocols.
 //!
 //! # What is sent again
 //! A request is retried on another connection, at most [`ClientBuilder::retries`] times, if the
-//! server cannot have acted on it, or may safely act on it twice. (Pooled connections that had
-//! ended before the request reached them do not count.) These are the cases:
+//! server cannot have acted on it, or may safely act on it twice. (An attempt on a pooled
+//! connection that had already ended does not count.) These are the cases:
 //! * the request never reached the connection, or no byte of it was written;
 //! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or `GOAWAY`
 //!   with a lower stream;
 //! * the connection had been used before and closed before any response byte, and the method is
-//!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if there may
-//!   be one more: other pooled connections may be about to close, too.
+//!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if
+//!   `max_connections` allows another one: other pooled connections may be about to close, too.
 //!
-//! A shared HTTP/2 connection can end before it handles a request. This does not count as a retry,
-//! up to eight times (unless retries are off).
+//! A shared HTTP/2 connection can end before it handles a request. The client then sends the
+//! request again. The first eight times do not count as retries. (If `retries` is 0, the request
+//! fails.)
 //!
 //! If a request cannot be retried (another method, or a body that is not kept), the client checks
 //! before the write whether the pooled connection has ended. Over HTTP/1.1 this is one system call

@@ -25,20 +25,22 @@ type Copy<B> = fn(&B) -> Option<B>;
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request`, retries it if [that is safe](super#what-is-sent-again), and returns the
-    /// response when its head has arrived.
+    /// Sends `request`, and returns the response when its head has arrived. Retries the request if
+    /// [that is safe](super#what-is-sent-again).
     ///
-    /// The host name of the request's URI is only sent to the server, in the `host` header or
-    /// `:authority`: the request goes to this host even if the URI names another one. A `host`
-    /// header of the request takes precedence. The request's version does not matter.
+    /// The request goes to this host, even if its URI names another one. The name in the URI is
+    /// only sent to the server, as the `host` header or `:authority`. If the request has a `host`
+    /// header, that is sent instead. The request's version does not matter.
     ///
     /// # Cancel safety
-    /// If cancelled, an HTTP/1.1 connection closes, and an HTTP/2 stream is reset. It is then
-    /// unknown whether the server acted on the request.
+    /// If the future is dropped, the request's HTTP/1.1 connection closes, or its HTTP/2 stream is
+    /// reset. It is then unknown whether the server acted on the request.
     ///
     /// # Errors
-    /// There was no connection or no response in time; the exchange broke off; or the method is
-    /// CONNECT, which is not supported.
+    /// There was no connection or no response in time; too many requests already wait for a
+    /// connection; the exchange broke off; the host was [retired](super::Client::retire); or the
+    /// request is not supported, for example because its method is CONNECT. [`ClientError`] lists
+    /// the cases.
     ///
     /// # Panics
     /// If no loop runs on this thread.
@@ -54,6 +56,9 @@ impl<B: OutgoingBody> Host<B> {
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send_replayable(
         &self,
         request: Request<B>,
@@ -66,15 +71,19 @@ impl<B: OutgoingBody> Host<B> {
     }
 
     /// Sends `request` like [`send`](Self::send), for callers that can ask another server: if no
-    /// server acted on the request, the error returns it. `copy` returns a copy of the body for a
-    /// retry, if the body can be copied. A request whose body is empty from the start can always be
-    /// retried.
+    /// server acted on the request, the error contains it.
+    ///
+    /// `copy` returns a copy of the body for a retry, or `None` if the body cannot be copied. It is
+    /// not needed for a body that is empty from the start.
     ///
     /// # Cancel safety
     /// The same as for [`send`](Self::send).
     ///
     /// # Errors
     /// The same as for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn send_with(
         &self,
         request: Request<B>,
@@ -168,13 +177,13 @@ impl<B: OutgoingBody> Host<B> {
     }
 }
 
-/// The error of [`Host::send_with`].
+/// The error of [`Host::send_with`] and [`Host::upgrade`].
 #[derive(Debug)]
 pub struct SendFailure<B> {
     /// The cause.
     pub error: ClientError,
-    /// The request, if no server acted on it and all of it is left. It has a `host` header, and can
-    /// be sent to another server.
+    /// The request, if no server acted on it and its body is still complete. It has a `host`
+    /// header, and can be sent to another server.
     pub request: Option<Box<Request<B>>>,
 }
 

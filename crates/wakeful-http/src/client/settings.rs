@@ -20,12 +20,12 @@ const SMALLEST_WINDOW: u32 = 1024;
 const GREATEST_WINDOW: u32 = 4 << 20;
 
 /// The settings of a [`Client`](super::Client). Limits on connections apply to each host on each
-/// loop.
+/// loop. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
-/// | [`version`](Self::version) | HTTP/1.1 | | for hosts that a request's URI names |
-/// | [`tls`](Self::tls) | none | | without it, `https` hosts cannot be reached |
+/// | [`version`](Self::version) | HTTP/1.1 | | |
+/// | [`tls`](Self::tls) | none | | `https` hosts cannot be reached |
 /// | [`connect_timeout`](Self::connect_timeout) | 5 s | any | [`ConnectTimeout`](super::ClientError::ConnectTimeout) |
 /// | [`head_timeout`](Self::head_timeout) | 30 s | any, or `None` | [`HeadTimeout`](super::ClientError::HeadTimeout) |
 /// | [`total_timeout`](Self::total_timeout) | `None` | any | [`TotalTimeout`](super::ClientError::TotalTimeout), also while the body is read |
@@ -37,7 +37,7 @@ const GREATEST_WINDOW: u32 = 4 << 20;
 /// | [`max_header_size`](Self::max_header_size) | 64 KiB | 8 KiB and more | [`HeaderTooLarge`](super::ClientError::HeaderTooLarge) (HTTP/2: [`Exchange`](super::ClientError::Exchange)) |
 /// | [`max_headers`](Self::max_headers) | 100 | 1 to 24,576 | HTTP/1.1: [`HeaderTooLarge`](super::ClientError::HeaderTooLarge); HTTP/2: no limit but `max_header_size` |
 /// | [`stream_window`](Self::stream_window) | 1 MiB | 1 KiB to 4 MiB | HTTP/2: the server waits until the response is read |
-/// | [`retries`](Self::retries) | 2 | any | the error is the caller's |
+/// | [`retries`](Self::retries) | 2 | any | the request fails |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct ClientBuilder {
@@ -79,15 +79,16 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the HTTP version that [`Client::send`](super::Client::send) speaks to the hosts that
-    /// URIs name. A [`Target`](super::Target) has its own version.
+    /// Sets the HTTP version of [`Client::send`](super::Client::send), which takes the host from
+    /// the request's URI. A [`Target`](super::Target) has its own version.
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// Sets which certificates to trust for TLS hosts. With `None` the client trusts none. The
-    /// protocols of these settings are ignored: the client offers the host's version.
+    /// Sets how to connect to TLS hosts, including which certificates to trust. With `None` a
+    /// request to a TLS host fails. The client ignores the protocols of these settings, and offers
+    /// the version of the host.
     pub fn tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.tls = tls.into();
         self
@@ -121,8 +122,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many requests may wait for a connection to a host. A request that is sent again
-    /// waits in any case.
+    /// Sets how many requests may wait for a connection to a host. A retry may wait even beyond
+    /// this number.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self
@@ -144,38 +145,42 @@ impl ClientBuilder {
     /// Sets how long an idle connection is kept, at least 1 ms. It should be shorter than the
     /// server's own limit, so that requests seldom use a connection that the server is closing.
     ///
-    /// A server may answer an HTTP/1.1 request before it has read all of it. The rest of the
-    /// request must then be sent within the same time after the response, or the connection is
-    /// closed.
+    /// A server may answer an HTTP/1.1 request before it has read the whole request. The rest of
+    /// the request must then be sent within the same time after the response. Otherwise the
+    /// connection is closed.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self
     }
 
     /// Sets how large a response's header may be, in bytes, counted like a request's in
-    /// [`Limits::max_header_size`](crate::Limits::max_header_size). With HTTP/1 it also bounds a
-    /// connection's read buffer, and a server may send up to four times as many bytes of 1xx
-    /// responses and header before the connection is closed.
+    /// [`Limits::max_header_size`](crate::Limits::max_header_size).
+    ///
+    /// With HTTP/1 this also bounds a connection's read buffer. If a server sends 1xx responses
+    /// first, these and the header together may have four times this size. Beyond that the
+    /// connection is closed.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes.max(SMALLEST_HEADER_LIMIT);
         self
     }
 
-    /// Sets how many fields the header of an HTTP/1.1 response may have. With a number other than
-    /// 100, each response needs two allocations of 32 bytes per possible field.
+    /// Sets how many fields the header of an HTTP/1.1 response may have. With any number but the
+    /// default, each response needs two allocations, each of 32 bytes for every field that is
+    /// allowed.
     pub fn max_headers(mut self, fields: usize) -> Self {
         self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
         self
     }
 
-    /// Sets how many bytes of an HTTP/2 response the server may send before they are read. A
-    /// response that is not read delays no other one of its connection: the window of the
-    /// connection has room for 256 of them, and a connection carries no more requests at a time.
-    /// So an HTTP/2 connection buffers 256 times this size at most.
+    /// Sets how many bytes of an HTTP/2 response the server may send before the program reads them.
     ///
-    /// Small DATA frames cost more memory than they have bytes. If an unread frame has fewer than
-    /// 256 bytes, the difference counts, and if the differences exceed 128 times this size (by
-    /// default, 500,000 tiny messages), the connection ends.
+    /// An unread response does not delay the other responses of its connection: a connection
+    /// carries at most 256 requests at a time, and its own window is 256 times this size. So an
+    /// HTTP/2 connection buffers at most 256 times this size.
+    ///
+    /// A small DATA frame needs more memory than its bytes. So each unread frame of fewer than 256
+    /// bytes also counts the bytes that it is shorter than 256. If the sum of these exceeds 128
+    /// times this size (by default, after about 500,000 tiny messages), the connection ends.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self
@@ -193,8 +198,8 @@ impl ClientBuilder {
 /// The counters of a client.
 ///
 /// # Threads
-/// Written on the client's loop, read on any thread. Each number is exact, but two numbers are not
-/// read at the same instant.
+/// The client's loop writes them, and any thread may read them. Each number is exact, but two
+/// numbers are not read at the same instant.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     opened: AtomicU64,
@@ -225,16 +230,17 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Connections made.
+    /// Returns how many connections were made.
     opened, add_opened;
-    /// Connections that could not be made.
+    /// Returns how many connections could not be made.
     failed, add_failed;
-    /// Requests that got a connection that had been used before.
+    /// Returns how many requests got a connection that had been used before.
     reused, add_reused;
-    /// Requests that were sent again, each time that they were.
+    /// Returns how often a request was sent again. A request that was sent three times counts
+    /// twice.
     retried, add_retried;
-    /// Requests that waited for a connection.
+    /// Returns how many requests waited for a connection.
     waited, add_waited;
-    /// Requests refused because too many waited already.
+    /// Returns how many requests were refused because too many already waited.
     refused, add_refused;
 }

@@ -65,7 +65,7 @@ const fn default_port(security: Security) -> u16 {
 }
 
 impl Target {
-    /// Returns the same server with this HTTP version.
+    /// Returns this target with another HTTP version.
     #[must_use]
     pub fn version(mut self, version: HttpVersion) -> Self {
         self.version = version;
@@ -78,8 +78,8 @@ impl Target {
         self.version
     }
 
-    /// Returns the name and the port that are looked up for each connection. `None`: the target is
-    /// an address or a Unix socket.
+    /// Returns the name and the port that are looked up for each connection. Returns `None` if the
+    /// target is an address or a Unix socket, or if [`at`](Self::at) has set the address.
     #[must_use]
     pub fn name(&self) -> Option<(&str, u16)> {
         match &self.place {
@@ -88,10 +88,12 @@ impl Target {
         }
     }
 
-    /// Returns the server of this [name](Self::name) at one of its addresses: the name is not
-    /// looked up again. Requests without a host of their own still name it, and the certificate
-    /// must still be for it. `Display` writes the address only. A target without a name stays as
-    /// it is.
+    /// Returns this target at `addr`, one of the addresses of its [name](Self::name). The client
+    /// then connects to `addr`, and does not look up the name.
+    ///
+    /// The name is still the default `host` of requests, and the server's certificate must still be
+    /// for it. `Display` shows only the address. If the target has no name, this returns it
+    /// unchanged.
     ///
     /// ```
     /// use wakeful_http::client::Target;
@@ -110,8 +112,8 @@ impl Target {
         Self { place, ..self.clone() }
     }
 
-    /// Returns the name or address that the server's certificate must be for. `None`: the server
-    /// does not use TLS.
+    /// Returns the name or address that the server's certificate must be for, or `None` if the
+    /// target does not use TLS.
     #[must_use]
     pub fn tls_name(&self) -> Option<String> {
         (self.security == Security::Tls).then(|| self.server_name())
@@ -209,8 +211,12 @@ impl From<ListenAddr> for Target {
 impl FromStr for Target {
     type Err = InvalidTarget;
 
-    /// Parses `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH` or
-    /// `unix:@NAME`.
+    /// Parses `HOST:PORT`, `http://HOST[:PORT]`, `https://HOST[:PORT]`, `unix:PATH` or `unix:@NAME`
+    /// (a Unix socket with an abstract name). The version of the target is HTTP/1.1.
+    ///
+    /// # Errors
+    /// The text has none of these forms, has a user name, or has a port that is not a number from 0
+    /// to 65535.
     fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let invalid = |reason| InvalidTarget { text: without_secrets(text), reason };
         if let Some(path) = text.strip_prefix("unix:") {

@@ -38,12 +38,15 @@ pub enum UpgradeAnswer {
 }
 
 impl<B: OutgoingBody> Host<B> {
-    /// Sends `request` on a new connection, and returns the server's answer. The head of the
-    /// request must have `connection: upgrade` and the protocol. The request is sent only once. If
-    /// no connection could be made, the error returns the request.
+    /// Sends `request` on a new connection, and returns the server's answer. The request must have
+    /// the header `connection: upgrade`, and an `upgrade` header with the protocol. It is sent only
+    /// once. If no connection could be made, the error contains the request.
+    ///
+    /// The connection does not count towards
+    /// [`ClientBuilder::max_connections`](super::ClientBuilder::max_connections).
     ///
     /// # Cancel safety
-    /// If cancelled, the connection closes.
+    /// If the future is dropped, the connection closes.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send); or the host speaks HTTP/2, which has no upgrades.

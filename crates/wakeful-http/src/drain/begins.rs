@@ -54,7 +54,7 @@ pub fn drain_begins() -> DrainBegins {
     DrainBegins { started: draining.map(bound), put_off: PutOff::default() }
 }
 
-/// The future of [`drain_begins`].
+/// The future that [`drain_begins`] returns.
 ///
 /// # Threads
 /// `Send`, and may be dropped anywhere. If it is polled on a thread other than its loop's, it waits

@@ -19,25 +19,26 @@ pub(crate) use self::begins::enter;
 pub use self::begins::{DrainBegins, drain_begins};
 pub use self::readiness::Readiness;
 
-/// The settings of how a server ends, in [`Server::serve`](crate::Server::serve) or
-/// [`Running::drain`](crate::Running::drain):
+/// How a server ends, in [`Server::serve`](crate::Server::serve) or
+/// [`Running::drain`](crate::Running::drain). It ends in three steps:
 ///
 /// 1. *Not ready*, for `pre_drain`. [`Readiness::is_ready`] becomes false, and health checks
 ///    (`/readyz`, gRPC's health) report this. The server still serves as before, so that load
 ///    balancers have time to notice.
-/// 2. *Draining.* Streams are notified ([`drain_begins`](crate::drain_begins),
-///    [`Readiness::until_draining`]). The server accepts the connections in the listeners'
-///    backlogs, and closes the listeners. HTTP/2 connections send GOAWAY; HTTP/1.1 connections send
-///    `connection: close` with their next response.
+/// 2. *Draining.* Long-lived responses are notified ([`drain_begins`](crate::drain_begins),
+///    [`Readiness::until_draining`]). The server accepts the connections that wait in the
+///    listeners' backlogs, and closes the listeners. HTTP/2 connections send GOAWAY; HTTP/1.1
+///    connections send `connection: close` with their next response.
 /// 3. *The end.* An HTTP/1.1 connection without a request closes if no request arrives within
 ///    `linger`. Any other HTTP/1.1 connection closes when it has answered. An HTTP/2 connection
 ///    closes when its client leaves, or when nothing is in flight and the client has been silent
-///    for 5 s or half of `grace`. Connections that remain after `grace` are aborted, and counted.
+///    for 5 s (or for half of `grace`, if that is shorter). Connections that remain after `grace`
+///    are aborted. [`Running::drain`](crate::Running::drain) returns their number.
 ///
-/// A request that is in flight when the second step begins is answered: it arrives within `linger`,
-/// and its response is the last one of the connection. If the server closed idle connections at
-/// once, such a request could arrive after the close, and the client could not know whether it was
-/// served.
+/// A client may send a request just before it learns of the drain. Such a request is answered if it
+/// arrives within `linger`, and its response is the last one of its connection. If the server
+/// closed idle connections at once, the request could arrive after the close, and the client could
+/// not know whether it was served.
 ///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
@@ -75,15 +76,15 @@ impl DrainPlan {
         self
     }
 
-    /// Sets how long an HTTP/1.1 connection without a request stays open for a request that may be
-    /// in flight.
+    /// Sets how long an HTTP/1.1 connection without a request stays open, because its client may
+    /// already have sent a request that has not arrived yet.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// Sets how long the whole drain may take, after `pre_drain`. Remaining connections are then
-    /// aborted.
+    /// Sets how long the drain may take in total, not counting `pre_drain`. Connections that remain
+    /// after that are aborted.
     pub fn grace(mut self, time: Duration) -> Self {
         self.grace = time;
         self

@@ -6,8 +6,8 @@ use std::future::Future;
 use super::DrainPlan;
 use super::latch::Latch;
 
-/// Shows whether a server is ready for requests, and when it begins to drain. It is for health
-/// checks, and for threads outside the server. [`Server::readiness`](crate::Server::readiness)
+/// Shows whether a server is ready for requests, and when it begins to drain. Use it in health
+/// checks, and on threads outside the server. [`Server::readiness`](crate::Server::readiness)
 /// returns it.
 ///
 /// A handler that must only end when the server drains can await
@@ -41,8 +41,8 @@ impl Readiness {
         !self.ready.is_given()
     }
 
-    /// Waits until the server is no longer ready: its shutdown has begun, and it serves for another
-    /// [`DrainPlan::pre_drain`].
+    /// Waits until the server is no longer ready. Its shutdown has then begun, but it still serves
+    /// for the time of [`DrainPlan::pre_drain`].
     ///
     /// # Cancel safety
     /// Cancel-safe.

@@ -3,8 +3,8 @@
 //!
 //! No loop waits for a disk. Each request is one job on the [blocking
 //! pool](wakeful::task::spawn_blocking) that opens the file, decides on the response, and reads the
-//! first chunk. A larger file is then read ahead by one chunk. No path and no link can open a file
-//! outside the directory.
+//! first chunk. If the file is larger, further jobs read it one chunk ahead of the client. No path
+//! and no link can open a file outside the directory.
 
 // `path` and `beneath` keep requests within the directory, `answer` builds the response,
 // `conditional` and `ranges` implement RFC 9110 without I/O, `body` is the response's body,
@@ -57,38 +57,41 @@ use settings::Shared;
 /// | setting | default | range | what it does |
 /// |---|---|---|---|
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` instead of `file` to clients that accept it |
-/// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | names that begin with a dot |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get `file.br` or `file.gz` instead of `file` |
+/// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | whether files whose names begin with a dot are served |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
-/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | answers further requests 503 with `retry-after: 1` |
-/// | [`fallback`](Self::fallback) | none | [`ServeFile`] | is sent instead of a missing file |
-/// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with 404 |
+/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
+/// | [`fallback`](Self::fallback) | none | [`ServeFile`] | the file that is sent instead of a missing file |
+/// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with the status 404 |
 ///
 /// # What it answers
 /// * It serves GET and HEAD, and answers any other method 405 with `allow`. For a directory it
 ///   serves `index.html`. If the path of a directory does not end with a slash, it redirects (301,
 ///   relative) to the path with the slash.
 /// * It answers `range` requests 206, with up to 16 parts as `multipart/byteranges`, or 416 if no
-///   part begins within the file. It ignores a `range` header that is malformed, or that asks for
-///   more parts or more bytes than the file has, as RFC 9110 allows.
+///   part begins within the file. It ignores a `range` header that is malformed, that asks for more
+///   than 16 parts, or whose parts have more bytes together than the file, as RFC 9110 allows.
 /// * It answers 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`,
 ///   `if-unmodified-since` and `if-range`. The entity tag consists of inode, size and modification
-///   time. It is weak while the modification time is less than a second ago, because a further
-///   change could have the same time. Machines that serve copies of a file have different tags.
-/// * It sets `content-type` by the extension, with `nosniff`. Text is declared as UTF-8.
+///   time. The tag is weak while the modification time is less than a second ago, because a further
+///   change could have the same time. Copies of a file on several machines have different tags.
+/// * It sets `content-type` by the extension of the name, with `x-content-type-options: nosniff`.
+///   Text is declared as UTF-8.
 /// * It answers 404 for a file that is missing, is not a regular file, or is outside the directory.
 ///   It follows a symbolic link that stays within the directory. (On kernels before Linux 5.6, or
 ///   if a seccomp profile forbids `openat2`, it follows no link.)
 /// * It answers 403 if the file system denies access, and 503 if there are no descriptors or no
 ///   memory, if there are too many jobs, or if no thread can be started (`ulimit -u`, `pids.max`).
-///   The last two count as [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
+///   The last two cases count as [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
 /// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
 ///   connection (HTTP/2: the stream) ends. If a file grows, only its original length is sent.
 ///
 /// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
-/// UTF-8. With a prefix, as in `nest_service("/static", …)`, link to `/static/`: axum also answers
-/// `/static`, but relative links are wrong there.
+/// UTF-8.
+///
+/// With a prefix, as in `nest_service("/static", …)`, let links point to `/static/`. axum also
+/// answers `/static`, but a browser resolves the relative links of that page wrongly.
 ///
 /// The directory is opened again for each request, so a deployment may replace it.
 ///
@@ -120,35 +123,37 @@ impl ServeDir {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Sets whether to use compressed files beside the files.
+    /// Sets whether clients get compressed files that exist beside the files: the name with `.br`
+    /// or `.gz` appended.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)
     }
 
-    /// Sets what happens to names that begin with a dot.
+    /// Sets whether files whose names begin with a dot are served.
     #[must_use]
     pub fn hidden_files(self, hidden: HiddenFiles) -> Self {
         self.with(|shared| shared.hidden_files = hidden)
     }
 
-    /// Sets how many bytes a job reads. A slow client keeps two chunks in memory.
+    /// Sets how many bytes one job reads. The response to a slow client keeps two such chunks in
+    /// memory.
     #[must_use]
     pub fn chunk_size(self, bytes: usize) -> Self {
         self.with(|shared| shared.set_chunk_size(bytes))
     }
 
-    /// Sets how many jobs of this service may run or wait on the blocking pool. Beyond that,
-    /// requests get 503. Responses that have begun continue, with one job each.
+    /// Sets how many jobs of this service and its clones may run or wait on the blocking pool.
+    /// Beyond that, requests get 503. Responses that have begun continue, with one job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
-    /// Serves `file` instead of 404, with the status of `file`. This is for a single-page
-    /// application, whose script reads the path. Every path without a file then gets the page, even
-    /// a mistyped path of a script or an image. If that matters, serve those with a separate
-    /// `nest_service`.
+    /// Serves `file` instead of a 404 response, as if the path named `file`. Use this for a
+    /// single-page application, whose script reads the path. Every path without a file then gets
+    /// the page, even a mistyped path of a script or an image. If that matters, serve scripts and
+    /// images with a separate `nest_service`.
     ///
     /// ```no_run
     /// use axum::Router;

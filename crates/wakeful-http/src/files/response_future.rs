@@ -13,8 +13,10 @@ use super::jobs::{Job, Jobs};
 use crate::counts::Refusal;
 use crate::loop_state;
 
-/// The future of [`ServeDir`](super::ServeDir) and [`ServeFile`](super::ServeFile). Dropping it
-/// removes its job from the pool's queue.
+/// The future of [`ServeDir`](super::ServeDir) and [`ServeFile`](super::ServeFile).
+///
+/// # Cancel safety
+/// Dropping it removes its job from the pool's queue. A job that already runs finishes.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);

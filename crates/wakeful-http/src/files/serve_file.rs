@@ -38,9 +38,9 @@ use super::settings::{Precompressed, Shared};
 /// |---|---|---|---|
 /// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | sends `file.br` or `file.gz` instead to clients that accept it |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get the file at `path` with `.br` or `.gz` appended |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
-/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | answers further requests 503 with `retry-after: 1` |
+/// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
 ///
 /// The file is opened for each request, so a deployment may replace it. Clients do not choose its
 /// path, so all symbolic links are followed.
@@ -92,20 +92,22 @@ impl ServeFile {
         self.with(|shared| shared.cache_control = Some(value))
     }
 
-    /// Sets whether to use compressed files beside the file.
+    /// Sets whether clients get a compressed file that exists beside the file: its name with `.br`
+    /// or `.gz` appended.
     #[must_use]
     pub fn precompressed(self, precompressed: Precompressed) -> Self {
         self.with(|shared| shared.precompressed = precompressed)
     }
 
-    /// Sets how many bytes a job reads. A slow client keeps two chunks in memory.
+    /// Sets how many bytes one job reads. The response to a slow client keeps two such chunks in
+    /// memory.
     #[must_use]
     pub fn chunk_size(self, bytes: usize) -> Self {
         self.with(|shared| shared.set_chunk_size(bytes))
     }
 
-    /// Sets how many jobs of this service may run or wait on the blocking pool. Beyond that,
-    /// requests get 503. Responses that have begun continue, with one job each.
+    /// Sets how many jobs of this service and its clones may run or wait on the blocking pool.
+    /// Beyond that, requests get 503. Responses that have begun continue, with one job each.
     #[must_use]
     pub fn max_jobs(self, jobs: usize) -> Self {
         self.with(|shared| shared.set_max_jobs(jobs))

@@ -47,7 +47,7 @@ impl Shared {
     }
 }
 
-/// Whether to use compressed files beside the files.
+/// Whether clients get compressed files that exist beside the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precompressed {
     /// They are treated like any other file.

@@ -1,5 +1,5 @@
-//! The health service (`grpc.health.v1`): tonic's, which says NOT_SERVING for everything once the
-//! server is not ready any more: when it is told to end, and before it drains.
+//! The health service (`grpc.health.v1`). It is tonic's, with one difference: from the moment when
+//! the server is told to end, every service is NOT_SERVING.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +18,8 @@ use crate::drain::{DrainBegins, drain_begins};
 
 /// Makes a health service, and a reporter with which the program sets the state of its services. It
 /// is like `tonic_health::server::health_reporter`, with one difference: when the server is no
-/// longer ready ([`Readiness`](crate::Readiness)), every service is NOT_SERVING. Watching clients
-/// are notified, and their stream ends when the server drains.
+/// longer ready ([`Readiness`](crate::Readiness)), every service is NOT_SERVING. Clients that watch
+/// a service are notified. When the server drains, their streams end with UNAVAILABLE.
 #[must_use]
 pub fn health_reporter() -> (HealthReporter, HealthServer<DrainingHealth<HealthService>>) {
     let reporter = HealthReporter::new();

@@ -23,15 +23,14 @@ use crate::foreign_code::{contain, contain_payload};
 /// `axum::Router::layer`, or around the whole router.
 ///
 /// * A call that is not done by its deadline ends with DEADLINE_EXCEEDED, before its response or in
-///   the middle of it, and its handler is dropped. If the client does not read, and its
-///   flow-control window is full, the response ends when the client continues to read or its
-///   connection ends.
+///   the middle of it, and its handler is dropped. If the client does not read and its flow-control
+///   window is full, the response ends only when the client reads again or its connection ends.
 /// * If the handler of a call panics before its response begins, the call gets INTERNAL. (Other
 ///   requests get 500.)
 /// * When the server drains, unary calls finish. A stream may continue for
 ///   [`linger`](Self::linger). Its handler should await [`drain_begins`](crate::drain_begins), and
-///   end the stream. After `linger` the stream ends with UNAVAILABLE, both for the handler that
-///   reads it and for the client.
+///   then end the stream. After `linger` the stream ends with UNAVAILABLE, both for the client and
+///   for a handler that reads requests from it.
 ///
 /// The server's own time limits for requests also apply, unless
 /// [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls.
@@ -61,16 +60,17 @@ impl GrpcLayer {
         Self::default()
     }
 
-    /// Sets the maximum deadline. It applies to calls that ask for more time or set no deadline,
-    /// including streams.
+    /// Sets the maximum deadline, counted from the call. Calls that ask for more time, or for no
+    /// deadline, get this one. Streams are calls, too.
     #[must_use]
     pub fn max_deadline(mut self, deadline: Duration) -> Self {
         self.max_deadline = Some(deadline);
         self
     }
 
-    /// Sets how long a stream may continue when the server drains. Choose less than the server's
-    /// grace period. Otherwise streams are cut off without a status.
+    /// Sets how long a stream may continue when the server drains. Choose a shorter time than the
+    /// server's grace period ([`DrainPlan::grace`](crate::DrainPlan::grace)). Otherwise streams are
+    /// cut off without a status.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;

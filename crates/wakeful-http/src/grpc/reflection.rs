@@ -1,9 +1,9 @@
 //! Server reflection (`grpc.reflection.v1` and `v1alpha`): it lets grpcurl and similar tools call a
 //! service without its proto file.
 //!
-//! tonic-reflection's own service spawns on a tokio runtime for every client, so that only its
-//! messages are used here: an answer depends on its question alone, so a client's stream of
-//! questions is mapped to one of answers, and nothing runs on its own.
+//! tonic-reflection's own service spawns a task on a tokio runtime for each client. So only its
+//! message types are used here. An answer depends only on its question, so the service maps a
+//! client's stream of questions to a stream of answers, without a task of its own.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub struct InvalidDescriptors {
     source: DescriptorError,
 }
 
-/// The descriptors that clients can ask for. Cheap to clone.
+/// The descriptors that clients can ask for. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Reflection {
     known: Arc<Known>,
@@ -41,8 +41,8 @@ struct Known {
 }
 
 impl Reflection {
-    /// Makes it from encoded `FileDescriptorSet`s, which must include their imports. Both versions
-    /// of the reflection service, and the health service, are included automatically.
+    /// Makes a reflection from encoded `FileDescriptorSet`s, which must include their imports. Both
+    /// versions of the reflection service, and the health service, are included automatically.
     ///
     /// # Errors
     /// One of the sets is not a `FileDescriptorSet`, or lacks an import.

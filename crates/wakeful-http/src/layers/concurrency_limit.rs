@@ -25,10 +25,10 @@ use super::scope::Scope;
 /// let app: Router = Router::new().route("/report", report);
 /// ```
 ///
-/// One limit applies to all loops together, and to all routes with this layer. Below the limit, a
+/// One limit applies to all loops and all routes with this layer together. Below the limit, a
 /// request costs two atomic operations and no lock. A request that waits, or that ends while
-/// another one waits, briefly locks a list. With [`each_loop`](Self::each_loop) loops share
-/// nothing.
+/// another one waits, briefly locks a list. With [`each_loop`](Self::each_loop) each loop has its
+/// own limit, and the loops share nothing.
 ///
 /// A request counts until the head of its response is ready, until its handler's future is dropped
 /// (the client has gone, or an outer timeout has passed), or until it panics. The body of a
@@ -72,8 +72,8 @@ impl<S> Layer<S> for ConcurrencyLimitLayer {
 /// The service of [`ConcurrencyLimitLayer`].
 ///
 /// # Panics
-/// `poll_ready` panics with [`each_loop`](ConcurrencyLimitLayer::each_loop) if no loop runs; `call`
-/// panics if `poll_ready` was not ready before.
+/// `poll_ready` panics if the layer has a limit for [each loop](ConcurrencyLimitLayer::each_loop)
+/// and no loop runs on this thread. `call` panics if `poll_ready` has not returned ready before.
 pub struct ConcurrencyLimit<S> {
     inner: S,
     scope: Scope<Permits>,

@@ -12,8 +12,8 @@
 //! | [`ConcurrencyLimitLayer`] | requests wait, in the order of their arrival | all loops together, or [each](ConcurrencyLimitLayer::each_loop) |
 //! | [`RateLimitLayer`] | 429 with `retry-after` | all loops together, or [each](RateLimitLayer::each_loop) |
 //!
-//! One limit applies to all services together that a layer and its clones make: axum makes one for
-//! each route. (tower's `ConcurrencyLimitLayer` has a separate limit for each service.)
+//! axum makes a service of a layer for each route. All services that a layer and its clones make
+//! share one limit. (tower's `ConcurrencyLimitLayer` has a separate limit for each service.)
 //!
 //! [`Limits`](crate::Limits) limits a whole server, and each peer, at a lower cost.
 //!

@@ -14,8 +14,8 @@ use wakeful::time::{now, turn_time};
 use super::bucket::Bucket;
 use super::scope::Scope;
 
-/// Refuses (429) requests that exceed a rate. Its `retry-after` header has the seconds until the
-/// next request would be accepted. Requests do not wait.
+/// Refuses (429) requests that exceed a rate. The `retry-after` header of the response has the
+/// seconds until another request would be accepted. Requests do not wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,10 +29,11 @@ use super::scope::Scope;
 ///
 /// It is a token bucket: `burst` requests may arrive at once, and the bucket refills at the rate.
 /// One bucket applies to all clients, all loops, and all routes with this layer; it is one atomic
-/// word, without a lock. With [`each_loop`](Self::each_loop) loops share nothing. For a rate per
-/// peer, use [`Limits::peer_rate`](crate::Limits::peer_rate).
+/// word, without a lock. With [`each_loop`](Self::each_loop) each loop has its own bucket, and the
+/// loops share nothing. For a rate per peer, use [`Limits::peer_rate`](crate::Limits::peer_rate).
 ///
-/// It uses the turn's time ([`turn_time`]), so a request may be accepted up to a millisecond late.
+/// It uses the turn's time ([`turn_time`]) instead of reading the clock, so it may refuse requests
+/// for up to a millisecond too long.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing by itself"]
 pub struct RateLimitLayer {
@@ -54,14 +55,15 @@ impl Rate {
 }
 
 impl RateLimitLayer {
-    /// Makes a layer that accepts `requests` per `per`. All of them may arrive at once. 0 becomes
-    /// 1.
+    /// Makes a layer that accepts, on average, `requests` requests per period `per`. All of them
+    /// may arrive at once, unless [`burst`](Self::burst) sets another number. 0 requests become 1.
     pub fn new(requests: u32, per: Duration) -> Self {
         let rate = Rate { requests, per, burst: requests };
         Self { rate, scope: Scope::all(rate.bucket()) }
     }
 
-    /// Sets how many requests may arrive at once: 1 and more; 0 becomes 1.
+    /// Sets how many requests may arrive at once, at least 1. 0 becomes 1. The default is the
+    /// number of requests of [`new`](Self::new).
     pub fn burst(self, requests: u32) -> Self {
         let rate = Rate { burst: requests, ..self.rate };
         match self.scope {
@@ -88,7 +90,8 @@ impl<S> Layer<S> for RateLimitLayer {
 /// The service of [`RateLimitLayer`].
 ///
 /// # Panics
-/// `call` panics with [`each_loop`](RateLimitLayer::each_loop) if no loop runs.
+/// `call` panics if the layer has a limit for [each loop](RateLimitLayer::each_loop) and no loop
+/// runs on this thread.
 #[derive(Debug, Clone)]
 pub struct RateLimit<S> {
     inner: S,

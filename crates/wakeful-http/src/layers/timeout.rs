@@ -30,13 +30,13 @@ use crate::foreign_code::contain;
 /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(in_time);
 /// ```
 ///
-/// The time counts from the call to the response's head. It does not limit a streaming body. When
-/// the time is up, the loop first handles the bytes that arrived in time (see
+/// The time counts from the call of the service to the response's head. It does not limit a
+/// streaming body. When the time is up, the loop first handles the bytes that arrived in time (see
 /// [`Deadline`](wakeful::time::Deadline)), and then drops the handler's future. A handler that
 /// blocks its loop is not interrupted.
 ///
 /// # Panics
-/// Its services panic if no loop runs on the thread.
+/// The services that the layer makes panic if no loop runs on the thread.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a layer does nothing by itself"]
 pub struct TimeoutLayer {
@@ -45,12 +45,12 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Makes a layer that gives handlers `limit` for the response's head.
+    /// Makes a layer whose handlers must return the response's head within `limit`.
     pub const fn new(limit: Duration) -> Self {
         Self { limit, status: StatusCode::SERVICE_UNAVAILABLE }
     }
 
-    /// Sets the status of the response when the time is up.
+    /// Sets the status of the response when the time is up. The default is 503.
     pub const fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self

@@ -21,21 +21,22 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | [`max_resets_per_second`](Self::max_resets_per_second) | 200, and 5 times as many at once | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 /// | [`max_control_frames_per_second`](Self::max_control_frames_per_second) | 250 | 1 and more | GOAWAY (ENHANCE_YOUR_CALM) |
 ///
-/// A window is the number of bytes that a client may send before they are read. The connection
-/// window, times the number of connections, limits the memory for bodies.
+/// A window is the number of bytes that a client may send before the handler reads them. The memory
+/// for bodies is at most the connection window times the number of connections.
 ///
 /// By default one body that its handler does not read can fill the connection window. The other
-/// bodies of that connection then wait until it is read or its request ends. If a gateway sends
-/// many users' uploads over one connection, set `stream_window` to a fraction of
+/// bodies of that connection then wait until the first one is read or its request ends. If a
+/// gateway sends many users' uploads over one connection, set `stream_window` to a fraction of
 /// `connection_window`.
 ///
 /// The server also sends GOAWAY (ENHANCE_YOUR_CALM) in these cases:
-/// * A header has too many CONTINUATION frames. It may have a quarter more than the number of full
-///   frames (`max_frame_size`) in `max_header_size`, and at least five.
+/// * A header has too many CONTINUATION frames. The limit is the number of full frames
+///   (`max_frame_size`) that `max_header_size` needs, plus a quarter, but at least five.
 /// * There are more than 100 empty DATA frames that do not end a stream.
-/// * Too many small DATA frames are unread. If a frame has fewer than 256 bytes, the difference
-///   counts against half of `connection_window`. So about 2,000 tiny messages of WebSockets or
-///   calls may wait for their handlers. If more have to wait, raise `connection_window`.
+/// * Too many small DATA frames are unread. Each unread frame of fewer than 256 bytes counts the
+///   bytes that it is shorter than 256. The sum of these may be up to half of `connection_window`.
+///   So about 2,000 tiny messages of WebSockets or gRPC streams may wait for their handlers. If
+///   more must be able to wait, raise `connection_window`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Http2Limits {
@@ -101,14 +102,14 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how many bytes of a response are buffered for a client that does not read, for each
-    /// stream.
+    /// Sets how many bytes of a response the server buffers while the client does not read them,
+    /// for each stream.
     pub fn max_send_buffer(mut self, bytes: usize) -> Self {
         self.max_send_buffer = bytes;
         self
     }
 
-    /// Sets how often the client gets a PING. With `None` it gets none.
+    /// Sets the interval at which the server sends a PING to the client. With `None` it sends none.
     pub fn ping_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.ping_interval = interval.into();
         self
@@ -120,19 +121,21 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how many reset streams may wait until the service has noticed the reset.
+    /// Sets how many streams that the client has already reset may wait until the service notices
+    /// the reset.
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self
     }
 
-    /// Sets how many streams of a connection may be reset because of the client's mistakes.
+    /// Sets how many streams of a connection the server may reset because of the client's mistakes.
     pub fn max_error_resets(mut self, streams: usize) -> Self {
         self.max_error_resets = streams;
         self
     }
 
-    /// Sets how many streams the client may reset per second.
+    /// Sets how many streams of a connection the client may reset per second. It may reset five
+    /// times as many at once.
     pub fn max_resets_per_second(mut self, streams: u32) -> Self {
         self.max_resets_per_second = streams;
         self
@@ -140,9 +143,11 @@ impl Http2Limits {
 
     /// Sets how many control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty
     /// DATA, unknown kinds) may arrive per second, in addition to four for each HEADERS and DATA
-    /// frame of either side. Window updates for data that the server has sent do not count: up to
-    /// four for each DATA frame and one for each KiB in it, because clients that read in small
-    /// pieces send that many. Answers to the server's SETTINGS and PING do not count either.
+    /// frame of either side.
+    ///
+    /// Window updates for data that the server has sent do not count, up to four for each DATA
+    /// frame and one for each KiB in it: clients that read in small pieces send that many. Answers
+    /// to the server's SETTINGS and PING do not count either.
     pub fn max_control_frames_per_second(mut self, frames: u32) -> Self {
         self.max_control_frames_per_second = frames;
         self

@@ -19,14 +19,14 @@ pub struct MaxAge {
 }
 
 impl MaxAge {
-    /// Sets the age, which counts from the accept. A time below 1 ms becomes 1 ms.
+    /// Makes a maximum age of `age`, counted from the accept. A time below 1 ms becomes 1 ms.
     pub const fn new(age: Duration) -> Self {
         Self { age, jitter: 0.1, grace: Duration::from_secs(10) }
     }
 
-    /// Sets the largest random addition to the age, as a share of the age. It differs for each
-    /// connection, so connections that were opened together do not close together. A value out of
-    /// range becomes the nearest value in the range, and NaN becomes 0.
+    /// Sets the largest random addition to the age, as a share of the age. Each connection gets
+    /// another addition, so connections that were opened together do not close together. A value
+    /// out of range becomes the nearest value in the range, and NaN becomes 0.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self

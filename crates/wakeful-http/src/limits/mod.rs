@@ -53,7 +53,7 @@ pub(crate) const PROBES: u32 = 3;
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|
-/// | [`header_timeout`](Self::header_timeout) | 30 s | 1 ms and more | 408 and close, if a part of the header has arrived; else close. HTTP/2: GOAWAY (ENHANCE_YOUR_CALM) in mid-header, and close |
+/// | [`header_timeout`](Self::header_timeout) | 30 s | 1 ms and more | 408 and close, if a part of the header has arrived; else close. HTTP/2: close, after GOAWAY (ENHANCE_YOUR_CALM) if a part of the header has arrived |
 /// | [`idle_timeout`](Self::idle_timeout) | 75 s | 1 ms and more | close. HTTP/2: GOAWAY (NO_ERROR), and close |
 /// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
@@ -74,22 +74,24 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`grpc_calls`](Self::grpc_calls) | [`GrpcCalls::Limited`] | [`GrpcCalls`] | |
 /// | [`http2`](Self::http2) | [`Http2Limits::default`] | [`Http2Limits`] | [a table of its own](Http2Limits) |
 ///
-/// These checks are always on: a malformed HTTP/1 request, and an HTTP/1.1 request without a `Host`
-/// or with two, gets 400, and the connection closes. Each [`Refusal`](crate::Refusal) is counted.
+/// These checks are always on: a malformed HTTP/1 request, or an HTTP/1.1 request without a `Host`
+/// header or with several, gets 400, and the connection closes. The server counts each
+/// [`Refusal`](crate::Refusal).
 ///
-/// If a client is gone, the server notices within a second or two, even while the response sends
-/// nothing (server-sent events, a long poll), and cancels the request. An HTTP/1.1 client that only
-/// ends its sending side may still wait for the response. The server cannot distinguish it from a
-/// client that has closed, until `keepalive` probes it.
+/// When the kernel knows that a client is gone, the server notices within a second or two, and
+/// cancels the request. This also works while the response sends nothing (server-sent events, a
+/// long poll). But if an HTTP/1.1 client just closes its TCP connection, the kernel does not know
+/// whether the client has ended only its sending side and still waits for the response. It learns
+/// this when the server next sends something, or when `keepalive` probes the connection.
 ///
 /// A peer is an IPv4 address, or the /64 network of an IPv6 address. Clients of Unix sockets are
 /// not peers. All clients of a proxy are one peer.
 ///
-/// Each connection has one timer, which checks a deadline about four times within its limit. So a
-/// request needs no timer, and may take up to a quarter longer than its limit. `body_timeout`,
-/// `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to connections after a
-/// `CONNECT` or an upgrade. The first three do not apply to gRPC calls either, if `grpc_calls`
-/// exempts them.
+/// Each connection has one timer, and a request needs none. The timer checks each deadline about
+/// four times within its limit, so a request may take up to a quarter longer than its limit.
+/// `body_timeout`, `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to
+/// connections after a `CONNECT` or an upgrade. The first three do not apply to gRPC calls either,
+/// if `grpc_calls` exempts them.
 ///
 /// When an HTTP/1.1 connection moves to another loop, it keeps its age and its number of requests,
 /// and still counts for its peer. The header timeout and the idle timeout start again.
@@ -119,26 +121,26 @@ pub struct Limits {
 }
 
 /// What happens to an HTTP/1 request with both `Content-Length` and `Transfer-Encoding`. A proxy
-/// and a server may disagree on where it ends, so an attacker could smuggle requests past the
-/// proxy. RFC 9112 (6.1) lets a server choose.
+/// and a server may disagree on where such a request ends, so an attacker could smuggle requests
+/// past the proxy. RFC 9112 (6.1) lets the server choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AmbiguousLength {
     /// The transfer encoding applies, the service does not see the length, and the connection
-    /// closes after the response. This is enough if the server is the last reader of the request.
+    /// closes after the response. This is enough if the server does not forward the request.
     #[default]
     Resolve,
-    /// The request gets 400, the service does not see it, and the connection closes. Use it for
-    /// proxies. It costs one more copy of all HTTP/1 bytes, and a second scan of heads.
+    /// The request gets 400, the service does not see it, and the connection closes. Use this for
+    /// proxies. It costs one more copy of all received HTTP/1 bytes, and a second scan of heads.
     Refuse,
 }
 
 /// Whether the time limits of requests (`body_timeout`, `min_rate` for bodies, `request_timeout`)
-/// apply to gRPC calls. A call is any request with the content type `application/grpc…`.
+/// apply to gRPC calls. A call is any request whose content type begins with `application/grpc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
     /// The limits apply. Choose this if the server has no gRPC services: no client can then bypass
-    /// the limits with its content type. A stream ends early if its client is silent for long, or
-    /// sends little.
+    /// the limits by its content type. The server ends a stream if its client is silent for too
+    /// long or sends too little.
     #[default]
     Limited,
     /// The limits do not apply: a stream may be silent for any time, and has its own deadline
@@ -182,8 +184,8 @@ impl Limits {
         Self::default()
     }
 
-    /// Sets how long a client may take for a request's header, counted from its first byte. For the
-    /// first request it counts from the accept.
+    /// Sets how long a client may take for a request's header. The time counts from the header's
+    /// first byte, or, for the first request, from the accept.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
@@ -191,10 +193,10 @@ impl Limits {
 
     /// Sets how long a connection may be open without a request.
     ///
-    /// A request whose response is complete does not count, even if a task still holds its body.
-    /// Such a task may continue to read the body, as long as some bytes of it arrive within this
-    /// time. Otherwise the connection closes, because hyper reads no further request while a body
-    /// is held (or was leaked with [`std::mem::forget`]).
+    /// A request whose response is complete does not count, even if a task still holds the
+    /// request's body. Such a task may continue to read the body, as long as some bytes of it
+    /// arrive within this time. Otherwise the connection closes, because hyper reads no further
+    /// request while a task holds the body (or has leaked it with [`std::mem::forget`]).
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
@@ -213,31 +215,31 @@ impl Limits {
         self
     }
 
-    /// Sets after how long TCP probes a silent peer, in whole seconds. Without probes, the
-    /// connection of a vanished peer stays open for ever if nothing is sent to it, for example a
-    /// WebSocket or a gRPC stream. The option is set on the listeners, and connections inherit it.
-    /// `None` does not change the listeners.
+    /// Sets how long a peer may be silent before TCP probes it, in whole seconds. Without probes,
+    /// the connection of a vanished peer stays open for ever if the server sends nothing on it, as
+    /// a silent WebSocket or gRPC stream does. The option is set on the listeners, and connections
+    /// inherit it. `None` does not change the listeners.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
     }
 
-    /// Sets how slow a client may be.
+    /// Sets how slowly a client may send a body or read a response.
     pub fn min_rate(mut self, rate: impl Into<Option<MinRate>>) -> Self {
         self.min_rate = rate.into();
         self
     }
 
-    /// Sets how many connections may be open at a time, on all loops together. With `None` it is as
-    /// many as the process has [descriptors](crate::Server::descriptors) for. A server with a limit
-    /// of 0 does not start.
+    /// Sets how many connections may be open at a time, on all loops together. With `None` the
+    /// limit is the number that the process has [descriptors](crate::Server::descriptors) for. A
+    /// server with a limit of 0 does not start.
     ///
     /// If further connections wait for longer than 50 ms, the server closes idle ones to make room,
-    /// in the same way as in a drain, and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for
-    /// each. Each loop begins with the connection that has been idle longest, even if that is a
-    /// short time. The first connection closes 200 ms later. If there are not enough idle
-    /// connections, HTTP/1.1 connections that have had many requests close after their response. A
-    /// connection that has not sent a request yet stays open for
+    /// and counts [`Refusal::GaveWay`](crate::Refusal::GaveWay) for each. It closes them in the
+    /// same way as in a drain, so the first one is closed 200 ms later. Each loop begins with the
+    /// connection that has been idle longest, even if that is a short time. If there are not enough
+    /// idle connections, HTTP/1.1 connections that have had many requests close after their
+    /// response. A connection that has not sent a request yet stays open for
     /// [`header_timeout`](Self::header_timeout), and an HTTP/2 connection stays open while requests
     /// are in flight.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
@@ -251,9 +253,9 @@ impl Limits {
     /// [`Refusal::GaveWay`](crate::Refusal::GaveWay). It aborts the connection that has been silent
     /// longest, if that is at least 50 ms. A connection is silent while no request is in flight,
     /// even if a header has begun. An upgraded connection never counts as silent. If no connection
-    /// has been silent for 50 ms, it aborts the one that has been open longest. Bytes that have
-    /// already arrived on the connection are read first. Use this for a small number of short
-    /// connections, such as health checks, so that silent connections cannot keep them out.
+    /// has been silent for 50 ms, the server aborts the one that has been open longest. It first
+    /// reads the bytes that have already arrived on that connection. Use this for a small number of
+    /// short connections, such as health checks, so that silent connections cannot keep them out.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
@@ -266,7 +268,7 @@ impl Limits {
     }
 
     /// Sets how many requests may be in flight at a time, on all loops together. With this limit
-    /// each request changes a number that all loops share.
+    /// each request changes a counter that all loops share.
     pub fn max_requests(mut self, requests: impl Into<Option<usize>>) -> Self {
         self.max_requests = requests.into();
         self
@@ -284,8 +286,8 @@ impl Limits {
     /// including the final empty line. The trailers of a chunked body may have the same size again.
     /// The limit also bounds the connection's read buffer. For HTTP/2 the uncompressed size counts
     /// (RFC 9113, 6.5.2): for each field its name, its value and 32 bytes, including pseudo-header
-    /// fields such as `:method`. The sum must stay below the limit. The server announces the limit
-    /// (SETTINGS_MAX_HEADER_LIST_SIZE). Trailers count separately.
+    /// fields such as `:method`. This size must be less than the limit. The server announces the
+    /// limit (SETTINGS_MAX_HEADER_LIST_SIZE). Trailers count separately.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
         self.max_header_size = bytes;
         self

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 
-/// The minimum rate of a client, for [`Limits::min_rate`](crate::Limits::min_rate). While the
-/// server waits for a client that sends a body or reads a response more slowly than this, it ends
-/// the request.
+/// The minimum rate of a client, for [`Limits::min_rate`](crate::Limits::min_rate). If a client
+/// sends a body or reads a response more slowly than this, the server ends the request. Only time
+/// in which the server waits for the client counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct MinRate {
@@ -15,8 +15,8 @@ pub struct MinRate {
 }
 
 impl MinRate {
-    /// Requires at least `bytes_per_second`, averaged over a `window` of waiting for the client.
-    /// The client may be silent for that long. A window below 1 ms becomes 1 ms.
+    /// Requires at least `bytes_per_second`, averaged over a `window` of waiting for the client. So
+    /// the client may be silent for up to `window`. A window below 1 ms becomes 1 ms.
     pub const fn new(bytes_per_second: u64, window: Duration) -> Self {
         Self { bytes_per_second, window }
     }
@@ -36,13 +36,13 @@ pub struct PeerRate {
 }
 
 impl PeerRate {
-    /// Allows `requests_per_second`, from 1 to 1,000,000,000. The same number may arrive at once. A
-    /// value out of range becomes the nearest value in the range.
+    /// Allows `requests_per_second`, from 1 to 1,000,000,000. By default the same number may arrive
+    /// at once. A value out of range becomes the nearest value in the range.
     pub const fn new(requests_per_second: u32) -> Self {
         Self { requests_per_second, burst: requests_per_second }
     }
 
-    /// Sets how many requests may arrive at once: 1 and more; 0 becomes 1. The default is the
+    /// Sets how many requests may arrive at once, at least 1. 0 becomes 1. The default is the
     /// number of requests per second.
     pub const fn burst(mut self, requests: u32) -> Self {
         self.burst = requests;

@@ -1,9 +1,9 @@
 //! What a server records about its requests: access log, request ids, trace context, `tracing`
 //! spans.
 //!
-//! By default only the span is on, at debug level. Without a subscriber that wants the span, it
-//! costs a request one read of a static variable. Each of the other features costs a request an
-//! allocation, and the access log also a line in a buffer.
+//! By default only the span is on, at debug level. If no subscriber wants the span, it costs a
+//! request one read of a static variable. Each of the other features costs a request an allocation,
+//! and the access log also a line in a buffer.
 
 // `observed_request` is one request from its header to the last byte of its response, `request_id`
 // and `trace_parent` read and write the headers.
@@ -72,20 +72,22 @@ pub enum TraceContext {
     /// Nothing: the server neither reads nor changes it.
     #[default]
     Ignore,
-    /// A valid header is continued: the handler sees it with this request as the new parent, and
-    /// may send it with its own requests. An invalid header is removed, together with `tracestate`.
+    /// A valid header continues its trace: the handler sees the header with this request as the new
+    /// parent, and may send it with its own requests. An invalid header is removed, together with
+    /// `tracestate`.
     Continue,
-    /// Like `Continue`, but a request without the header begins a new trace, which is not sampled.
+    /// Like `Continue`, but a request without a valid header begins a new trace, which is not
+    /// sampled.
     Start,
 }
 
-/// A request without its body, for [`Observe::span`].
+/// A request without its body, as the function of [`Observe::span`] gets it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,
-    /// The target. With HTTP/1 it is usually only path and query.
+    /// The request's target. With HTTP/1 it usually has only a path and a query.
     pub uri: &'a Uri,
     /// The protocol's version.
     pub version: Version,
@@ -109,9 +111,9 @@ impl Observe {
         self
     }
 
-    /// Sets where requests get their ids from. The id appears in the request's header (for
-    /// handlers), in the response's header (unless the handler has set one), in the access log, and
-    /// in the span.
+    /// Sets where requests get their ids from. The id appears as `x-request-id` in the request's
+    /// header (for handlers) and in the response's header (unless the handler has set one there),
+    /// in the access log, and in the span.
     #[must_use]
     pub fn request_ids(mut self, from: RequestIds) -> Self {
         self.request_ids = from;
@@ -127,7 +129,8 @@ impl Observe {
 
     /// Sets the function that makes each request's span, instead of the standard one. It may set
     /// the span's parent (the example `opentelemetry` takes the parent from `traceparent`). If the
-    /// span has the fields `status` and `aborted`, they are recorded at the end.
+    /// span has the fields `status` and `aborted`, the server records them at the end of the
+    /// request.
     #[must_use]
     pub fn span<F>(mut self, make: F) -> Self
     where

@@ -14,11 +14,11 @@ pub enum RequestIds {
     /// The server sets no id. A request has only an id that the client sent.
     #[default]
     Off,
-    /// A request keeps the client's id if that is 1 to 128 characters of visible ASCII. Otherwise
-    /// it gets a new one. Use it behind a proxy that makes ids.
+    /// A request keeps the client's id if the id has 1 to 128 characters of visible ASCII.
+    /// Otherwise the request gets a new one. Use this behind a proxy that makes ids.
     Accept,
-    /// Each request gets a new id. Use it for servers that any client can reach: otherwise a client
-    /// could use the ids of other requests.
+    /// Each request gets a new id. Use this for servers that any client can reach: with `Accept`, a
+    /// client could use the ids of other requests.
     Replace,
 }
 

@@ -10,8 +10,8 @@ pub(super) const STATE: HeaderName = HeaderName::from_static("tracestate");
 /// A `traceparent`: the trace of a request, and its parent.
 ///
 /// In a handler, `TraceParent::from_headers(request.headers())` returns the value that the server
-/// derived from the client's. Send it with the handler's own requests. `Display` shows the header's
-/// value.
+/// derived from the client's header. Send this value with the handler's own requests. `Display`
+/// shows it as the header has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     trace_id: u128,
@@ -51,7 +51,8 @@ impl TraceParent {
         Self { trace_id: trace_id.max(1), parent_id: span_id.max(1), flags: 0 }
     }
 
-    /// Returns the same trace with the parent span `span_id`, which must not be 0.
+    /// Returns the same trace with `span_id` as the parent span. 0, which is not a valid id,
+    /// becomes 1.
     #[must_use]
     pub fn child(self, span_id: u64) -> Self {
         Self { parent_id: span_id.max(1), ..self }

@@ -10,12 +10,12 @@ use http::request::Parts;
 use super::Peer;
 use crate::tls::PeerCertificates;
 
-/// The error of extracting a [`Peer`]: the sender of the request is not known. As a response it is
-/// 500.
+/// The error of extracting a [`Peer`] if the sender of the request is not known. As a response it
+/// is 500.
 ///
-/// The handler does not run in the task of a connection of a [`Server`](crate::Server): it was
-/// called in a test, or a layer runs it in a separate task. In a test, add a [`Peer`] to the
-/// request's extensions. For such a layer, use
+/// This happens if the handler does not run in the task of a [`Server`](crate::Server)'s
+/// connection: a test calls it, or a layer runs it in a separate task. In a test, add a [`Peer`] to
+/// the request's extensions. For such a layer, use
 /// [`insert_peer`](crate::observe::Observe::insert_peer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request has no peer: it is handled outside of its connection's task")]
@@ -36,7 +36,8 @@ impl<S: Sync> FromRequestParts<S> for Peer {
     }
 }
 
-/// The client has sent no certificate. As a response it is 403.
+/// The error of extracting [`PeerCertificates`](crate::tls::PeerCertificates) if the client has
+/// sent no certificate. As a response it is 403.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a client certificate is required")]
 #[non_exhaustive]

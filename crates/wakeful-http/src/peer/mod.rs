@@ -40,8 +40,8 @@ thread_local! {
 /// Other services call [`Peer::current`]. The client's certificates, if it has sent any, are in
 /// [`PeerCertificates`](crate::tls::PeerCertificates), which a handler takes in the same way.
 ///
-/// If a request has a `Peer` among its extensions, handlers get that one. So a layer may insert the
-/// client that a trusted proxy names, and a test may insert any peer.
+/// If a request has a `Peer` among its extensions, handlers get that one as their argument. So a
+/// layer may insert the client that a trusted proxy names, and a test may insert any peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
@@ -61,9 +61,9 @@ impl Peer {
         Self { addr, security: Security::Plain, alpn: None }
     }
 
-    /// Returns the sender of the request whose handler runs on this thread now. Returns `None` if
-    /// no handler runs here: in a task that a handler has spawned, on another thread, and in a
-    /// response's body.
+    /// Returns the sender of the request whose handler runs on this thread now. Returns `None`
+    /// where no handler runs: in a task that a handler has spawned, on another thread, and in the
+    /// body of a response.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get()

@@ -19,11 +19,13 @@ use crate::foreign_error;
 use crate::observe::ObservedRequest;
 use crate::own_values;
 
-/// The body of a request. It is hyper's body, with the server's limits applied.
+/// The body of a request: hyper's body, within the server's limits.
 ///
-/// Beyond [`Limits::max_body`](crate::Limits::max_body) a read fails with a
+/// # Errors
+/// If the body is larger than [`Limits::max_body`](crate::Limits::max_body), a read fails with a
 /// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
-/// The client then gets 413, whatever the service answers, unless the response has begun.
+/// The client then gets 413, whatever the service answers, unless the response has begun. If the
+/// client's connection or stream breaks off, a read fails with a [`hyper::Error`].
 ///
 /// # Threads
 /// `Send`.

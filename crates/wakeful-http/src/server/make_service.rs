@@ -23,9 +23,10 @@ use crate::foreign_code::{self, Contained};
 use crate::request::RequestBody;
 
 impl Server {
-    /// Like [`serve`](Self::serve), with a service for each connection, which `make` makes from the
-    /// peer's address. With axum's `into_make_service_with_connect_info::<SocketAddr>()` handlers
-    /// may take `ConnectInfo<SocketAddr>`. axum has both only with its feature `tokio`.
+    /// Serves like [`serve`](Self::serve), but with a service for each connection, which `make`
+    /// makes from the peer's address. If `make` is axum's
+    /// `into_make_service_with_connect_info::<SocketAddr>()`, handlers may take
+    /// `ConnectInfo<SocketAddr>`. axum has both only with its feature `tokio`.
     ///
     /// ```no_run
     /// use std::net::SocketAddr;
@@ -50,7 +51,7 @@ impl Server {
     /// # }
     /// ```
     ///
-    /// A router whose handlers take a [`Peer`](crate::Peer) needs none of this.
+    /// Handlers that take a [`Peer`](crate::Peer) do not need this method.
     ///
     /// # Errors
     /// The same as for [`serve`](Self::serve); or the server listens on a Unix socket, whose
@@ -70,7 +71,8 @@ impl Server {
         self.serve_by(|server| server.start_make_service(make))
     }
 
-    /// Like [`serve_make_service`](Self::serve_make_service), as a future: see [`run`](Self::run).
+    /// Serves like [`serve_make_service`](Self::serve_make_service), but is a future, like
+    /// [`run`](Self::run).
     ///
     /// # Errors
     /// The same as for `serve_make_service`.
@@ -95,8 +97,8 @@ impl Server {
         self.run_by(move |server| server.start_make_service(make))
     }
 
-    /// Like [`run_make_service`](Self::run_make_service), until `stop` completes instead of a
-    /// signal: see [`run_until`](Self::run_until).
+    /// Serves like [`run_make_service`](Self::run_make_service), but ends when `stop` completes
+    /// instead of at a signal, like [`run_until`](Self::run_until).
     ///
     /// # Errors
     /// The same as for `serve_make_service`.
@@ -122,9 +124,9 @@ impl Server {
         self.run_until_by(move |server| server.start_make_service(make), stop)
     }
 
-    /// Like [`start`](Self::start), with a service for each connection, like
-    /// [`serve_make_service`](Self::serve_make_service). A connection that moves to another loop
-    /// gets another service.
+    /// Starts the server like [`start`](Self::start), but with a service for each connection, which
+    /// `make` makes as in [`serve_make_service`](Self::serve_make_service). A connection that moves
+    /// to another loop gets another service.
     ///
     /// `make` and its future must be ready at their first poll, as axum's are. Otherwise the
     /// connection is closed, and this is logged.

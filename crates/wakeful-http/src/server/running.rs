@@ -49,7 +49,7 @@ impl Running {
         self.serving.loads()
     }
 
-    /// Completes with an error when the server can no longer accept connections. See
+    /// Waits until the server can no longer accept connections, and returns the error. See
     /// [`Serving::failure`].
     pub fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         self.serving.failure()
@@ -73,8 +73,9 @@ impl Running {
         self.ending.0.clone()
     }
 
-    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. It is
-    /// [`drain`](Self::drain) with the default plan and this `grace`.
+    /// Stops accepting, lets requests finish for up to `grace`, and aborts the rest. This is
+    /// [`drain`](Self::drain) with the default plan and this `grace`. Returns how many connections
+    /// were aborted. Blocks the calling thread.
     ///
     /// # Errors
     /// The same as for `drain`.
@@ -82,9 +83,10 @@ impl Running {
         self.drain(DrainPlan::new().grace(grace))
     }
 
-    /// Ends the server by `plan`: reports that the server is not ready, stops accepting, lets
+    /// Ends the server as `plan` says: reports that the server is not ready, stops accepting, lets
     /// requests finish, and aborts the rest. Returns how many connections were aborted. Blocks the
-    /// calling thread, at most for `pre_drain` and `grace`, plus a second if a loop is blocked.
+    /// calling thread for at most `pre_drain` and `grace` together, plus a second if a loop is
+    /// blocked.
     ///
     /// # Errors
     /// A handler blocks a loop, and the call gave up waiting for that loop.
@@ -107,15 +109,15 @@ impl Running {
 }
 
 impl Running {
-    /// Drains like [`drain`](Self::drain), but returns a future. The drain runs on a separate
-    /// thread.
+    /// Ends the server like [`drain`](Self::drain), but does not block: the drain runs on a
+    /// separate thread. (If no thread can be started, the first poll blocks for the whole drain.)
     ///
     /// # Errors
     /// The same as for [`drain`](Self::drain).
     ///
     /// # Cancel safety
     /// The drain begins at the first poll. If the future is dropped after that, the drain
-    /// continues.
+    /// continues. If it is dropped before, all connections are aborted.
     pub async fn drained(self, plan: DrainPlan) -> io::Result<usize> {
         let (tell, drained) = async_channel::bounded(1);
         let shared = Arc::new(Mutex::new(Some(self)));

@@ -138,7 +138,7 @@ impl Server {
         Err(refused)
     }
 
-    /// Makes a server with existing listeners.
+    /// Makes a server that accepts from existing listeners, without TLS.
     pub fn from_listeners(listeners: Vec<SharedListener>) -> Self {
         let tls = listeners.iter().map(|_| None).collect();
         Self {
@@ -160,9 +160,9 @@ impl Server {
     }
 
     /// Uses TLS instead of plain HTTP on all addresses that were added so far, including Unix
-    /// sockets. Clients choose HTTP/2 or HTTP/1.1 in the handshake (ALPN). If a client chooses
-    /// nothing, its first bytes decide. TLS connections stay on their loops. Keep a clone of `tls`
-    /// to [reload](ServerTls::reload) its certificates.
+    /// sockets. The handshake negotiates HTTP/2 or HTTP/1.1 (ALPN). If a client does not use ALPN,
+    /// its first bytes decide. TLS connections never move to other loops. Keep a clone of `tls` to
+    /// [reload](ServerTls::reload) its certificates.
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls.fill(Some(tls));
         self
@@ -235,7 +235,7 @@ impl Server {
     }
 
     /// Sets how many descriptors the server keeps free for the files and backends of its
-    /// connections. It has an effect only without [`Limits::max_connections`].
+    /// connections. If [`Limits::max_connections`] is set, this has no effect.
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
@@ -267,9 +267,9 @@ impl Server {
     /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Several set-ups run in the order in which they were added. An error, or a panic, becomes the
-    /// error of [`serve`](Self::serve) or [`start`](Self::start), which block their thread until
-    /// all set-ups are done.
+    /// Several set-ups run in the order in which they were added. [`serve`](Self::serve) and
+    /// [`start`](Self::start) block their thread until all set-ups are done. If a set-up fails or
+    /// panics, they return that as their error.
     ///
     /// ```no_run
     /// use axum::{Router, body::Body, extract::State, routing::get};
@@ -305,15 +305,16 @@ impl Server {
         self
     }
 
-    /// Sets how the server ends in [`serve`](Self::serve).
+    /// Sets how the server ends in [`serve`](Self::serve), [`run`](Self::run) and their variants.
+    /// [`Running::drain`](crate::Running::drain) takes its own plan.
     pub fn drain_plan(mut self, plan: DrainPlan) -> Self {
         self.drain_plan = plan;
         self
     }
 
-    /// Returns a value that shows whether the server is ready, and when it drains. It is for the
-    /// service and for other threads. (A handler that must only end when the server drains can
-    /// await [`drain_begins`](crate::drain_begins) instead.)
+    /// Returns a value that shows whether the server is ready, and when it drains. Use it in the
+    /// service and on other threads. (A handler that must only end when the server drains can await
+    /// [`drain_begins`](crate::drain_begins) instead.)
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()

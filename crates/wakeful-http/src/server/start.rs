@@ -35,7 +35,7 @@ impl Server {
     ///
     /// # Errors
     /// The same as for [`start`](Self::start); a loop already runs on this thread; no listener can
-    /// accept any more; or a loop was blocked at the end.
+    /// accept any more; or a handler blocked a loop during the drain.
     #[track_caller]
     pub fn serve<S, B>(self, service: S) -> io::Result<()>
     where
@@ -52,8 +52,8 @@ impl Server {
         self.serve_with(move || TowerService(service.clone()))
     }
 
-    /// Like [`serve`](Self::serve), with a hyper service that `make` makes on each loop. The
-    /// service need not be `Send`. [`service_fn`](crate::service_fn) makes one from a function.
+    /// Serves like [`serve`](Self::serve), but with a hyper service that `make` makes on each loop.
+    /// The service need not be `Send`. [`service_fn`](crate::service_fn) makes one from a function.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -105,8 +105,8 @@ impl Server {
         drained.unwrap_or(Ok(0)).map(log_aborted)
     }
 
-    /// Like [`serve`](Self::serve), with a tower service that `make` makes on each loop. The
-    /// service need not be `Send`. It may be an axum router with separate state on each loop.
+    /// Serves like [`serve`](Self::serve), but with a tower service that `make` makes on each loop.
+    /// The service need not be `Send`. It may be an axum router with separate state on each loop.
     ///
     /// ```no_run
     /// use std::cell::Cell;
@@ -185,7 +185,7 @@ impl Server {
         self.run_by(move |server| server.start(service))
     }
 
-    /// Like [`run`](Self::run), but ends when `stop` completes instead of at a signal.
+    /// Serves like [`run`](Self::run), but ends when `stop` completes instead of at a signal.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -205,8 +205,8 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// The same as for [`start`](Self::start); no listener can accept any more; or a loop was
-    /// blocked at the end.
+    /// The same as for [`start`](Self::start); no listener can accept any more; or a handler
+    /// blocked a loop during the drain.
     ///
     /// # Cancel safety
     /// The same as for [`run`](Self::run).
@@ -266,7 +266,8 @@ impl Server {
         failed.and(running.drained(plan).await.map(log_aborted))
     }
 
-    /// Starts the server, and returns. Use it in programs that decide themselves when to end.
+    /// Starts the server, and returns. Use it in programs that decide themselves when the server
+    /// ends.
     ///
     /// # Errors
     /// The same as for [`ConnectionServer::start`](wakeful::accept::ConnectionServer::start): for
@@ -289,7 +290,8 @@ impl Server {
         self.start_with(move || TowerService(service.clone()))
     }
 
-    /// Like [`start`](Self::start), with a service that `make` makes on each loop.
+    /// Starts the server like [`start`](Self::start), but with a hyper service that `make` makes on
+    /// each loop. The service need not be `Send`.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).
@@ -309,8 +311,8 @@ impl Server {
         })
     }
 
-    /// Like [`start`](Self::start), with a tower service that `make` makes on each loop. The
-    /// service need not be `Send`.
+    /// Starts the server like [`start`](Self::start), but with a tower service that `make` makes on
+    /// each loop. The service need not be `Send`.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).
@@ -327,10 +329,10 @@ impl Server {
         self.start_with(move || TowerService(make()))
     }
 
-    /// Like [`start_with`](Self::start_with), with a service for each connection. `make` runs once
-    /// on each loop, and returns a function. That function is called for each connection with its
-    /// [`Caller`](crate::Caller), and returns the service. A connection that moves to another loop
-    /// gets another service.
+    /// Starts the server like [`start_with`](Self::start_with), but with a service for each
+    /// connection. `make` runs once on each loop, and returns a function. The server calls that
+    /// function for each connection with its [`Caller`](crate::Caller). The function returns the
+    /// service. A connection that moves to another loop gets another service.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start).

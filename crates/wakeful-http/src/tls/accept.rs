@@ -49,7 +49,7 @@ pub enum AcceptError {
         /// The first byte that it sent, instead of 0x16.
         first: u8,
     },
-    /// The client left before it sent a byte.
+    /// The client closed the connection before it sent a byte.
     #[error("the client closed without a byte")]
     Silent,
     /// The handshake failed, on either side.
@@ -65,7 +65,10 @@ impl ServerTls {
     /// Not cancel-safe: dropping the future closes the connection.
     ///
     /// # Errors
-    /// See [`AcceptError`]. The client was notified, if possible.
+    /// See [`AcceptError`]. If possible, the client was told why.
+    ///
+    /// # Panics
+    /// If no loop runs on this thread.
     pub async fn accept<IO>(&self, mut io: IO) -> Result<TlsStream<IO>, AcceptError>
     where
         IO: Read + Write + Unpin,

@@ -13,7 +13,7 @@ use super::pem_files::{self, Pair};
 use super::stream::{TlsStream, Truncation};
 use super::{Alpn, MinVersion, TlsError, provider};
 
-/// Makes TLS connections, as a client.
+/// Makes TLS connections as a client, with the settings of its [builder](Self::builder).
 ///
 /// ```no_run
 /// use wakeful::net::TcpStream;
@@ -30,11 +30,12 @@ use super::{Alpn, MinVersion, TlsError, provider};
 /// # }
 /// ```
 ///
-/// It keeps sessions of the last 256 servers in memory, so that the next handshake with a server is
-/// short. Clones share them.
+/// It keeps the sessions of the last 256 servers in memory, so that the next handshake with one of
+/// them is short. Clones share the sessions.
 ///
 /// # Threads
-/// `Clone`, `Send` and `Sync`. With a separate one on each loop, the loops share no lock.
+/// `Send` and `Sync`. Clones share a lock for the sessions. If each loop builds its own, the loops
+/// share no lock.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<ClientConfig>);
 
@@ -54,8 +55,8 @@ impl ClientTls {
     /// address, with or without the brackets of a URL. [`TlsStream::alpn`] returns the negotiated
     /// protocol. The call has no time limit: use `wakeful::time::timeout`.
     ///
-    /// With TLS 1.3 a server that refuses the client's certificate reports this only after the
-    /// handshake: the first read fails.
+    /// With TLS 1.3, a server that refuses the client's certificate reports this only after the
+    /// handshake. Then the first read fails.
     ///
     /// # Cancel safety
     /// Not cancel-safe: dropping the future closes the connection.
@@ -63,7 +64,7 @@ impl ClientTls {
     /// # Errors
     /// `InvalidInput`: the name is not valid. `InvalidData`: the server's certificate is not
     /// trusted or not for this name, or the two sides have no version, cipher or protocol in
-    /// common. Kernel errors.
+    /// common. Otherwise an error of `io`.
     pub async fn connect<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsStream<IO>>
     where
         IO: Read + Write + Unpin,
@@ -71,8 +72,8 @@ impl ClientTls {
         self.handshake(io, server_name, self.0.alpn_protocols.clone()).await
     }
 
-    /// Performs the handshake like [`connect`](Self::connect), but offers these protocols instead
-    /// of the builder's. With an empty list there is no ALPN.
+    /// Performs the handshake like [`connect`](Self::connect), but offers `protocols` instead of
+    /// the builder's. With an empty list it does not use ALPN.
     ///
     /// # Cancel safety
     /// The same as for [`connect`](Self::connect).
@@ -116,7 +117,7 @@ impl ClientTls {
     }
 }
 
-/// The settings of a [`ClientTls`].
+/// Builds a [`ClientTls`]. [`ClientTls::builder`] has the defaults.
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct ClientTlsBuilder {
@@ -127,7 +128,7 @@ pub struct ClientTlsBuilder {
 }
 
 impl ClientTlsBuilder {
-    /// Trusts only the authorities in this PEM file.
+    /// Trusts only the authorities in this PEM file, instead of Mozilla's.
     pub fn ca(mut self, ca: impl Into<PathBuf>) -> Self {
         self.ca = Some(ca.into());
         self
@@ -146,14 +147,14 @@ impl ClientTlsBuilder {
         self
     }
 
-    /// Sets the protocols that the client offers, the preferred one first. With an empty list there
-    /// is no ALPN.
+    /// Sets the protocols that the client offers, the preferred one first. With an empty list it
+    /// does not use ALPN.
     pub fn protocols(mut self, protocols: &[Alpn]) -> Self {
         self.protocols = protocols.to_vec();
         self
     }
 
-    /// Reads the files, and makes the client settings. Blocks on the files.
+    /// Reads the files, and makes the [`ClientTls`]. Blocks the thread while it reads them.
     ///
     /// # Errors
     /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build), except that the

@@ -45,8 +45,10 @@ impl TlsCounts {
         self.resumed.get()
     }
 
-    /// Returns how many handshakes failed: no common version, cipher or protocol, a refused
-    /// certificate, a client that left, or one of the next two failures.
+    /// Returns how many handshakes failed: the two sides had no version, cipher or protocol in
+    /// common, one side refused the other's certificate, or the client left in the middle. Those of
+    /// [`timed_out`](Self::timed_out) and [`not_tls`](Self::not_tls) are included. A client that
+    /// leaves before it has sent a byte does not count.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.get()
@@ -59,8 +61,8 @@ impl TlsCounts {
         self.timed_out.get()
     }
 
-    /// Returns how many handshakes failed because the client did not send TLS, but usually plain
-    /// HTTP.
+    /// Returns how many handshakes failed because the client did not speak TLS. Usually such a
+    /// client sends plain HTTP.
     #[must_use]
     pub fn not_tls(&self) -> u64 {
         self.not_tls.get()

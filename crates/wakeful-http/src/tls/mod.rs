@@ -43,9 +43,9 @@ pub use self::tickets::TicketSecret;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
     /// The server asks for a certificate, but also serves clients without one. It refuses a client
-    /// whose certificate does not verify.
+    /// with a certificate that does not verify.
     Request,
-    /// The handshake fails without a certificate that verifies.
+    /// The server refuses a client without a certificate, or with one that does not verify.
     Require,
 }
 
@@ -98,8 +98,8 @@ impl Alpn {
     }
 }
 
-/// The verified certificates of a client, its own first. Each request of the client has them as an
-/// extension. If the client sent no certificate, there is no such extension.
+/// The verified certificates of a client, its own first. Each request of the client has them among
+/// its extensions, unless the client sent no certificate.
 #[derive(Debug, Clone)]
 pub struct PeerCertificates(pub(crate) Arc<[CertificateDer<'static>]>);
 

@@ -20,12 +20,13 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 impl ServerTls {
     /// Reads all files again. New handshakes use the new contents. Open connections do not change.
-    /// It blocks on the files, so call it on a thread that may block, for example with
+    /// Reading the files blocks the thread, so do not call it on a loop: use for example
     /// `wakeful::task::spawn_blocking`.
     ///
     /// # Errors
     /// The same as for [`ServerTlsBuilder::build`](super::ServerTlsBuilder::build); or a
-    /// certificate has expired or is not valid yet. Errors are logged, and nothing changes.
+    /// certificate has expired or is not valid yet. After an error, which is also logged, the
+    /// server keeps its old certificates.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.reload_unless_told_of(None)
     }
@@ -62,13 +63,18 @@ impl ServerTls {
     }
 
     /// Checks the files periodically, on the blocking pool, and [reloads](Self::reload) them when
-    /// one of them was written or replaced. If a file cannot be read, or its certificate is not
-    /// valid yet, this is logged once, and retried at each check. The future never completes: spawn
-    /// it on a loop. Use it if the program that changes the files cannot send a signal. Between two
-    /// checks it waits for at least 100 ms, whatever `every` is.
+    /// one of them was written or replaced. Between two checks it waits for `every`, but at least
+    /// for 100 ms. The future never completes: spawn it on a loop. Use it if the program that
+    /// changes the files cannot send a signal.
+    ///
+    /// If a file cannot be read, or a certificate is not valid yet, this is logged once, and each
+    /// check tries again.
     ///
     /// # Cancel safety
     /// Cancel-safe: a check that has started finishes in the background.
+    ///
+    /// # Panics
+    /// If it is polled where no loop runs.
     pub async fn reload_on_change(self, every: Duration) {
         loop {
             sleep(every.max(SHORTEST_WAIT)).await;

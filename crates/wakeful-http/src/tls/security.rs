@@ -1,6 +1,6 @@
 //! What protects a connection: nothing, or TLS.
 
-/// The protection of a connection.
+/// What protects a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Security {
     /// No encryption: others on the network path can read the traffic.

@@ -15,9 +15,9 @@ use super::{Alpn, ClientAuth, MinVersion, TlsCounts, TlsError, provider};
 use crate::limits::LONGEST_TIMEOUT;
 
 /// The TLS settings of a server, made by [`ServerTls::builder`]. Clones share their state: keep a
-/// clone to reload the files while a server uses the other.
+/// clone to [reload](Self::reload) the files while a server runs.
 ///
-/// A handshake occupies the loop for about 0.1 ms with an ECDSA key, and ten times as long with an
+/// A handshake occupies its loop for about 0.1 ms with an ECDSA key, and ten times as long with an
 /// RSA key of 2,048 bits. Prefer ECDSA.
 ///
 /// # Threads
@@ -56,7 +56,7 @@ pub(super) struct Settings {
 }
 
 impl ServerTls {
-    /// Returns a builder with the default settings. At least one certificate is needed.
+    /// Returns a builder with the default settings. Add at least one certificate.
     pub fn builder() -> ServerTlsBuilder {
         ServerTlsBuilder(Settings {
             pairs: Vec::new(),
@@ -98,7 +98,7 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// The settings of a [`ServerTls`].
+/// Builds a [`ServerTls`].
 ///
 /// | setting | default | what happens beyond it |
 /// |---|---|---|
@@ -107,7 +107,7 @@ impl fmt::Debug for ServerTls {
 /// | [`min_version`](Self::min_version) | TLS 1.2 | the handshake fails |
 /// | [`protocols`](Self::protocols) | h2, http/1.1 | the handshake fails |
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | the connection is closed |
-/// | [`ticket_secret`](Self::ticket_secret) | a random secret | a session is not resumed |
+/// | [`ticket_secret`](Self::ticket_secret) | a random secret | |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct ServerTlsBuilder(Settings);
@@ -148,14 +148,14 @@ impl ServerTlsBuilder {
         self
     }
 
-    /// Sets the secret of session tickets, so that other processes can resume the sessions. With
-    /// `None` the server has its own secret.
+    /// Sets the secret of session tickets, so that processes with the same secret can resume each
+    /// other's sessions. With `None` the server makes a random secret of its own.
     pub fn ticket_secret(mut self, secret: impl Into<Option<TicketSecret>>) -> Self {
         self.0.ticket_secret = secret.into();
         self
     }
 
-    /// Reads the files, and makes the settings. Blocks on the files.
+    /// Reads the files, and makes the [`ServerTls`]. Blocks the thread while it reads them.
     ///
     /// A certificate that has expired, or is not valid yet, is used nevertheless, with a warning in
     /// the log, because a server that does not start would be worse. [`reload`](ServerTls::reload)

@@ -42,12 +42,13 @@ pub(super) enum Truncation {
 /// A TLS connection over `IO`, with hyper's [`Read`] and [`Write`].
 ///
 /// Written bytes are sent by a flush (hyper flushes after each response), or when 64 KiB wait. A
-/// shutdown sends `close_notify` to the peer, and shuts down the write side of `IO`. If it is
-/// dropped without a shutdown, the peer sees a truncated connection.
+/// shutdown sends `close_notify` to the peer, and shuts down the write side of `IO`. If the stream
+/// is dropped without a shutdown, the peer sees a truncated connection.
 ///
-/// One task may read while another one writes. No further tasks may use it.
+/// At any time, one task may read and one other task may write. More tasks must not use the stream
+/// at the same time.
 ///
-/// It cannot move to another loop, because of the state of its keys and counters.
+/// The stream cannot move to another loop, because the state of its keys and counters cannot.
 #[derive(Debug)]
 pub struct TlsStream<IO> {
     io: IO,

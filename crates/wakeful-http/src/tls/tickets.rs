@@ -24,13 +24,13 @@ const NUMBER: usize = size_of::<u64>();
 /// A secret for session tickets that several processes share. Make it before a fork, and give it to
 /// the server of each child
 /// ([`ServerTlsBuilder::ticket_secret`](super::ServerTlsBuilder::ticket_secret)). A client can then
-/// resume its session with any of them. To a child that executes a program, pass its
-/// [bytes](Self::to_bytes) by a pipe or by shared memory: others may read its environment and its
-/// command line.
+/// resume its session with any of them. If a child executes another program, pass the
+/// [bytes](Self::to_bytes) of the secret to it by a pipe or by shared memory: other users may read
+/// the environment and the command line of a process.
 ///
-/// With the secret one can read all tickets that were made with it, and with TLS 1.2 also recorded
-/// traffic of their sessions. So it should not live longer than the processes. `Debug` does not
-/// show it.
+/// Anyone who has the secret can read all tickets that were made with it, and with TLS 1.2 also
+/// recorded traffic of their sessions. So do not keep it for longer than the processes live.
+/// `Debug` does not show it.
 ///
 /// # Threads
 /// `Send` and `Sync`.
@@ -38,7 +38,7 @@ const NUMBER: usize = size_of::<u64>();
 pub struct TicketSecret([u8; 32]);
 
 impl TicketSecret {
-    /// Makes a random secret. Returns `None` if the kernel has no random numbers.
+    /// Makes a random secret. Returns `None` if the kernel provides no random numbers.
     #[must_use]
     pub fn random() -> Option<Self> {
         let mut secret = [0; 32];

@@ -7,16 +7,17 @@ pub enum UpgradeError {
     /// The request did not ask for an upgrade.
     #[error("the request does not ask for an upgrade")]
     NotAsked,
-    /// The response was neither 101 nor (for CONNECT) 2xx; or the connection ended before; or
-    /// another future got the connection, by a copy of the request's extensions.
+    /// The response was neither 101 nor (for CONNECT) 2xx; the connection ended before the response
+    /// was written; or another future, made from a copy of the request's extensions, got the
+    /// connection.
     #[error("the response was not an upgrade, or could not be sent")]
     Refused,
-    /// The future was polled on a thread other than that of its connection's loop.
+    /// The future was polled on a thread other than that of the connection's loop.
     #[error(
         "an upgrade must be awaited on the thread of its connection's loop, and this is another thread"
     )]
     OtherThread,
-    /// The request uses HTTP/2.
+    /// The request came over HTTP/2, and its stream could not be upgraded.
     #[error("the stream was not upgraded: {0}")]
     Http2(hyper::Error),
 }

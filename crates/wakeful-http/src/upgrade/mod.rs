@@ -33,14 +33,15 @@
 //! With Tokio as each loop's guest (`Server::tokio`), or beside the loops (`Server::tokio_handle`),
 //! `hyper::upgrade::on` also works, and so does axum's `WebSocketUpgrade`, which uses it. The
 //! upgraded connection may be used on any thread. On the thread of its loop (where a guest's
-//! `tokio::spawn` runs tasks), it is used directly. If it is first read or written on another
-//! thread, the loop copies its bytes from then on, through a buffer in each direction, and wakes
-//! the other thread.
+//! `tokio::spawn` runs tasks), reads and writes use the connection directly. If the first read or
+//! write is on another thread, the loop copies the bytes from then on, through a buffer in each
+//! direction, and wakes the other thread.
 //!
-//! Code that uses hyper's upgrade cannot learn of a drain, so such a connection does not delay one:
-//! the server waits for it only as for an idle HTTP/1.1 connection
-//! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and it ends with its loop. Over HTTP/2 it is
-//! a stream like others, and the server waits for it until the grace period is over.
+//! Code that uses hyper's upgrade cannot learn of a drain, so such a connection does not delay a
+//! drain: the server waits for it only as long as for an idle HTTP/1.1 connection
+//! ([`DrainPlan::linger`](crate::DrainPlan::linger)), and the connection ends with its loop. Over
+//! HTTP/2 it is a stream like any other, and the server waits for it until the grace period is
+//! over.
 //!
 //! Without Tokio an HTTP/1.1 request has no hyper upgrade extension: hyper's upgrades need
 //! connections that are `Send`, and wakeful's are not. If a handler answers 101 and nothing uses
@@ -49,10 +50,11 @@
 //! # How it works
 //! The response decides whether the upgrade happens. After the response, the waiting task gets the
 //! connection, with the bytes that hyper has already read. An upgraded connection stays on its
-//! loop, and counts as open until its [`Upgraded`] is dropped. It is aborted when the grace period
-//! of a drain is over, so await [`drain_begins`](crate::drain_begins) beside it. A server that
-//! replaces connections ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it
-//! for another one.
+//! loop, and counts as open until its [`Upgraded`] is dropped.
+//!
+//! When the grace period of a drain is over, the connection is aborted. So its task should also
+//! await [`drain_begins`](crate::drain_begins), and then end. A server that replaces connections
+//! ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)) may close it for another one.
 
 // Only a request that asks for an upgrade gets an `Offer` among its extensions, or with HTTP/2 a
 // `StreamOffer`. `as_hyper` is for hyper's own upgrades.
@@ -83,8 +85,10 @@ use self::stream::{StreamOffer, StreamUpgrade};
 pub(crate) use self::upgraded::Io;
 pub use self::upgraded::Upgraded;
 
-/// Takes the upgrade out of a `request` that asks for one. A second call finds none. Await it in a
-/// separate task, because the upgrade happens after the response is written.
+/// Takes the upgrade out of a `request` that asks for one, and returns a future for it. Await the
+/// future in a separate task, because the upgrade happens after the response is written. If the
+/// request asks for no upgrade, or a previous call has taken it, the future ends with
+/// [`UpgradeError::NotAsked`].
 pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
     take(request.extensions_mut())
 }
@@ -100,7 +104,7 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
     })
 }
 
-/// The future of [`on`].
+/// The future that [`on`] returns.
 ///
 /// # Threads
 /// `Send`, and may be dropped anywhere. If it is polled on a thread other than its loop's, it ends

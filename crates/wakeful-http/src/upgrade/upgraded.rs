@@ -35,12 +35,12 @@ impl Io for wakeful::net::UnixStream {}
 /// traits of futures-io and of hyper. Dropping it closes the connection.
 ///
 /// With TLS, dropping it also sends the buffered bytes and `close_notify`, so that the peer does
-/// not see a truncated connection. But it sends only what the socket accepts at once, and nothing
-/// if a panic drops it or if the server has closed the connection. To be sure that everything is
-/// sent, await its `close`.
+/// not see a truncated connection. But the drop sends only what the socket accepts at once. It
+/// sends nothing during a panic, or if the server has already closed the connection. To be sure
+/// that everything is sent, await its `close`.
 ///
 /// # Errors
-/// If the server has closed it for another connection
+/// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
 /// `ConnectionAborted`, and waiting tasks are woken.
 ///

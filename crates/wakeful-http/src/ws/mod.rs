@@ -32,17 +32,18 @@
 //!
 //! # What is limited
 //! The size of messages and frames is limited
-//! ([`max_message_size`](WebSocketUpgrade::max_message_size); beyond it the server sends Close
-//! 1009). So is the buffer: a [`send`](WebSocket::send) waits until the connection has accepted the
-//! message. To limit the silence of a socket, use `wakeful::time::timeout` around
-//! [`recv`](WebSocket::recv).
+//! ([`max_message_size`](WebSocketUpgrade::max_message_size),
+//! [`max_frame_size`](WebSocketUpgrade::max_frame_size)). If a client exceeds a limit, the server
+//! sends Close 1009. The buffer for sent messages is also limited: a [`send`](WebSocket::send)
+//! waits until the connection has accepted the message. To limit how long a client may be silent,
+//! use `wakeful::time::timeout` around [`recv`](WebSocket::recv).
 //!
 //! # When the server drains
 //! A socket that is being read sends Close 1001 ("going away"), at once or after
 //! [`linger`](WebSocketUpgrade::linger). It continues to read until the client's Close arrives, and
 //! then ends: `recv` returns `None`. A handler that only sends should await
-//! [`drain_begins`](crate::drain_begins). No socket delays the drain for longer than its grace
-//! period.
+//! [`drain_begins`](crate::drain_begins), and then close the socket. No socket delays the drain for
+//! longer than its grace period.
 //!
 //! Compression (`permessage-deflate`) is not offered.
 

@@ -41,7 +41,7 @@ const FRAME_HEAD: usize = 10;
 /// At one time when nobody wants what is read.
 const DISCARDED_AT_ONCE: usize = 64;
 
-/// An open WebSocket. A `Stream` and a `Sink` of [`Message`]s; most handlers need only
+/// An open WebSocket. It is a `Stream` and a `Sink` of [`Message`]s, but most handlers need only
 /// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
@@ -139,8 +139,13 @@ impl WebSocket {
         self.protocol.as_ref()
     }
 
-    /// Waits for the next message, and returns `None` at the end. Messages include pings, which are
-    /// already answered, and the client's Close.
+    /// Waits for the next message. Returns `None` at the end. The messages include pings, which the
+    /// socket answers itself, and the client's Close.
+    ///
+    /// # Errors
+    /// The connection is broken, or the client violates the protocol or exceeds a limit. In the
+    /// last two cases the socket first sends a Close with the reason, and waits for the client for
+    /// up to 5 s. After an error the next call returns `None`.
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -155,17 +160,18 @@ impl WebSocket {
     /// server because it drains).
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a message may be sent even if its future was dropped.
+    /// Not cancel-safe: if the future is dropped, the message may be sent nevertheless.
     pub async fn send(&mut self, message: Message) -> Result<(), Error> {
         SinkExt::send(self, message).await
     }
 
     /// Sends a Close, waits up to 5 s for the client's Close, and closes the connection. Messages
-    /// that arrive in between are dropped. A client that does not read gets no Close, and no more
-    /// time.
+    /// that arrive in between are dropped. If the client does not read, it may not get the Close,
+    /// and the connection is closed after the same 5 s.
     ///
     /// # Errors
-    /// The connection is broken.
+    /// The connection is broken, or the client violates the protocol. If the client has already
+    /// closed, there is no error.
     ///
     /// # Cancel safety
     /// Not cancel-safe: dropping the future closes the connection, with or without the Close.

@@ -33,7 +33,7 @@ const LONGEST_CONTROL: usize = 125;
 /// |---|---|---|---|
 /// | [`max_message_size`](Self::max_message_size) | 4 MiB | up to 1 GiB; more becomes 1 GiB | Close 1009 |
 /// | [`max_frame_size`](Self::max_frame_size) | 4 MiB | up to 1 GiB; more becomes 1 GiB | Close 1009 |
-/// | [`read_buffer_size`](Self::read_buffer_size) | 8 KiB | over 0 | |
+/// | [`read_buffer_size`](Self::read_buffer_size) | 8 KiB | 1 byte to 16 MiB | |
 /// | [`linger`](Self::linger) | 0 | any | Close 1001, when the server drains |
 #[derive(Debug)]
 #[must_use = "a handshake is answered by `on_upgrade`"]
@@ -95,30 +95,31 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Sets how large a frame may be, in bytes. A frame that is larger than a message may be is
-    /// refused in any case. The header of a frame is enough to make the server reserve memory for
-    /// all of the frame.
+    /// Sets how large a frame may be, in bytes. A frame that exceeds
+    /// [`max_message_size`](Self::max_message_size) is also refused. When the header of a frame has
+    /// arrived, the server reserves memory for the whole frame.
     pub fn max_frame_size(mut self, bytes: usize) -> Self {
         self.config.max_frame_size = Some(bytes.min(GREATEST_SIZE));
         self
     }
 
-    /// Sets the maximum number of bytes of one read, up to 16 MiB. Each socket has a buffer of this
-    /// size from its start.
+    /// Sets how many bytes one read may return, from 1 to 16 MiB. A value out of range becomes the
+    /// nearest value in the range. Each socket has a buffer of this size from its start.
     pub fn read_buffer_size(mut self, bytes: usize) -> Self {
         self.config.read_buffer_size = bytes.clamp(1, GREATEST_READ);
         self
     }
 
-    /// Sets how long the socket may continue when the server drains, before Close 1001 is sent.
+    /// Sets how long the socket may continue when the server drains. After that it sends Close
+    /// 1001.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// Sets the subprotocols that the server supports. The socket uses the first of them that the
-    /// client also offers. If there is none, the socket has no subprotocol, and the client decides
-    /// whether to accept that.
+    /// Sets the subprotocols that the server supports, the preferred one first. The socket uses the
+    /// first of them that the client also offers. If the client offers none of them, the socket has
+    /// no subprotocol, and the client decides whether to accept that.
     pub fn protocols<I>(mut self, protocols: I) -> Self
     where
         I: IntoIterator,
@@ -136,7 +137,7 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Returns the subprotocol that [`protocols`](Self::protocols) chose.
+    /// Returns the subprotocol that [`protocols`](Self::protocols) chose, if any.
     #[must_use]
     pub fn selected_protocol(&self) -> Option<&HeaderValue> {
         self.selected.as_ref()
@@ -158,7 +159,8 @@ impl WebSocketUpgrade {
         self.on_upgrade_or(callback, failed)
     }
 
-    /// Like [`on_upgrade`](Self::on_upgrade), but calls `failed` if the response could not be sent.
+    /// Returns the response like [`on_upgrade`](Self::on_upgrade), but calls `failed` if the
+    /// response could not be sent.
     ///
     /// # Panics
     /// If no loop runs on this thread.

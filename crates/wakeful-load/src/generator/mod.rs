@@ -48,8 +48,8 @@ const STANDSTILL: u64 = 10_000_000;
 const NEVER: u64 = u64::MAX / 2;
 
 impl Plan {
-    /// Loads the server as planned, on this thread, until the run is over. The thread spins: give
-    /// it a CPU that nothing else uses, not even the server.
+    /// Loads the server as planned, on this thread, and returns what was measured when the run is
+    /// over. The thread spins: give it a CPU that nothing else uses, not even the server.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The same as for [`run`](Self::run). Also, the watch reports that the server has died, or
-    /// ends the run before anything was measured.
+    /// The same as for [`run`](Self::run); or `watch` reports that the server has died, or ends the
+    /// run before anything was measured.
     pub fn run_watched(&self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
         Generator::connect(self)?.run(watch)
     }

@@ -8,16 +8,20 @@ use thiserror::Error;
 use super::plan::Plan;
 use crate::recorder::Recording;
 
-/// Observes a run, on the generator's thread: see [`Plan::run_watched`](super::Plan::run_watched).
+/// Observes a run, and may end it: see [`Plan::run_watched`](super::Plan::run_watched).
+///
+/// # Threads
+/// The run calls the methods on its own thread, so they delay requests and answers while they run.
+/// All of them do nothing by default.
 pub trait Watch {
-    /// Called when the measured time is about to begin, for example to read counters. Requests that
-    /// are due during the call are late. If the call takes 0.1 ms, the generator catches up within
-    /// a millisecond.
+    /// Is called when the measured time is about to begin, for example to read counters. Requests
+    /// that are due during the call are sent late. If the call takes 0.1 ms, the generator catches
+    /// up within a millisecond.
     fn window_begins(&mut self) {}
-    /// Called when the measured time is over, for example to read counters again. Answers that
+    /// Is called when the measured time is over, for example to read counters again. Answers that
     /// arrive during the call are received late.
     fn window_ended(&mut self) {}
-    /// Called every 50 ms. Returns whether to continue. It must be quick.
+    /// Is called every 50 ms, and returns whether to continue. It must be quick.
     fn check(&mut self) -> Check {
         Check::GoOn
     }
@@ -28,16 +32,17 @@ pub trait Watch {
 pub enum Check {
     /// Continue.
     GoOn,
-    /// The user ends the run. What was measured is kept.
+    /// End the run, because the user wants to. The result has what was measured until then.
     Interrupted,
-    /// The server has died. The text says what is known about it.
+    /// End the run with an error, because the server has died. The text says what is known about
+    /// its death.
     ServerDied(String),
 }
 
 /// A [`Watch`] that does nothing.
 impl Watch for () {}
 
-/// The error of a run without a measurement.
+/// The error of a run that has measured nothing.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -49,27 +54,28 @@ pub enum LoadError {
         /// The error of the kernel.
         source: io::Error,
     },
-    /// The server died.
+    /// The server died: it refused many connections in a row, or the [`Watch`] reported its death.
     #[error("the server died {after:.1} s into the {phase}, after {answered} answers: {why}")]
     ServerDied {
-        /// Seconds since that phase began.
+        /// The number of seconds since the phase began.
         after: f64,
-        /// `warm-up` or `measured time`.
+        /// The phase of the run: `warm-up` or `measured time`.
         phase: &'static str,
         /// The number of answers until then.
         answered: u64,
-        /// What is known about it.
+        /// What is known about the server's death.
         why: String,
     },
-    /// The user ended it before anything was measured.
+    /// The user ended the run before anything was measured.
     #[error("interrupted before anything of it was measured")]
     Interrupted,
-    /// The server accepts requests, but has not answered any.
+    /// The server has accepted connections, but has not answered any of this number of requests.
     #[error(
         "the server answered none of {0} requests in time: does it speak this protocol, or need a longer timeout?"
     )]
     Silent(u64),
-    /// The server has let no connection send a request: HTTP/2 begins with the server's settings.
+    /// No connection could send a request. In HTTP/2, a client first waits for the server's
+    /// settings, which did not come.
     #[error("no connection could send a request: does the server speak this protocol?")]
     Unready,
     /// A system call failed.
@@ -86,33 +92,33 @@ pub enum LoadError {
 pub struct Measurement {
     /// What the run was to do.
     pub(crate) plan: Plan,
-    /// Distributions and counts.
+    /// The distributions and counts.
     pub recording: Recording,
     /// The measured time, in seconds.
     pub seconds: f64,
-    /// The backlog that the server did not keep up with: unanswered requests at the end of the
-    /// measured time, minus the maximum of unanswered requests in its first half.
+    /// By how many requests the server fell behind: the number of unanswered requests at the end of
+    /// the measured time, minus the largest number of unanswered requests in its first half.
     pub piled_up: u64,
-    /// Connections that broke and were opened again.
+    /// How many connections broke and were opened again.
     pub reconnected: u64,
-    /// Connection attempts that were refused.
+    /// How many connection attempts were refused.
     pub refused: u64,
-    /// The first failure's cause, for the user.
+    /// The cause of the first failure, as a text for the user.
     pub first_failure: Option<String>,
     /// How many requests failed in the measured time, by cause.
     pub failures: BTreeMap<String, u64>,
-    /// How often the server broke the protocol since the measured time began, by what was wrong. It
-    /// also counts if no request waited on that connection.
+    /// How often the server broke the protocol since the measured time began, by what was wrong.
+    /// This includes connections on which no request waited.
     pub protocol_errors: BTreeMap<String, u64>,
-    /// Whether the user ended it early.
+    /// Whether the user ended the run early.
     pub interrupted: bool,
-    /// Seconds for which the generator's thread was ready to run, but had no CPU.
+    /// For how many seconds the generator's thread was ready to run, but had no CPU.
     pub robbed: f64,
 }
 
 impl Measurement {
-    /// Adds another run of the same plan. The percentiles are then those of all requests together,
-    /// not means.
+    /// Adds the result of another run of the same plan. The percentiles are then those of all
+    /// requests of both runs, not means of percentiles.
     pub fn add(&mut self, other: &Self) {
         self.recording.merge(&other.recording);
         self.seconds += other.seconds;

@@ -57,10 +57,10 @@ pub struct Plan {
 /// Whether connections are kept from one request to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// They are opened before the run and kept.
+    /// Connections are opened before the run and kept.
     Kept,
     /// Each request opens a connection, and closes it after the answer. The response time includes
-    /// the connect.
+    /// the time to connect.
     PerRequest,
 }
 
@@ -106,8 +106,8 @@ impl Plan {
         Self { keys, ..self }
     }
 
-    /// Sets the mean number of requests per second, which arrive like those of independent clients:
-    /// [`Schedule::Poisson`]. It replaces any other schedule.
+    /// Sets the mean number of requests per second. They arrive like those of independent clients
+    /// ([`Schedule::Poisson`]). This replaces any other schedule.
     ///
     /// # Panics
     ///
@@ -162,22 +162,22 @@ impl Plan {
         Self { use_of_connections, ..self }
     }
 
-    /// Sets how long the server is loaded before the measurement begins. A trace begins after the
-    /// warm-up, so during it nothing is sent.
+    /// Sets how long the server is loaded before the measurement begins. With [`Schedule::Trace`]
+    /// nothing is sent in this time, because a trace begins after it.
     #[must_use]
     pub fn warm_up(self, warm_up: Duration) -> Self {
         Self { warm_up, ..self }
     }
 
-    /// Sets the measured time.
+    /// Sets the measured time. It begins after the warm-up.
     #[must_use]
     pub fn duration(self, duration: Duration) -> Self {
         Self { duration, ..self }
     }
 
     /// Sets how long the run waits for the last answers. Requests that are unanswered after that
-    /// have failed. Time for which the generator's thread stood still does not count, up to as much
-    /// again: the server may have stood still with it.
+    /// count as failed. If the generator's thread stands still during the wait, the server may
+    /// stand still with it. So the wait becomes longer by that time, up to twice its length.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -207,7 +207,7 @@ impl Plan {
         self.connections
     }
 
-    /// Returns the measured time.
+    /// Returns the measured time, without the warm-up.
     #[must_use]
     pub fn get_duration(&self) -> Duration {
         self.duration

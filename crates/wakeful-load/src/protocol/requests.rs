@@ -4,8 +4,8 @@ use super::{
     AnyConversation, Frames, Http1, Http2, InvalidTemplate, Kind, Protocol, Resp, Template,
 };
 
-/// The requests of a run: one template, or several that are drawn by weight. They are checked and
-/// encoded once, and all connections share the bytes.
+/// The requests of a run: one template that is repeated, or several that are drawn at random by
+/// their weights. They are checked and encoded once, and all connections share the bytes.
 ///
 /// # Examples
 ///
@@ -40,12 +40,13 @@ impl Requests {
         Ok(Self { prototype, kinds: Vec::new(), in_flight: usual_in_flight(protocol) })
     }
 
-    /// Makes the requests of a run from several commands in [`Protocol::Resp`], each with its name
-    /// in the results and its weight. A command with a weight of 3 is drawn three times as often as
-    /// one with 1, and one with 0 never. The response times are also reported for each command.
+    /// Makes the requests of a run from several commands of [`Protocol::Resp`]. Each command has a
+    /// name, which the results show, a weight and a template. A command with weight 3 is drawn
+    /// three times as often as one with weight 1. A command with weight 0 is never drawn. The
+    /// results also have the response times of each command.
     ///
     /// # Errors
-    /// There are no commands, or a template's command consists only of blanks.
+    /// There are no commands, or the command of a template consists only of blanks.
     pub fn mix(
         commands: impl IntoIterator<Item = (impl Into<String>, u32, Template)>,
     ) -> Result<Self, InvalidTemplate> {

@@ -25,7 +25,7 @@ pub struct Template {
 
 impl Template {
     /// Describes an HTTP request without a body. `method` is for example `GET`, `authority` is the
-    /// host with or without a port, and `path` includes the query.
+    /// host with or without a port, and `path` begins with a slash and includes the query.
     #[must_use]
     pub fn http(method: &str, authority: &str, path: &str) -> Self {
         let (method, authority, path) = (method.to_owned(), authority.to_owned(), path.to_owned());
@@ -46,22 +46,23 @@ impl Template {
         template
     }
 
-    /// Describes a RESP command such as `GET key:{key}`. Its arguments are split at blanks. `{key}`
-    /// is replaced by a key of 12 digits that is drawn for each request: see
+    /// Describes a RESP command such as `GET key:{key}`. Blanks separate the arguments. Each
+    /// request replaces `{key}` by a random key of 12 digits: see
     /// [`Plan::keys`](crate::Plan::keys). A [`body`](Self::body) becomes the last argument. An
-    /// empty command is `ECHO`.
+    /// empty command means `ECHO`.
     #[must_use]
     pub fn command(command: &str) -> Self {
         Self { path: command.to_owned(), ..Self::default() }
     }
 
-    /// Describes a frame, or an `ECHO` of RESP, with a payload of `bytes` bytes.
+    /// Describes a frame, or a RESP command `ECHO`, with a payload of `bytes` bytes.
     #[must_use]
     pub fn of_size(bytes: usize) -> Self {
         Self::default().body_of_size(bytes)
     }
 
-    /// Adds an HTTP header. `host` replaces the authority. `content-length` is set from the body.
+    /// Adds an HTTP header. A `host` header replaces the authority. You need not add
+    /// `content-length`, because it is set from the body.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -194,13 +195,13 @@ pub enum InvalidTemplate {
         "the value of header {0:?} has a line break, another control character, or blanks around it"
     )]
     HeaderValue(String),
-    /// There is more than one host.
+    /// There is more than one `host` header.
     #[error("the header \"host\" is given more than once")]
     Hosts,
     /// There is a `transfer-encoding` header, but bodies are sent with their length.
     #[error("the header \"transfer-encoding\" cannot be given: the body is sent with its length")]
     TransferEncoding,
-    /// The given length is not the length of the body.
+    /// The `content-length` header is not the length of the body.
     #[error("the header \"content-length\" says {said:?}, but the body has {body} bytes")]
     ContentLength {
         /// The header's value.

@@ -3,15 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The results of one server at one rate.
+/// The results of one server at one rate. Times are in nanoseconds, unless a field says otherwise.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
     /// The server's name in the table.
     pub server: String,
-    /// The planned requests per second; `None` for a closed loop.
+    /// The planned requests per second. `None` for a closed loop.
     pub rate: Option<f64>,
-    /// `poisson`, `constant`, `trace` or `closed`.
+    /// The schedule: `poisson`, `constant`, `trace` or `closed`.
     pub schedule: String,
     /// The seed of the schedule.
     pub seed: u64,
@@ -19,14 +19,15 @@ pub struct Run {
     pub connections: usize,
     /// The measured time in seconds, without the warm-up.
     pub seconds: f64,
-    /// Requests due in the measured time.
+    /// The number of requests that were due in the measured time.
     pub offered: u64,
-    /// Due requests with a successful answer.
+    /// The number of due requests with a successful answer.
     pub answered: u64,
-    /// Due requests that failed: error answers, broken connections, timeouts. Connections on which
-    /// the server broke the protocol while no request waited are counted here, too.
+    /// The number of due requests that failed: error answers, broken connections, timeouts.
+    /// Connections on which the server broke the protocol while no request waited are counted here,
+    /// too.
     pub failed: u64,
-    /// Due requests that waited because all connections were at their limit.
+    /// The number of due requests that waited because all connections were at their limit.
     pub waited_for_connection: u64,
     /// Answers per second.
     pub throughput: f64,
@@ -34,24 +35,26 @@ pub struct Run {
     pub response: Percentiles,
     /// Done − sent.
     pub service: Percentiles,
-    /// Sent − intended, minus the wait for a connection, which the server causes.
+    /// How late the generator sent requests: sent − intended, minus the wait for a connection,
+    /// which the server causes.
     pub send_lag: Percentiles,
-    /// One entry for each kind of request. It is empty if there is only one kind.
+    /// One entry for each kind of request. The list is empty if there is only one kind.
     #[serde(default)]
     pub kinds: Vec<KindOfRequest>,
     /// The server's CPU use in exactly the measured time, if its process is known.
     pub cpu: Option<Cpu>,
-    /// CPU time that the hypervisor took meanwhile, summed over all CPUs: 1 is one whole CPU.
+    /// The share of CPU time that the hypervisor took in the measured time, summed over all CPUs: 1
+    /// is one whole CPU.
     pub steal: f64,
     /// Response times by interval, for the plot over time.
     pub timeline: Vec<Interval>,
-    /// Valid or not, and why not.
+    /// Whether the figures are valid, and if not, why.
     pub validity: Validity,
-    /// How many blocks the figures are merged from.
+    /// From how many blocks (separate runs) the figures are merged.
     pub blocks: usize,
-    /// How many blocks other programs disturbed, so that they were measured again.
+    /// How many blocks were measured again because other programs disturbed them.
     pub repeated: usize,
-    /// How many of the counted blocks were also disturbed, because the repeats were used up.
+    /// How many disturbed blocks are among the merged ones, because no more repeats were allowed.
     #[serde(default)]
     pub spoilt: usize,
     /// Whether the server was deliberately given more load than it can handle, to measure its
@@ -65,23 +68,23 @@ pub struct Run {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Percentiles {
-    /// Samples.
+    /// The number of samples.
     pub count: u64,
-    /// Mean.
+    /// The mean.
     pub mean: f64,
-    /// Smallest.
+    /// The smallest value.
     pub min: u64,
-    /// Largest.
+    /// The largest value.
     pub max: u64,
-    /// Median.
+    /// The median.
     pub p50: Option<u64>,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: Option<u64>,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: Option<u64>,
-    /// 99.9 %.
+    /// The 99.9th percentile.
     pub p999: Option<u64>,
-    /// 99.99 %.
+    /// The 99.99th percentile.
     pub p9999: Option<u64>,
     /// Points of the curve in ascending order: quantile (0 to 1) and value.
     pub curve: Vec<(f64, u64)>,
@@ -95,13 +98,13 @@ pub struct Cpu {
     pub user: f64,
     /// Seconds in the kernel.
     pub system: f64,
-    /// Seconds during which its threads were runnable and waited for a CPU.
+    /// Seconds during which the server's threads were runnable and waited for a CPU.
     pub run_queue_wait: f64,
     /// Context switches because a thread slept.
     pub voluntary_switches: u64,
     /// Context switches because another thread got its CPU.
     pub involuntary_switches: u64,
-    /// (user + system) / measured seconds: 1 is a whole CPU.
+    /// (user + system) / measured seconds: 1 is one whole CPU.
     pub share: f64,
 }
 
@@ -113,11 +116,11 @@ pub struct Interval {
     pub start: f64,
     /// Answered requests that were due in this slice.
     pub count: u64,
-    /// Median response time.
+    /// The median response time.
     pub p50: u64,
-    /// 99th percentile, by nearest rank, even if there are few requests.
+    /// The 99th percentile by nearest rank, even if there are few requests.
     pub p99: u64,
-    /// Largest.
+    /// The largest value.
     pub max: u64,
 }
 
@@ -127,13 +130,13 @@ pub struct Interval {
 pub struct KindOfRequest {
     /// The request.
     pub name: String,
-    /// Its requests per second, including those without an answer.
+    /// The number of requests of this kind per second, including those without an answer.
     pub throughput: f64,
     /// Done − intended. In a closed loop, done − sent.
     pub response: Percentiles,
 }
 
-/// Whether figures are valid.
+/// Whether the figures of a measurement are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Validity {

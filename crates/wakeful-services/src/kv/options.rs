@@ -16,14 +16,14 @@ const COMMAND_BEYOND_VALUE: usize = 1 << 20;
 /// The capacity of a buffer of answers that is kept from one write to the next, in bytes.
 pub(super) const KEPT: usize = 64 * 1024;
 
-/// The settings of this service.
+/// The settings of the key-value service.
 ///
 /// | setting | default | beyond it |
 /// |---|---|---|
 /// | [`max_memory`](Self::max_memory) | 1 GiB | a write that needs more is refused |
 /// | [`max_value`](Self::max_value) | 16 MiB | the connection gets an error and is closed |
 /// | [`client_query_buffer_limit`](Self::client_query_buffer_limit) | 1 MiB more than `max_value` | the connection is closed |
-/// | [`max_memory_clients`](Self::max_memory_clients) | a quarter of `max_memory` | the connection is closed with an error, or its answer is one |
+/// | [`max_memory_clients`](Self::max_memory_clients) | a quarter of `max_memory` | the connection is closed with an error, or the answer is an error |
 /// | [`max_connections`](Self::max_connections) | 10,000 | the connection gets an error and is closed |
 /// | [`idle_timeout`](Self::idle_timeout) | none | the connection is closed |
 /// | [`stall_timeout`](Self::stall_timeout) | 60 s | the connection is closed |
@@ -49,22 +49,23 @@ impl KvOptions {
 
     /// Sets how much memory keys, values and their estimated overhead may use, in bytes, on all
     /// loops together. `None` disables the limit. With 0, every write is refused. Loops that reach
-    /// the limit at the same moment may each exceed it by one value. Redis: `maxmemory`, which also
-    /// counts the buffers of clients.
+    /// the limit at the same moment may each exceed it by one value. In Redis this is `maxmemory`,
+    /// which also counts the buffers of clients.
     pub fn max_memory(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory = bytes.into();
         self
     }
 
-    /// Sets the longest key, value or other word of a command, in bytes, at most [`LARGEST_VALUE`].
-    /// Redis: `proto-max-bulk-len`.
+    /// Sets the maximum length of a key, a value or any other word of a command, in bytes. More
+    /// than [`LARGEST_VALUE`] becomes that. In Redis this is `proto-max-bulk-len`.
     pub fn max_value(mut self, bytes: usize) -> Self {
         self.max_value = bytes;
         self
     }
 
-    /// Sets the longest command, in bytes, which is also the largest query buffer of a connection.
-    /// With `None` it is 1 MiB more than `max_value`. Redis: `client-query-buffer-limit`.
+    /// Sets the maximum length of a command, in bytes, and so the maximum size of a connection's
+    /// query buffer. With `None` the limit is 1 MiB more than `max_value`. In Redis this is
+    /// `client-query-buffer-limit`.
     pub fn client_query_buffer_limit(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.client_query_buffer_limit = bytes.into();
         self
@@ -73,21 +74,22 @@ impl KvOptions {
     /// Sets how much memory the buffers of all connections together may use, in bytes, in addition
     /// to `max_memory`. `None` disables the limit. The default is a quarter of `max_memory`, but at
     /// least four times the longest command, or no limit if `max_memory` has none. Buffers of up to
-    /// 16 KiB are not counted. Redis: `maxmemory-clients`.
+    /// 16 KiB are not counted. In Redis this is `maxmemory-clients`.
     pub fn max_memory_clients(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_memory_clients = ClientMemory::Is(bytes.into());
         self
     }
 
     /// Sets how many connections may be open. A further connection gets an error and is closed.
-    /// With `None` only the process's descriptors limit them. Redis: `maxclients`.
+    /// With `None` only the number of the process's descriptors limits them. In Redis this is
+    /// `maxclients`.
     pub fn max_connections(mut self, connections: impl Into<Option<usize>>) -> Self {
         self.max_connections = connections.into();
         self
     }
 
-    /// Sets how long a connection may be silent between two commands. `None`, the default, disables
-    /// the limit, because clients keep connections in pools. Redis: `timeout`.
+    /// Sets how long a connection may be silent between two commands. `None` disables the limit.
+    /// This is the default, because clients keep connections in pools. In Redis this is `timeout`.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.idle_timeout = timeout.into();
         self
@@ -100,9 +102,9 @@ impl KvOptions {
         self
     }
 
-    /// Sets after how long TCP probes a silent peer (keepalive): whole seconds, 1 to 32,767. If it
-    /// does not answer for the same time again, the connection is closed. With `None` it is never
-    /// probed. Redis: `tcp-keepalive`.
+    /// Sets how long a peer may be silent before TCP probes it (keepalive), in whole seconds from 1
+    /// to 32,767. If the peer does not answer for the same time again, the connection is closed.
+    /// With `None` no peer is probed. In Redis this is `tcp-keepalive`.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self
@@ -119,7 +121,7 @@ pub(super) enum ClientMemory {
 }
 
 impl Default for KvOptions {
-    /// Returns the defaults of the table.
+    /// Returns the default settings.
     fn default() -> Self {
         Self {
             max_memory: Some(1 << 30),

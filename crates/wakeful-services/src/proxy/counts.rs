@@ -8,9 +8,9 @@ use wakeful_http::client::ClientCounts;
 
 /// The counters of a proxy, over all its loops.
 ///
-/// A backend is counted from its start, or from when its name first had its address. If the name
-/// loses that address, its counts go when the last request there has ended; if it comes back later,
-/// they begin at 0 again.
+/// The counts of a backend begin with the proxy, or, for a backend of a name, when the name first
+/// has its address. If the name loses that address, the counts are dropped when the last request
+/// there has ended. If the address comes back later, its counts begin at 0 again.
 ///
 /// # Threads
 /// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.
@@ -21,7 +21,7 @@ pub struct Counts {
     loops: Mutex<Vec<Arc<LoopCounts>>>,
 }
 
-/// What a proxy counts of one backend, on all loops.
+/// The counters of one backend, over all loops.
 #[derive(Debug)]
 pub struct BackendCounts {
     name: String,
@@ -30,7 +30,7 @@ pub struct BackendCounts {
     loops: Mutex<BTreeMap<usize, Arc<OnLoop>>>,
 }
 
-/// What a proxy counts of a name whose addresses are backends.
+/// The counters of a name whose addresses are backends.
 #[derive(Debug)]
 pub struct NameCounts {
     name: String,
@@ -90,7 +90,7 @@ impl BackendCounts {
         &self.name
     }
 
-    /// Returns how many requests the backend was given.
+    /// Returns how many requests the proxy gave to the backend.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.sum(|counts| &counts.requests)
@@ -103,14 +103,14 @@ impl BackendCounts {
         self.sum(|counts| &counts.in_flight)
     }
 
-    /// Returns how many requests the backend failed: no connection, no response in time, a response
-    /// that broke off or is not HTTP.
+    /// Returns how many requests failed because of the backend: there was no connection or no
+    /// response in time, or the response broke off or was not HTTP.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.sum(|counts| &counts.failures)
     }
 
-    /// Returns how often the backend was excluded.
+    /// Returns how often the backend was excluded ([`Ejection`](super::Ejection)).
     #[must_use]
     pub fn ejections(&self) -> u64 {
         self.sum(|counts| &counts.ejections)
@@ -148,7 +148,7 @@ impl NameCounts {
         self.addresses.get()
     }
 
-    /// Returns 1 while the name is being looked up, and 0 otherwise.
+    /// Returns 1 while a look-up of the name runs, and 0 otherwise.
     #[must_use]
     pub fn running(&self) -> u64 {
         self.running.get()
@@ -205,8 +205,9 @@ impl Counts {
         locked(&self.loops).iter().map(|counts| of(counts)).sum()
     }
 
-    /// Returns the backends, each address once: first those that were given, then those that names
-    /// have, and those that still have requests.
+    /// Returns the counters of the backends, each address once. The first ones are the backends
+    /// that were given by address. The addresses of names follow, including former ones that still
+    /// have requests.
     #[must_use]
     pub fn backends(&self) -> Vec<Arc<BackendCounts>> {
         let mut backends = locked(&self.backends);
@@ -214,7 +215,7 @@ impl Counts {
         backends.clone()
     }
 
-    /// Returns the names whose addresses are backends.
+    /// Returns the counters of the names whose addresses are backends.
     #[must_use]
     pub fn names(&self) -> Vec<Arc<NameCounts>> {
         locked(&self.names).clone()
@@ -232,8 +233,8 @@ impl Counts {
         self.sum(|counts| counts.refused.get())
     }
 
-    /// Returns how often a request found all connections to this backend in use, and got none: the
-    /// queue was full, or the wait took too long.
+    /// Returns how often a request got no connection because all connections to a backend were in
+    /// use: the queue was full, or the wait took too long.
     #[must_use]
     pub fn overloads(&self) -> u64 {
         self.sum(|counts| counts.overloads.get())

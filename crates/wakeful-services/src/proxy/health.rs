@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// When a backend is excluded, and for how long. A value out of range becomes the nearest value in
-/// the range.
+/// When a backend is excluded, and for how long. If all other backends are excluded, the last one
+/// is not. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -37,13 +37,14 @@ impl Ejection {
         self
     }
 
-    /// Sets how long a backend is excluded the first time. Each further time is twice as long.
+    /// Sets how long a backend is excluded the first time. If it fails again after that, each
+    /// further exclusion is twice as long as the one before.
     pub fn shortest(mut self, time: Duration) -> Self {
         self.shortest = time;
         self
     }
 
-    /// Sets how long a backend is excluded at most.
+    /// Sets the longest time for which a backend is excluded.
     pub fn longest(mut self, time: Duration) -> Self {
         self.longest = time;
         self

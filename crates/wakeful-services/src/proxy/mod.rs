@@ -1,24 +1,25 @@
 //! A reverse proxy for HTTP: it forwards HTTP/1.1 and HTTP/2 requests to backends.
 //!
-//! Each loop has its own connections to each backend. Of two random backends, a request goes to the
-//! one with fewer requests in flight. A backend that fails repeatedly is excluded for a while
-//! ([`Ejection`]). A slow client occupies no connection to a backend: the proxy reads the request's
-//! body before it takes a connection, and reads the response's body ahead, both within limits.
-//! Ambiguous messages are refused, and all forwarded messages get new framing ([`headers`]).
+//! Each loop has its own connections to each backend. For each request the proxy picks two random
+//! backends, and uses the one with fewer requests in flight. A backend that fails repeatedly is
+//! excluded for a while ([`Ejection`]). A slow client occupies no connection to a backend: the
+//! proxy reads the request's body before it takes a connection, and reads the response's body
+//! ahead, both within limits. Ambiguous messages are refused, and all forwarded messages get new
+//! framing ([`headers`]).
 //!
 //! # Bodies that pause
-//! A backend may be faster than its client, because the proxy reads its response ahead. This delays
-//! nothing: the proxy forwards received bytes of a response at once (server-sent events, long
-//! polls, progress). But it first buffers a request, up to `request_buffer`. If a client waits for
-//! an answer in the middle of its body, set `request_buffer` to 0, which streams every request from
-//! its start. gRPC is always streamed.
+//! The proxy forwards each piece of a response as soon as it has received it. So server-sent
+//! events, long polls and progress reports work. But it first buffers a request, up to
+//! `request_buffer`. If a client waits for an answer in the middle of its request's body, set
+//! `request_buffer` to 0, which streams every request from its start. gRPC calls are always
+//! streamed.
 //!
 //! # Upgrades
 //! A request that asks for a protocol of [`Upgrades`] and has no body is sent on a separate
 //! connection. If the backend answers 101 with the same protocol, so does the proxy, and both
 //! connections become a tunnel. The tunnel buffers up to 16 KiB in each direction, and forwards the
-//! end of either side's stream. `tunnel_timeout` limits its silence. Any other answer is an
-//! ordinary response, after which the client's connection closes, so bytes that the client sent
+//! end of either side's stream. `tunnel_timeout` limits how long it may be silent. Any other answer
+//! is an ordinary response. The client's connection closes after it, so bytes that the client sent
 //! early are never read as a request. An HTTP/2 WebSocket (extended CONNECT) becomes an HTTP/1.1
 //! upgrade.
 //!
@@ -28,18 +29,21 @@
 //! limits them.
 //!
 //! # Names
-//! A backend that is given by name is looked up for each connection, and is one backend, whatever
-//! addresses it has. A name of [`ProxyOptions::names`] is looked up at an interval, and each of its
-//! addresses is a backend, with connections, failures and counts of its own. Addresses that the
-//! name loses get no more requests. Requests and tunnels there end in their own time, and idle
-//! connections close. If a look-up fails, the known addresses stay. If three look-ups in a row say
-//! that the name does not exist or has no address, it has no backends until one finds an address.
+//! A backend that is given by name to [`ProxyOptions::new`] is one backend, however many addresses
+//! it has. Its name is looked up for each connection.
+//!
+//! A name of [`ProxyOptions::names`] is looked up at an interval, and each of its addresses is a
+//! backend, with its own connections, failures and counts. If the name loses an address, that
+//! backend gets no more requests. Its requests and tunnels finish, and its idle connections close.
+//! If a look-up fails, the known addresses stay. If three look-ups in a row say that the name does
+//! not exist or has no address, the name has no backends until a look-up finds an address.
 //!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
-//! at once, or, if bodies are not buffered, when it has a connection to a backend. It sends none if
-//! it refuses the request before. (HTTP/2 clients get none, and continue without it.) The proxy
-//! does not forward the header to backends, and drops their interim responses (100, 102, 103).
+//! at once, or, if bodies are not buffered, when it has a connection to a backend. If it refuses
+//! the request before that, it sends no 100. (HTTP/2 clients get none, and continue without it.)
+//! The proxy does not forward the header to backends, and drops their interim responses (100, 102,
+//! 103).
 //!
 //! It does not support other tunnels (CONNECT), upgrades of requests with a body, upgrades to
 //! HTTP/2 backends, or caching.
@@ -94,18 +98,18 @@ use crate::scrape::Scrape;
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`version`](Self::version) | HTTP/1.1 | | |
-/// | [`upstream_tls`](Self::upstream_tls) | none | | without it, `https` backends cannot be reached |
+/// | [`upstream_tls`](Self::upstream_tls) | none | | `https` backends cannot be reached |
 /// | [`connect_timeout`](Self::connect_timeout) | 2 s | any | another backend, then 504 |
 /// | [`upstream_timeout`](Self::upstream_timeout) | 60 s | any | 504; a response that has begun is cut off |
 /// | [`connections`](Self::connections) | 256, for each backend on each loop | 1 and more | requests wait |
 /// | [`max_waiting`](Self::max_waiting) | 1,024, for each backend on each loop | any | another backend, then 503 |
 /// | [`queue_timeout`](Self::queue_timeout) | 2 s | any | another backend, then 503 |
-/// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. It is closed at once if idle ones exceed an eighth of `RLIMIT_NOFILE` and the server has no `max_connections` |
+/// | [`idle_timeout`](Self::idle_timeout) | 20 s | any | the connection to the backend is closed. If the server has no `max_connections`, idle connections beyond an eighth of `RLIMIT_NOFILE` are closed at once |
 /// | [`max_response_headers`](Self::max_response_headers) | 1,000 | 1 to 24,576 | 502; this does not count as a failure of the backend |
 /// | [`attempts`](Self::attempts) | 3, and up to 32 refused connections | 1 and more | the last failure is the answer |
 /// | [`request_buffer`](Self::request_buffer) | 64 KiB | any | the rest is streamed |
 /// | [`response_buffer`](Self::response_buffer) | 256 KiB | any | the proxy reads the backend only as fast as the client reads |
-/// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for the two above |
+/// | [`loop_buffer`](Self::loop_buffer) | 64 MiB on each loop | any | as for `request_buffer` and `response_buffer` |
 /// | [`upgrades`](Self::upgrades) | [`Upgrades::WebSocket`] | | the request is forwarded like any other |
 /// | [`max_tunnels`](Self::max_tunnels) | 4,096 on each loop | 1 and more | 503 |
 /// | [`tunnel_timeout`](Self::tunnel_timeout) | 1 h | over 0 | the upgraded connection is closed |
@@ -140,8 +144,8 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// Returns the defaults, with these backends. There has to be one, or one of the
-    /// [`names`](Self::names).
+    /// Returns the default settings with these backends. A proxy needs at least one backend or one
+    /// of the [`names`](Self::names).
     pub fn new(backends: impl IntoIterator<Item = Target>) -> Self {
         Self {
             to: backends.into_iter().collect(),
@@ -175,8 +179,8 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets which certificates to trust for `https` backends. With `None` the proxy cannot connect
-    /// to them.
+    /// Sets how to connect to `https` backends, including which certificates to trust. With `None`
+    /// the proxy cannot connect to them.
     pub fn upstream_tls(mut self, tls: impl Into<Option<ClientTls>>) -> Self {
         self.upstream_tls = tls.into();
         self
@@ -188,8 +192,9 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how long a backend may be silent: until the head of its response, and between two
-    /// pieces of the response, both counted from the last piece of the request, if that is later.
+    /// Sets how long a backend may be silent. The time counts until the head of the response, and
+    /// then until each further piece of it. It counts from the last piece of the request or of the
+    /// response, whichever was later.
     pub fn upstream_timeout(mut self, timeout: Duration) -> Self {
         self.upstream_timeout = timeout;
         self
@@ -215,23 +220,25 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how long an idle connection to a backend is kept. Choose a shorter time than the
-    /// backend's own limit.
+    /// Sets how long an idle connection to a backend is kept, at least 1 ms. Choose a shorter time
+    /// than the backend's own limit, so that requests seldom use a connection that the backend is
+    /// closing.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how many fields the header of an HTTP/1.1 response may have. The whole header may have
-    /// 64 KiB. With HTTP/2 only these 64 KiB apply, and each field counts 32 bytes more than its
-    /// length.
+    /// Sets how many fields the header of an HTTP/1.1 response may have. The whole header may also
+    /// have no more than 64 KiB. With HTTP/2 only the limit of 64 KiB applies, and each field
+    /// counts 32 bytes more than its length.
     pub fn max_response_headers(mut self, fields: usize) -> Self {
         self.max_response_headers = fields;
         self
     }
 
-    /// Sets how many backends one request may try, if none acted on it. Up to 32 backends that
-    /// refuse the connection do not count.
+    /// Sets how many backends the proxy may try for one request, as long as no backend has acted on
+    /// it. Backends that refuse the connection do not count, but after 32 of these the proxy gives
+    /// up.
     pub fn attempts(mut self, backends: usize) -> Self {
         self.attempts = backends;
         self
@@ -244,14 +251,15 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many bytes of a response's body may wait for the client. An HTTP/2 backend may have
-    /// sent as many again, 64 KiB to 4 MiB.
+    /// Sets how many bytes of a response's body may wait in the proxy for the client. An HTTP/2
+    /// backend may have sent the same number again (but at least 64 KiB, and at most 4 MiB), which
+    /// wait in its connection.
     pub fn response_buffer(mut self, bytes: usize) -> Self {
         self.response_buffer = bytes;
         self
     }
 
-    /// Sets how many bytes of bodies may wait on a loop.
+    /// Sets how many bytes of all bodies together may wait on each loop.
     pub fn loop_buffer(mut self, bytes: usize) -> Self {
         self.loop_buffer = bytes;
         self
@@ -264,22 +272,22 @@ impl ProxyOptions {
     }
 
     /// Sets how many upgraded connections each loop may have, including those for which a backend
-    /// has not answered yet. Each takes a connection, or a stream, of the client, and a connection
-    /// to a backend.
+    /// has not answered yet. Each of them uses a connection or a stream of the client, and a
+    /// connection to a backend.
     pub fn max_tunnels(mut self, tunnels: usize) -> Self {
         self.max_tunnels = tunnels;
         self
     }
 
-    /// Sets how long an upgraded connection may be silent in both directions. If `upstream_timeout`
-    /// is shorter, that applies once one side has ended its stream, and while one side does not
-    /// accept the other side's bytes.
+    /// Sets how long an upgraded connection may be silent in both directions. After one side has
+    /// ended its stream, and while one side does not accept the other side's bytes,
+    /// `upstream_timeout` applies instead if it is shorter.
     pub fn tunnel_timeout(mut self, timeout: Duration) -> Self {
         self.tunnel_timeout = timeout;
         self
     }
 
-    /// Sets which headers about the client backends get.
+    /// Sets which headers backends get about the client.
     pub fn forwarded(mut self, headers: ForwardedHeaders) -> Self {
         self.forwarded = headers;
         self
@@ -291,15 +299,16 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets the [names](self#names) whose addresses are backends, too. One without a
-    /// [name](Target::name) is a backend as it is.
+    /// Sets the [names](self#names) whose addresses are backends, in addition to those of
+    /// [`new`](Self::new). A target without a [name](Target::name), for example an address, is
+    /// itself a backend.
     pub fn names(mut self, names: impl IntoIterator<Item = Target>) -> Self {
         self.names = names.into_iter().collect();
         self
     }
 
-    /// Sets how long after a look-up of one of the [`names`](Self::names) the next one begins, a
-    /// fifth more or less.
+    /// Sets the time between two look-ups of one of the [`names`](Self::names). The proxy varies it
+    /// at random by up to a fifth.
     pub fn name_interval(mut self, interval: Duration) -> Self {
         self.name_interval = interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
         self
@@ -318,18 +327,18 @@ pub struct RunningProxy {
     counts: Arc<Counts>,
 }
 
-/// Starts a proxy on `listeners`. It always refuses requests with an [ambiguous
-/// length](AmbiguousLength::Refuse), whatever `options` say. The listeners of `admin` answer
-/// `/healthz`, `/readyz` and `/metrics`, on a separate loop. All paths of the other listeners
-/// belong to the backends.
+/// Starts a proxy on `listeners`. All paths of these belong to the backends. The listeners of
+/// `admin` answer `/healthz`, `/readyz`, `/metrics` and `/workers`, on a separate loop. The proxy
+/// always refuses requests with an [ambiguous length](AmbiguousLength::Refuse), whatever `options`
+/// say.
 ///
-/// It waits for the first look-up of each of [`ProxyOptions::names`], up to
-/// [`ProxyOptions::connect_timeout`]. Without any address it starts all the same, and answers 503
-/// while there is none.
+/// The call waits for the first look-up of each of [`ProxyOptions::names`], for at most
+/// [`ProxyOptions::connect_timeout`]. If no look-up has found an address by then, the proxy starts
+/// nevertheless, and answers 503 until there is an address.
 ///
 /// # Errors
-/// There are neither backends nor names; the loops, or the threads that look names up, cannot be
-/// started.
+/// There are neither backends nor names; the loops cannot be started; or the threads that look
+/// names up cannot be started.
 pub fn start(
     options: &ServeOptions,
     proxy: ProxyOptions,
@@ -438,7 +447,8 @@ impl RunningProxy {
         self.service.local_addrs()
     }
 
-    /// Returns the addresses for operators.
+    /// Returns the addresses for operators. There are none if the proxy was started without
+    /// listeners for operators.
     #[must_use]
     pub fn admin_addrs(&self) -> &[ListenAddr] {
         self.service.admin_addrs()
@@ -450,22 +460,23 @@ impl RunningProxy {
         self.service.server()
     }
 
-    /// Returns the counters of its backends.
+    /// Returns the counters of the proxy and its backends.
     #[must_use]
     pub fn counts(&self) -> Arc<Counts> {
         self.counts.clone()
     }
 
-    /// Returns the service, without the counters of its backends.
+    /// Returns the proxy as a service like the others, without its counters.
     #[must_use]
     pub fn into_service(self) -> RunningService {
         self.service
     }
 
-    /// Ends the proxy by `plan`: see [`RunningService::drain`]. Blocks the calling thread.
+    /// Ends the proxy as `plan` says: see [`RunningService::drain`]. Returns how many connections
+    /// were aborted. Blocks the calling thread.
     ///
     /// # Errors
-    /// A loop was blocked, and the call gave up waiting for it.
+    /// A handler blocks a loop, and the call gave up waiting for that loop.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.service.drain(plan)
     }

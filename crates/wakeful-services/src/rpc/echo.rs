@@ -13,7 +13,7 @@ use wakeful::time::{Sleep, sleep};
 use super::proto::echo_server::Echo;
 use super::proto::{ClientStreamResponse, EchoRequest, EchoResponse, ServerStreamRequest};
 
-/// The longest delay and interval that a client may ask for.
+/// The longest delay, and the longest interval, that a client may ask for.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Without a state.

@@ -1,12 +1,12 @@
-//! gRPC: `wakeful.echo.v1.Echo`, which echoes in all four kinds of call, with health and
-//! reflection. It is for grpcurl, ghz, and clients in any language.
+//! The gRPC service `wakeful.echo.v1.Echo`, which echoes in all four kinds of call. It also has the
+//! health and reflection services. Use it with grpcurl, ghz, and clients in any language.
 //!
 //! The proto file is `proto/wakeful/echo/v1/echo.proto`. The code that is generated from it is in
 //! `generated/`, and `tests/generated.rs` checks that it is current.
 //!
 //! A request without the content type of gRPC (JSON, gRPC-Web) gets 415. Deadlines are enforced.
-//! When the server drains, unary calls finish, the health service answers NOT_SERVING, and streams
-//! end with UNAVAILABLE a second later, or sooner if the grace period is short.
+//! When the server drains, the health service answers NOT_SERVING, and unary calls finish. Streams
+//! end with UNAVAILABLE after a second, or sooner if the grace period is short.
 
 mod echo;
 
@@ -45,7 +45,7 @@ pub mod proto {
 /// How long streams may go on when the server drains.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The settings of this service.
+/// The settings of the gRPC service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed options"]
 pub struct RpcOptions {
@@ -58,8 +58,8 @@ impl RpcOptions {
         Self::default()
     }
 
-    /// Sets the longest message that is accepted, in bytes after decompression. A longer message
-    /// gets OUT_OF_RANGE. The default is 4 MiB.
+    /// Sets the maximum size of a received message, in bytes after decompression. A call with a
+    /// larger message gets OUT_OF_RANGE. The default is 4 MiB.
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes;
         self
@@ -72,9 +72,9 @@ impl Default for RpcOptions {
     }
 }
 
-/// Starts the service on `listeners`. Calls have only their own time limits
+/// Starts the service on `listeners`. Only their own deadlines limit the time of calls
 /// ([`GrpcCalls::Unlimited`], which overrides `options`). The listeners of `admin` answer
-/// `/healthz`, `/readyz` and `/metrics`, on a separate loop.
+/// `/healthz`, `/readyz`, `/metrics` and `/workers`, on a separate loop.
 ///
 /// # Errors
 /// The loops cannot be started.

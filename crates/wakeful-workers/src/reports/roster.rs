@@ -13,20 +13,20 @@ const MOST_PLACES: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// It does not accept yet.
+    /// The worker does not accept yet.
     Starting,
-    /// It accepts.
+    /// The worker accepts connections.
     Serving,
-    /// It was told to end.
+    /// The master has told the worker to end.
     Draining,
-    /// It is stopped (by SIGSTOP or a debugger).
+    /// The worker is stopped (by SIGSTOP or a debugger).
     Stopped,
 }
 
 impl WorkerState {
     const ALL: [Self; 4] = [Self::Starting, Self::Serving, Self::Draining, Self::Stopped];
 
-    /// Returns its name in lower case.
+    /// Returns the name of the state, in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -55,7 +55,8 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    /// Returns how long ago it was forked. If the machine's clock is set, this does not change.
+    /// Returns how long ago the worker was forked. Setting the machine's clock does not affect
+    /// this.
     #[must_use]
     pub fn age(&self) -> Duration {
         since_boot().saturating_sub(self.forked)
@@ -74,7 +75,7 @@ pub(crate) fn since_boot() -> Duration {
 pub struct WorkerLoops {
     /// The id of the worker's process.
     pub pid: u32,
-    /// In the order of their numbers.
+    /// The loops, in the order of their numbers.
     pub loops: Vec<LoopInfo>,
 }
 
@@ -82,16 +83,17 @@ pub struct WorkerLoops {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopInfo {
-    /// It takes a turn. If not, it waits for work.
+    /// Whether the loop is in a turn. Otherwise it waits for work.
     pub is_awake: bool,
-    /// How long the master has seen it in this turn, at least. The master looks four times in each
-    /// [timeout](crate::Master::timeout). Zero: the turn has begun since its last look.
+    /// How long the loop has been in this turn, at least: since the first time that the master saw
+    /// it in this turn. The master looks four times in each [timeout](crate::Master::timeout). It
+    /// is zero if the turn has begun since the last look.
     pub in_turn_for: Duration,
     /// The place where the running task was spawned, and the task's name if it has one:
-    /// `src/file.rs:12 (name)`. `None`: the loop runs no task, or the master does not know.
+    /// `src/file.rs:12 (name)`. `None` if the loop runs no task, or the master does not know it.
     pub running: Option<String>,
-    /// What the task works on, as far as it says so: with wakeful-http, the method and the path of
-    /// a request.
+    /// What the task works on, if the task says so: with wakeful-http, the method and the path of a
+    /// request.
     pub work: Option<String>,
 }
 

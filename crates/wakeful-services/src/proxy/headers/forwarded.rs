@@ -15,11 +15,11 @@ use super::names::{is_about_client, remove_where};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedHeaders {
     /// They are removed (`Forwarded`, all of `X-Forwarded-…`, `X-Real-IP`), and backends see only
-    /// the client itself. This is the default, and right for untrusted clients.
+    /// the client itself. This is the default, and the right choice for untrusted clients.
     #[default]
     Replace,
-    /// The client is appended. Choose this behind another, trusted proxy. If that proxy sends
-    /// `X-Forwarded-Proto` and `-Host`, they stay.
+    /// They stay, and the client is appended to them. Choose this behind another, trusted proxy. If
+    /// that proxy sends `X-Forwarded-Proto` and `X-Forwarded-Host`, backends get them unchanged.
     Append,
     /// They are forwarded unchanged, and nothing is added about the client.
     Keep,
@@ -40,7 +40,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes it. Call it once for each connection.
+    /// Makes the client from its `caller`. Call this once for each connection.
     #[must_use]
     pub fn new(caller: Caller) -> Self {
         let ip = match caller.peer {

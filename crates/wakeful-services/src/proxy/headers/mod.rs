@@ -37,21 +37,22 @@ pub use self::settings::{Settings, Upgrades};
 pub use self::upgrade::{Asked, Question};
 pub use self::via::Pseudonym;
 
-/// The next step for a valid request.
+/// What the proxy does with a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It is forwarded, with a body of this framing.
+    /// The proxy forwards it, with a body of this framing.
     Forward(Framing),
-    /// It has no body, and asks for another protocol: see [`Question::of`].
+    /// The request has no body, and asks for another protocol in this way: see [`Question::of`].
     Upgrade(Asked),
-    /// It must not be forwarded (`Max-Forwards: 0`), and this is the answer.
+    /// The request must not be forwarded (`Max-Forwards: 0`). The proxy answers it with this
+    /// status.
     Answer(StatusCode),
 }
 
 /// Turns the head of a client's request into a head for a backend.
 ///
 /// # Errors
-/// The request must not be forwarded. Its head may have been changed in part.
+/// The request must not be forwarded. A part of its head may already have been changed.
 pub fn to_backend(
     parts: &mut Parts,
     client: &Client,

@@ -8,7 +8,7 @@ use super::via::Pseudonym;
 /// The settings of how heads are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Which headers about the client backends get.
+    /// Which headers backends get about the client.
     pub forwarded: ForwardedHeaders,
     /// The HTTP version for backends.
     pub version: HttpVersion,

@@ -29,7 +29,7 @@ pub enum Asked {
     ExtendedConnect,
 }
 
-/// The requested upgrade, against which a backend's answer is checked.
+/// The upgrade that a request asks for. A backend's answer is checked against it.
 #[derive(Debug, Clone)]
 pub struct Question {
     asked: Asked,
@@ -135,9 +135,9 @@ impl Question {
         self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
     }
 
-    /// Returns whether a client could cause `bad` with a healthy backend. A client can ask any
-    /// resource for a WebSocket (or for any protocol, if all are allowed). Such failures must not
-    /// count, or any client could have backends excluded.
+    /// Returns whether a client could cause `bad` although the backend is healthy. A client can ask
+    /// any resource for a WebSocket (or for any protocol, if all are allowed). Such failures must
+    /// not count against the backend. Otherwise any client could have backends excluded.
     #[must_use]
     pub fn may_be_clients_doing(&self, bad: BadResponse) -> bool {
         match bad {
@@ -147,7 +147,7 @@ impl Question {
         }
     }
 
-    /// Turns the head of a backend's 101 into the answer for the client, which opens the tunnel.
+    /// Turns the head of a backend's 101 into the head that opens the tunnel for the client.
     ///
     /// # Errors
     /// The response does not match the request.
@@ -180,7 +180,7 @@ impl Question {
         Ok(())
     }
 
-    /// Turns the head of any other response into a head for the client, which opens no tunnel.
+    /// Turns the head of any other response into a head for the client. It opens no tunnel.
     ///
     /// # Errors
     /// The response must not be forwarded, for example because the client would treat it as a

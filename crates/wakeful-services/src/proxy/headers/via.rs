@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
-/// A proxy's unique name in the `Via` header of requests. A request that already has it is in a
-/// loop.
+/// The unique name of a proxy in the `Via` header of requests. A request that arrives with this
+/// name has passed the proxy before, and is in a loop.
 ///
 /// The `Via` of responses has only the program's name, because clients need not distinguish
 /// instances.
@@ -17,7 +17,8 @@ pub struct Pseudonym {
 }
 
 impl Pseudonym {
-    /// Returns a new name. It is never freed, because a proxy needs it as long as it runs.
+    /// Returns a new name. Its memory is never freed, because a proxy needs the name as long as it
+    /// runs.
     #[must_use]
     pub fn unique() -> Self {
         let random = RandomState::new().build_hasher().finish();
