@@ -96,7 +96,7 @@ impl File {
         Self { io: FileIo::new(file) }
     }
 
-    /// Waits for operations in flight, and returns the file.
+    /// Waits for operations in flight, and returns the standard library's file.
     ///
     /// If a cancelled read has read bytes, the position moves back by them. A terminal or a FIFO
     /// has no position, so those bytes are lost.
@@ -112,7 +112,8 @@ impl File {
         &mut self.io
     }
 
-    /// Reads some bytes into `buf`, at most 2 MiB. Returns 0 at the end (or if `buf` is empty).
+    /// Reads some bytes into `buf`, at most 2 MiB, and returns their number. Returns 0 at the end
+    /// of the file (or if `buf` is empty).
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -123,7 +124,8 @@ impl File {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Writes some of `buf`, at most 2 MiB, and returns when the kernel has the bytes.
+    /// Writes some of `buf`, at most 2 MiB, and returns the number of bytes when the kernel has
+    /// them.
     ///
     /// # Cancel safety
     /// Not cancel-safe: a cancelled write continues.
@@ -163,7 +165,7 @@ impl File {
         poll_fn(|cx| self.io.poll_flush(cx)).await
     }
 
-    /// Moves to another position, and returns it.
+    /// Moves to another position in the file, and returns the new position in bytes from the start.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -216,8 +218,8 @@ impl File {
         run(move || file.set_permissions(permissions)).await
     }
 
-    /// Returns another handle of the same open file, with the same position. Each handle waits only
-    /// for its own operations.
+    /// Returns another handle of the same open file. Both handles share one position. Each handle
+    /// waits only for its own operations.
     ///
     /// # Errors
     /// No descriptors are left; no thread can be started.

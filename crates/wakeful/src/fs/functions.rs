@@ -160,7 +160,8 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
     run(move || fs::set_permissions(path, permissions)).await
 }
 
-/// Writes `contents` to a file, which is created or replaced. See [`std::fs::write`].
+/// Writes `contents` to a file. The file is created if it is missing, and its old contents are
+/// replaced. See [`std::fs::write`].
 ///
 /// `contents` moves to another thread: a `Vec<u8>`, a `String` or a `&'static str` is not copied.
 ///
