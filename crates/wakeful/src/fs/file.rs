@@ -78,6 +78,9 @@ impl File {
 
     /// Opens a file for writing: creates it, or truncates an existing one.
     ///
+    /// # Cancel safety
+    /// Not cancel-safe: if cancelled, it may still create or truncate the file.
+    ///
     /// # Errors
     /// Kernel errors; no thread can be started.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -100,6 +103,9 @@ impl File {
     ///
     /// If a cancelled read has read bytes, the position moves back by them. A terminal or a FIFO
     /// has no position, so those bytes are lost.
+    ///
+    /// # Cancel safety
+    /// If cancelled, the file is dropped. A write in flight is still executed.
     ///
     /// # Errors
     /// A write has failed; no thread can be started; the position cannot be moved back after a
@@ -167,6 +173,9 @@ impl File {
 
     /// Moves to another position in the file, and returns the new position in bytes from the start.
     ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
+    ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
@@ -175,6 +184,9 @@ impl File {
     }
 
     /// Waits until the disk has the data and the metadata (`fsync`).
+    ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -185,6 +197,9 @@ impl File {
     /// Like [`sync_all`](Self::sync_all), but writes only the metadata that is needed to read the
     /// data (`fdatasync`).
     ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
+    ///
     /// # Errors
     /// The same as for [`sync_all`](Self::sync_all).
     pub async fn sync_data(&mut self) -> io::Result<()> {
@@ -193,6 +208,9 @@ impl File {
 
     /// Truncates the file to `length` bytes, or extends it with zeros. The position does not
     /// change.
+    ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -210,6 +228,9 @@ impl File {
     }
 
     /// Sets the file's permissions.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.
