@@ -1,6 +1,6 @@
 /*
- * CPUs that are kept from halting while this program has traffic, so that a
- * thread that sleeps is woken in microseconds (Linux).
+ * Keeps CPUs from halting while this program has traffic, so that a sleeping
+ * thread wakes within microseconds (Linux).
  *
  *	#include <stdio.h>
  *	#include "wakeful_awake.h"
@@ -24,29 +24,33 @@ extern "C" {
 #endif
 
 /*
- * From now on a thread of its own has CPUs held while this process has traffic:
- * those that it uses by the machine's keeper (wakeful keeper), or without one all
- * CPUs by /dev/cpu_dma_latency. It ends with the process. A second call does nothing. A forked child does not hold, and may
- * call it again.
+ * Starts a thread that holds CPUs while this process has traffic. If the
+ * machine has a keeper (wakeful keeper), it holds only the CPUs that the
+ * process uses. Without a keeper, the thread holds all CPUs, by
+ * /dev/cpu_dma_latency. The thread ends with the process. A second call has no
+ * effect. A forked child holds no CPU, and may call this function again.
  *
- * Returns 0, or an error's number as in errno.h:
- *	EACCES	the device or the kernel's counters may not be used
+ * Returns 0 on success. Otherwise it returns an error number as in errno.h:
+ *	EACCES	the device, the keeper or the kernel's counters may not be used
  *	ENOENT	there is no such device here
- *	E2BIG	the machine has more CPUs than are held without being told
- *	ENOTRECOVERABLE	a defect of the library
- * or another one of the system calls that it makes. Nothing has changed then,
- * and wakeful_awake_error() says why, and what permits it. Does not change
- * errno.
+ *	ENOTCONN	there is a keeper, but it cannot be reached
+ *	E2BIG	the machine has more CPUs than are held by default, or this
+ *		process may use less than half of them
+ *	ENOTRECOVERABLE	the library has a defect
+ * or the number of another error of a system call that it makes. After an
+ * error no CPU is held, and wakeful_awake_error() says why, and what would
+ * permit it. The call does not change errno.
  *
- * Any thread may call it. Not for signal handlers.
+ * Any thread may call it, but no signal handler.
  */
 int wakeful_awake_enable(void);
 
 /*
- * What the last wakeful_awake_enable() of the calling thread has said: UTF-8,
- * ends with a zero, and empty after a success or without a call. Never null.
- * Valid until the next wakeful_awake_enable() of this thread, or its end; not
- * to be freed.
+ * Returns the text of the last error of wakeful_awake_enable() on the calling
+ * thread: UTF-8, with a zero byte at its end. The text is empty if that call
+ * succeeded, or if there was none. Never returns a null pointer. The text is
+ * valid until this thread calls wakeful_awake_enable() again, or ends. Do not
+ * free it.
  */
 const char *wakeful_awake_error(void);
 

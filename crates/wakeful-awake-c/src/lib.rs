@@ -14,7 +14,11 @@ thread_local! {
 }
 
 /// Keeps CPUs from halting while this process has traffic: see [`wakeful_awake::enable`]. Returns
-/// 0, or an error number as in `errno.h`. [`wakeful_awake_error`] returns its text.
+/// 0, or an error number as in `errno.h`. After an error, [`wakeful_awake_error`] returns a text
+/// that describes it. The call does not change `errno`.
+///
+/// # Threads
+/// Any thread may call it, but no signal handler.
 // SAFETY: no other library has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn wakeful_awake_enable() -> c_int {
@@ -31,8 +35,9 @@ pub extern "C" fn wakeful_awake_enable() -> c_int {
     code
 }
 
-/// Returns the text of this thread's last error, or an empty text. It is valid until the next
-/// [`wakeful_awake_enable`] of this thread.
+/// Returns the text of this thread's last error, in UTF-8 and with a zero byte at its end. The text
+/// is empty after a success, and before the first call. It is valid until this thread calls
+/// [`wakeful_awake_enable`] again, or ends. Never returns a null pointer.
 // SAFETY: no other library has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn wakeful_awake_error() -> *const c_char {

@@ -21,7 +21,8 @@ const POWER_SUPPLIES: &str = "/sys/class/power_supply";
 pub enum Reluctance {
     /// The machine runs on battery.
     OnBattery,
-    /// The hypervisor took this percentage of the CPUs' time, during the last second or more.
+    /// The hypervisor took this percentage of the CPUs' time, between two checks that were at least
+    /// a second apart.
     Stolen(u8),
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Reluctance {
     }
 }
 
-/// Checks, at most once per second, whether CPUs should not be held.
+/// Checks, at most once per second, for reasons not to hold CPUs.
 #[derive(Debug)]
 pub struct BackOff {
     cpu_times: PathBuf,
@@ -54,7 +55,7 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// Makes a checker.
+    /// Makes a checker that has not checked anything yet.
     #[must_use]
     pub fn new() -> Self {
         Self::of(CPU_TIMES.into(), POWER_SUPPLIES.into())
@@ -70,8 +71,8 @@ impl BackOff {
         self.looked.map(|looked| looked + LOOK_EVERY)
     }
 
-    /// Returns why CPUs should not be held at `now`, or `None` if they may be held. Reads two files
-    /// of the kernel if the last check was a second ago.
+    /// Returns why CPUs should not be held at `now`, or `None` if they may be held. If the last
+    /// check is at least a second old, it reads the kernel's files again.
     pub fn look(&mut self, now: Instant) -> Option<Reluctance> {
         let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY);
         if is_due {

@@ -3,8 +3,8 @@
 /// The kernel's largest `CONFIG_NR_CPUS`: a higher number is no CPU's.
 const CPUS: usize = 8192;
 
-/// Parses a list of CPUs, such as `0-3,8`. The numbers must ascend, so that a short text cannot be
-/// a long list.
+/// Parses a list of CPUs, such as `0-3,8`. Returns `None` if the text is not such a list, if the
+/// numbers do not ascend, or if a number is above 8,191, the highest that the kernel allows.
 #[must_use]
 pub fn parse_cpus(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
@@ -24,7 +24,7 @@ fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Writes a list of CPUs, such as `0-3,8`. The CPUs may have any order.
+/// Writes a list of CPUs, such as `0-3,8`. The CPUs may be in any order, and may repeat.
 #[must_use]
 pub fn format_cpus(cpus: &[usize]) -> String {
     let mut sorted = cpus.to_vec();

@@ -16,7 +16,7 @@ pub struct IdleDriver {
     pub governor: Option<String>,
     /// The idle states of the first CPU that reports any, the shallowest first.
     pub states: Vec<IdleState>,
-    /// With `haltpoll`, for how long a guest polls before it halts.
+    /// With `haltpoll`: how long an idle CPU of a virtual machine polls before it halts.
     pub guest_halt_poll: Option<Duration>,
 }
 
@@ -25,14 +25,14 @@ pub struct IdleDriver {
 pub struct IdleState {
     /// `POLL`, `C1`, `C6`, ….
     pub name: String,
-    /// How long a CPU takes to leave it.
+    /// How long a CPU takes to leave this state.
     pub exit_latency: Duration,
-    /// Whether the machine's administrator has disabled it.
+    /// Whether the machine's administrator has disabled this state.
     pub is_disabled: bool,
 }
 
 impl IdleDriver {
-    /// Reads it from sysfs. Missing values are `None` or empty.
+    /// Reads all values from sysfs. Missing values are `None` or empty.
     #[must_use]
     pub fn read() -> Self {
         Self::read_from(Path::new(CPU), Path::new("/sys/module/haltpoll/parameters"))

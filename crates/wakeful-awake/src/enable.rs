@@ -37,7 +37,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// }
 /// ```
 ///
-/// It ends with the process. A forked child does not hold CPUs, and may call it again.
+/// The thread ends with the process. A forked child does not hold CPUs, and may call this function
+/// again.
 ///
 /// # Errors
 /// Traffic cannot be observed, or CPUs may not be held. The message says what would permit it.
@@ -46,9 +47,10 @@ pub fn enable() -> Result<(), WatchError> {
     enable_with(HoldSettings::new())
 }
 
-/// Returns for how long [`enable`] has held CPUs in this process, and why it did not. The values
-/// are updated 20 times per second while there is traffic. Returns `None` if it is not enabled, or
-/// has ended because the kernel refused something.
+/// Returns the counters of the thread that [`enable`] has started: among others, how long it has
+/// held CPUs, and why it did not. The values are updated 20 times per second while there is
+/// traffic. Returns `None` if the thread was not started, or has ended because the kernel refused
+/// something.
 ///
 /// ```no_run
 /// if let Some(done) = wakeful_awake::enabled() {

@@ -17,7 +17,7 @@ use crate::wake_cost::Gain;
 /// A no is asked again behind this, and then behind twice as long, up to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
-/// The settings of how CPUs are held.
+/// The settings that say which CPUs are held, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldSettings {
     tolerated: Duration,
@@ -26,8 +26,8 @@ pub struct HoldSettings {
 }
 
 impl HoldSettings {
-    /// Returns the defaults: CPUs do not sleep at all, and are held only if this process may use
-    /// most of the machine ([`check_share`]).
+    /// Returns the defaults: held CPUs enter no idle state. Without a keeper, CPUs are held only if
+    /// this process may use most of the machine ([`check_share`]).
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -40,13 +40,14 @@ pub fn socket_path() -> Option<PathBuf> {
     }
 }
 
-/// The maximum length of a request. A longer request is refused.
+/// The maximum length of a request, in bytes. A longer request is refused.
 pub const MOST_REQUEST_BYTES: usize = 4096;
 
-/// The maximum length of an answer.
+/// The maximum length of an answer, in bytes.
 pub const MOST_ANSWER_BYTES: usize = 8192;
 
-/// The maximum time of a hold request, about half an hour. No idle state takes longer.
+/// The maximum time in a hold request, in microseconds: about half an hour. No idle state takes
+/// longer to leave.
 pub const MOST_MICROSECONDS: u32 = 2_000_000_000;
 
 /// A request of a client.
@@ -139,7 +140,7 @@ impl Request {
     /// microseconds.
     ///
     /// # Errors
-    /// There are no CPUs; a CPU number is higher than the kernel allows; or the time is longer than
+    /// `cpus` is empty; a CPU number is higher than the kernel allows; or the time is longer than
     /// [`MOST_MICROSECONDS`].
     pub fn hold(cpus: &[usize], tolerated: Duration) -> Result<Self, ProtocolError> {
         let cpus = parse_cpus(&format_cpus(cpus)).ok_or(ProtocolError::Cpus)?;

@@ -59,12 +59,15 @@ pub fn open() -> Result<OwnedFd, OpenError> {
     })
 }
 
-/// Keeps all CPUs out of idle states that they take longer than `tolerated` to leave. With zero,
-/// idle CPUs only poll. The time is rounded down to whole microseconds, and may be up to 2,000 s.
-/// One system call.
+/// Keeps all CPUs out of idle states that take longer than `tolerated` to leave. With zero, idle
+/// CPUs only poll. The time is rounded down to whole microseconds. More than 2,000 s count as 2,000
+/// s, which holds nothing.
+///
+/// The hold replaces the previous hold of this descriptor. It ends with [`release`], or when the
+/// last duplicate of the descriptor is closed. The call makes one system call.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses the call.
 pub fn hold(device: impl AsFd, tolerated: Duration) -> io::Result<()> {
     let most = u128::from(NOBODY.unsigned_abs());
     let wish = i32::try_from(tolerated.as_micros().min(most)).unwrap_or(NOBODY);
@@ -74,7 +77,7 @@ pub fn hold(device: impl AsFd, tolerated: Duration) -> io::Result<()> {
 /// Ends the hold of this descriptor.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses the call.
 pub fn release(device: impl AsFd) -> io::Result<()> {
     say(device, NO_WISH)
 }
@@ -85,11 +88,11 @@ fn say(device: impl AsFd, wish: i32) -> io::Result<()> {
     if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Returns the time limit that is now in force on the machine, set by any process, or `None` if
-/// there is none.
+/// Returns the shortest of the times that all processes now tolerate, or `None` if no process holds
+/// CPUs with this device.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses the call.
 pub fn in_force(device: impl AsFd) -> io::Result<Option<Duration>> {
     let mut bytes = [0; 4];
     let read = rustix::io::retry_on_intr(|| rustix::io::pread(&device, &mut bytes, 0))?;

@@ -32,10 +32,11 @@ fn all(cpus: usize) -> String {
     }
 }
 
-/// Checks that this process may use most of the machine.
+/// Checks that the machine has at most four CPUs, and that this thread may run on at least half of
+/// them. `/dev/cpu_dma_latency` holds all CPUs, so by default it is used only on such machines.
 ///
 /// # Errors
-/// The machine is larger than that.
+/// The machine has more CPUs, or this thread may run on fewer.
 pub fn check_share() -> Result<(), LargeMachine> {
     let (cpus, usable) = (online().unwrap_or(usize::MAX), usable().unwrap_or(0));
     share(cpus, usable)

@@ -12,8 +12,8 @@ use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share, online_cpus};
 use crate::wake_cost::{Gain, wake_cost};
 
-/// A report on how idle CPUs sleep on this machine, whether they may be held, and what that gains.
-/// `Display` shows it in a few lines.
+/// A report on how idle CPUs sleep on this machine, whether this process may hold them, and what a
+/// hold gains. `Display` shows the report in a few lines.
 #[derive(Debug)]
 pub struct Probe {
     driver: IdleDriver,
@@ -64,7 +64,7 @@ impl Probe {
         }
     }
 
-    /// Returns whether CPUs may be held, and whether that is worth it. If only a keeper may hold
+    /// Returns whether CPUs may be held and a hold is worth its cost. If only a keeper may hold
     /// them, the result is `true`, because the keeper measures the gain itself.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {

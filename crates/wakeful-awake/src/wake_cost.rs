@@ -48,8 +48,8 @@ impl<D: AsFd> Holding for Device<D> {
 /// The duration of a wake on this machine, without and with a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gain {
-    /// The median with CPUs that may halt, in the best of several rounds. (In other rounds other
-    /// programs used the CPUs.)
+    /// The median with CPUs that may halt, in the best of several rounds. (In the other rounds,
+    /// other programs may have used the CPUs.)
     pub unheld: Duration,
     /// The same with CPUs that are held.
     pub held: Duration,
@@ -58,10 +58,10 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// Measures on two of the process's CPUs, on two threads. It takes about 60 ms, or up to 250 ms
-    /// if the CPUs are busy most of the time. The calling thread is one of the two, and stays
-    /// pinned. If one of the CPUs is busy, a hold gains nothing there, so the result is that of the
-    /// other CPU.
+    /// Measures the duration of a wake without and with a hold by `device`, on two of the process's
+    /// CPUs and two threads. It takes about 60 ms, or up to 250 ms if the CPUs are busy most of the
+    /// time. The calling thread is one of the two, and stays pinned. If one of the CPUs is busy, a
+    /// hold gains nothing there, so the result is that of the other CPU.
     ///
     /// # Errors
     /// No thread or descriptor is left; or the device refuses the hold.
@@ -145,8 +145,11 @@ fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
     Ok(best)
 }
 
-/// Measures the median time until a thread that slept on its own CPU runs. It measures two CPUs,
-/// and returns the longer time. Pins the calling thread to one of the process's CPUs.
+/// Measures the duration of a wake: the median time until a thread runs that slept on its own CPU.
+/// It measures two CPUs, and returns the longer time.
+///
+/// The calling thread stays pinned to one of the process's CPUs, so call this on a thread of its
+/// own.
 ///
 /// # Errors
 /// No thread can be started, or no descriptor is left.

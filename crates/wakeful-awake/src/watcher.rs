@@ -40,13 +40,15 @@ pub enum WatchError {
     Other(#[from] io::Error),
 }
 
-/// Watches a process, or a cgroup, and holds the CPUs while it has traffic.
+/// Watches a process or a cgroup, and holds CPUs while it has traffic.
 ///
-/// Without traffic, the thread that [runs](Watcher::run) it sleeps. The kernel wakes it after some
-/// context switches of the process. While there is traffic, it reads the counts 20 times per
-/// second. The kernel's perf events cost the process some time at each switch. So under heavy
-/// traffic of up to 64 threads it closes them, and reads `/proc` instead. If perf events are
-/// forbidden, it reads `/proc` five times per second.
+/// Without traffic, the thread that [runs](Watcher::run) the watcher sleeps, and the kernel wakes
+/// it after some context switches of the process. While there is traffic, the thread reads the
+/// counts 20 times per second.
+///
+/// The counts come from the kernel's perf events, which cost the process some time at each switch.
+/// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
+/// instead. If perf events are forbidden, it reads `/proc` five times per second.
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
@@ -80,29 +82,30 @@ pub(crate) type Published = &'static Mutex<Option<Done>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
-    /// How long it has watched.
+    /// How long the watcher has watched.
     pub watched: Duration,
-    /// How often the process's threads were switched away from a CPU, and so woken again.
+    /// How often a thread of the process was switched away from a CPU. Each time it had to be woken
+    /// again.
     pub wakes: u64,
-    /// How many of these while CPUs were held.
+    /// How many of these wakes happened while CPUs were held.
     pub held_wakes: u64,
-    /// For how long they were held.
+    /// For how long CPUs were held.
     pub held: Duration,
-    /// For how long there was traffic. If it is longer than `held`, [`gain`](Self::gain) and
+    /// For how long there was traffic. If this is longer than `held`, [`gain`](Self::gain) and
     /// [`why_not`](Self::why_not) say why.
     pub traffic: Duration,
     /// The duration of a wake without and with a hold, once it is measured.
     pub gain: Option<Gain>,
     /// Why CPUs were not held during the last traffic, although that would have gained something.
     pub why_not: Option<String>,
-    /// Whether it reads `/proc` periodically, because perf events are
+    /// Whether the watcher reads `/proc` periodically, because perf events are
     /// [refused](Watcher::refusal).
     pub is_sampled: bool,
 }
 
 impl Done {
-    /// Returns the maximum time that can have been saved: the total for all wakes, if each CPU
-    /// would have halted before.
+    /// Returns the most that the holds can have saved: the time saved per wake, for all wakes under
+    /// a hold, if each CPU would have halted before its wake.
     #[must_use]
     pub fn saved_at_most(&self) -> Duration {
         let of_one = self.gain.map_or(Duration::ZERO, |gain| gain.unheld.saturating_sub(gain.held));
@@ -121,7 +124,8 @@ pub enum Ended {
 }
 
 impl Watcher {
-    /// Begins to count all threads of the target, except the calling thread. It holds no CPU yet.
+    /// Begins to count the context switches of all threads of the target, except the calling
+    /// thread. It holds no CPU yet.
     ///
     /// # Errors
     /// Context switches cannot be counted, or CPUs may not be held.
@@ -157,7 +161,7 @@ impl Watcher {
 
     /// Holds CPUs while there is traffic, until the process ends or `stop` is readable. (A cgroup
     /// has no end: if it is removed, it is watched again when it exists again.) Calls `report` at
-    /// the end and every `interval`, if there is one. `report` should be quick, because it runs on
+    /// the end, and every `interval` if one is given. `report` should be quick, because it runs on
     /// the watching thread.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
-//! The attributes `#[wakeful::main]` and `#[wakeful::test]`: an `async fn` becomes a plain one
-//! that runs its body with `wakeful::block_on`. Use them through the `wakeful` crate.
+//! The attributes `#[wakeful::main]` and `#[wakeful::test]`: an `async fn` becomes a plain one that
+//! runs its body with `wakeful::block_on`. Use them through the crate `wakeful` (package
+//! `wakeful-rt`, feature `macros`).
 
 use proc_macro::TokenStream;
 use proc_macro2::Span;
@@ -19,6 +20,9 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 /// }
 /// ```
 ///
+/// The generated function is not `async`. It runs the body with `wakeful::block_on`, and returns
+/// what the body returns.
+///
 /// With the argument `tokio` (and the feature `tokio` of `wakeful-rt`), Tokio is a guest of that
 /// loop: see `wakeful::tokio`.
 ///
@@ -30,8 +34,8 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 /// ```
 ///
 /// # Panics
-/// The generated function panics if `wakeful::block_on` does: if no loop can be built (for example,
-/// no descriptors are left), or if a loop already runs on this thread.
+/// The generated function panics if `wakeful::block_on` does: if the body panics, if no loop can be
+/// built (for example, no descriptors are left), or if a loop already runs on this thread.
 #[proc_macro_attribute]
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, Allowed::Main, item, |function| {
@@ -42,8 +46,10 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// Makes a test of an `async fn`, which runs on a new event loop. With `#[wakeful::test(tokio)]`
-/// Tokio is a guest of that loop.
+/// Makes an `async fn` a test that runs on a new event loop.
+///
+/// As for `#[test]`, the test fails if the function panics or returns an error. It also fails if no
+/// loop can be built. With `#[wakeful::test(tokio)]` Tokio is a guest of that loop.
 ///
 /// ```ignore
 /// #[wakeful::test]
@@ -53,8 +59,9 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// With the argument `start_paused` (and the feature `test-util` of `wakeful-rt`), the clock of the
-/// loop's timers stands still. It jumps to the next timer when the test would wait: see
-/// `wakeful::time::pause`. The arguments can be combined: `#[wakeful::test(tokio, start_paused)]`.
+/// loop's timers is paused from the start. When the test would wait, the clock jumps to the next
+/// timer: see `wakeful::time::pause`. The arguments can be combined:
+/// `#[wakeful::test(tokio, start_paused)]`.
 ///
 /// ```ignore
 /// #[wakeful::test(start_paused)]

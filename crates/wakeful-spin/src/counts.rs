@@ -8,12 +8,14 @@ pub(crate) static MISSES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GAVE_WAY: AtomicU64 = AtomicU64::new(0);
 
 /// The counters of this process's threads. In a forked child they include the parent's counts until
-/// the fork. A spin that is counted only in `spins` is still running, or was ended by the timeout,
-/// a signal or an error.
+/// the fork.
+///
+/// A spin that is counted only in `spins` is still running, or was ended by the timeout, a signal
+/// or an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Waits that have spun.
+    /// Waits in which the thread has spun.
     pub spins: u64,
     /// Spins that an event ended.
     pub hits: u64,

@@ -8,7 +8,8 @@ use wakeful::idle::{Adaptive, Spinner};
 use crate::settings;
 
 /// Makes the threads of this process spin for a while before they sleep in `epoll_wait` or `poll`,
-/// as long as that is worth its cost. A second call has no effect. A forked child also spins.
+/// as long as that is worth its cost. A second call has no effect, even with other settings. A
+/// forked child also spins.
 ///
 /// # Errors
 /// No memory is left for handlers that detect a fork. The program then does not spin.
@@ -16,7 +17,8 @@ pub fn enable() -> io::Result<()> {
     enable_with(Adaptive::new())
 }
 
-/// Like [`enable()`], with other settings. They apply to each thread.
+/// Like [`enable()`], with other settings. The settings apply to each thread. If spinning is
+/// already enabled, the call has no effect.
 ///
 /// ```
 /// use wakeful_spin::Adaptive;

@@ -13,8 +13,8 @@
 //! stays within a cgroup's CPU quota, and never spins on a thread with a real-time policy.
 //!
 //! # In your own program
-//! Link the crate, and its functions are called instead of libc's, by mio, Tokio and all other code
-//! in the program. [`enable()`] turns the spinning on:
+//! If a program links the crate, mio, Tokio and all other code in the program call its functions
+//! instead of libc's. [`enable()`] turns the spinning on:
 //!
 //! ```
 //! fn main() -> std::io::Result<()> {
@@ -26,34 +26,35 @@
 //! ```
 //!
 //! # In any other program
-//! `LD_PRELOAD=/path/to/libwakeful_spin.so WAKEFUL_SPIN=1 COMMAND`, or `wakeful awake --spin --
-//! COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` is [`Adaptive::max_cpu`]. The variables also enable a
-//! program that links the crate. Child processes inherit all three, so that the children of a
-//! preforking server also spin.
+//! `LD_PRELOAD=/path/to/libwakeful_spin.so WAKEFUL_SPIN=1 COMMAND`, or
+//! `wakeful awake --spin -- COMMAND`. `WAKEFUL_SPIN_MAX_CPU=0.5` sets [`Adaptive::max_cpu`]. The
+//! two `WAKEFUL_SPIN` variables also work in a program that links the crate. Child processes
+//! inherit all three variables, so the children of a preforking server also spin.
 //!
-//! It needs Linux with glibc, linked dynamically. It has no effect on static programs, programs
-//! that make system calls directly (Go, wakeful), io_uring, `select`, and set-user-ID programs, for
-//! which the loader ignores `LD_PRELOAD`.
+//! The program must be linked dynamically with glibc, on Linux. The library has no effect on static
+//! programs, programs that make system calls directly (Go, wakeful), io_uring, `select`, and
+//! set-user-ID programs, for which the loader ignores `LD_PRELOAD`.
 //!
 //! # What a program can notice
 //! * Threads: as soon as there is traffic, two threads run for about 20 ms, with all signals
 //!   blocked, to measure the cost of a wake on this machine.
 //! * Descriptors: none stays open. The two threads, and under a CPU quota a spinning thread once
 //!   per second, open files of `/proc` and `/sys/fs/cgroup` for a moment.
-//! * Memory: only the two threads, and their start, allocate memory. They are not started by a wait
-//!   that may be in a signal handler which has interrupted `malloc`: a `poll` or `ppoll` on a
-//!   thread that blocks a signal. If all threads of a process wait in this way, it spins with the
-//!   defaults: for up to 1 ms, and for a tenth of its time. (A handler with SA_NODEFER and no other
-//!   blocked signal cannot be distinguished from the program. It must not be the first code that
-//!   waits with `poll` under traffic.)
-//! * Signals: a wait ends with EINTR if a handler ran, also during a spin. `src/interposed.rs`
+//! * Memory: only the two threads, and their start, allocate memory. A `poll` or `ppoll` on a
+//!   thread that blocks a signal does not start them, because such a wait may be in a signal
+//!   handler that has interrupted `malloc`. If all threads of a process wait in this way, the cost
+//!   of a wake stays unknown. Then a thread spins for up to 1 ms at a time, and for up to a tenth
+//!   of its time. (A handler with SA_NODEFER and no other blocked signal cannot be distinguished
+//!   from the program. Such a handler must not be the first code that waits with `poll` under
+//!   traffic.)
+//! * Signals: a wait ends with EINTR if a handler ran, even during a spin. `src/interposed.rs`
 //!   proves this, and names the one case in which EINTR is returned although no handler ran.
 //! * System calls: a spin makes `ppoll`, `epoll_pwait`, `rt_sigprocmask`, `sched_yield`,
 //!   `getrusage` and `sched_getscheduler`, and the sleep after it `epoll_pwait`, `epoll_pwait2` or
 //!   `ppoll`. If a seccomp filter makes one of them return an error, the spinning ends. If the
-//!   filter kills the process, it does.
-//! * Timeouts: a wait is never shorter than its timeout, and longer by at most one poll (before
-//!   Linux 5.11, which has no `epoll_pwait2`, by a millisecond).
+//!   filter kills the process for such a call, the process ends.
+//! * Timeouts: a wait is never shorter than its timeout. It is longer by at most one poll, or by up
+//!   to a millisecond on kernels before Linux 5.11, which have no `epoll_pwait2`.
 //! * Cancellation (`pthread_cancel`): a wait is a cancellation point while it sleeps, not while it
 //!   spins.
 

@@ -42,7 +42,7 @@
 //! * [`io`]: the traits of futures, tokio and hyper on sockets, pipes and files; standard input.
 //! * [`heartbeat`]: how a supervising process detects that a loop of a worker is stuck.
 //! * [`log`]: how to log without blocking a loop. **Read this before you write a server**: a
-//!   subscriber that writes to standard error can block a loop, and a failing standard error can
+//!   subscriber that writes to standard error can block a loop, and a standard error that fails can
 //!   end the program.
 //!
 //! # Futures need not be `Send`
@@ -56,19 +56,33 @@
 //!
 //! # Which channel, which select
 //! This crate has neither channels nor a `select`. Any crate that needs no runtime works, because
-//! such crates need only a [`Waker`](std::task::Waker). We use, and test with,
-//! [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads,
-//! [`event-listener`](https://docs.rs/event-listener) for notifications,
-//! [`async-lock`](https://docs.rs/async-lock) for locks and semaphores,
-//! [`futures-util`](https://docs.rs/futures-util) or [`futures-lite`](https://docs.rs/futures-lite)
-//! for `select`, `join` and the extension traits. tokio's `sync` module also works, and so does
-//! `tokio::select!`; its `time`, `net` and `spawn` need a tokio runtime. See `examples/channels.rs`
-//! and `examples/select.rs`, and `examples/join_set.rs` for both with a set of tasks.
+//! such crates need only a [`Waker`](std::task::Waker). We use and test these:
 //!
-//! None of these crates knows the loop's cooperative budget. A task that awaits a channel which is
-//! never empty, or a lock which is always free, is never pending, and blocks the loop as long as
-//! this continues. Wrap the await in [`task::budgeted`], as `budgeted(receiver.recv()).await`, or
-//! the stream in [`task::budgeted_stream`]: then the task yields after 128 messages.
+//! * [`async-channel`](https://docs.rs/async-channel) for channels between tasks and threads;
+//! * [`event-listener`](https://docs.rs/event-listener) for notifications;
+//! * [`async-lock`](https://docs.rs/async-lock) for locks and semaphores;
+//! * [`futures-util`](https://docs.rs/futures-util) or
+//!   [`futures-lite`](https://docs.rs/futures-lite) for `select`, `join` and the extension traits;
+//! * tokio's `sync` module and `tokio::select!`. (tokio's `time`, `net` and `spawn` need a tokio
+//!   runtime: see the feature `tokio`.)
+//!
+//! `examples/channels.rs` and `examples/select.rs` show how to use them. `examples/join_set.rs`
+//! combines a channel and `select!` with a set of tasks.
+//!
+//! None of these crates knows the loop's cooperative budget. If a task awaits a channel that is
+//! never empty, or a lock that is always free, the task is never pending, and blocks the loop. Wrap
+//! the await in [`task::budgeted`], as in `budgeted(receiver.recv()).await`, or the stream in
+//! [`task::budgeted_stream`]. Then the task yields after 128 messages.
+//!
+//! # Features
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `macros` | yes | the attributes `#[wakeful::main]` and `#[wakeful::test]` |
+//! | `tokio-io` | no | tokio's `AsyncRead` and `AsyncWrite` for streams, pipes and files; only the traits, no runtime |
+//! | `hyper` | no | hyper's I/O traits for streams, pipes and files, `io::LoopExecutor` and `io::LoopTimer` |
+//! | `tokio` | no | Tokio's runtime as a guest of a loop: the module `wakeful::tokio` |
+//! | `quinn-udp` | no | `net::BatchUdpSocket`, for QUIC |
+//! | `test-util` | no | a clock that tests control: `time::pause`, `time::advance`, `time::resume`, and `start_paused` |
 
 // Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]

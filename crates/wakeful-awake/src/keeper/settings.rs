@@ -100,7 +100,7 @@ impl KeeperSettings {
         self
     }
 
-    /// Holds only these CPUs.
+    /// Allows clients to hold only these CPUs. The keeper refuses requests for other CPUs.
     #[must_use]
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();
@@ -109,15 +109,15 @@ impl KeeperSettings {
         self
     }
 
-    /// Limits how many CPUs are held at once, for all clients together.
+    /// Limits how many CPUs may be held at once, for all clients together.
     #[must_use]
     pub fn most_cpus(mut self, number: usize) -> Self {
         self.limits.most_cpus = Some(number);
         self
     }
 
-    /// Limits how long a hold may last without a release. Then it ends, and the client must release
-    /// before it may hold again.
+    /// Limits how long a hold may last without a release. After that time the keeper ends the hold,
+    /// and the client must release before it may hold again.
     #[must_use]
     pub fn longest(mut self, time: Duration) -> Self {
         self.limits.longest = Some(time);
@@ -131,15 +131,16 @@ impl KeeperSettings {
         self
     }
 
-    /// Holds CPUs without measuring whether that gains anything.
+    /// Makes the keeper hold CPUs without measuring whether that gains anything. By default it
+    /// measures at the first hold, and refuses holds that gain nothing.
     #[must_use]
     pub fn unmeasured(mut self) -> Self {
         self.is_measured = false;
         self
     }
 
-    /// Sets another directory of the CPUs' files instead of `/sys/devices/system/cpu`, for tests.
-    /// It also has `stat` and `power_supply`, instead of `/proc/stat` and
+    /// Sets a directory to use instead of `/sys/devices/system/cpu`, for tests. The directory must
+    /// also have `stat` and `power_supply`, which replace `/proc/stat` and
     /// `/sys/class/power_supply`.
     #[must_use]
     pub fn cpu_directory(mut self, path: impl Into<PathBuf>) -> Self {

@@ -15,7 +15,7 @@ const ENOUGH: usize = 64;
 /// The limit where the kernel does not tell it: what Linux begins with.
 const USUAL: usize = 1024;
 
-/// How many of the process's descriptors a server keeps free: a setting of
+/// Says how many of the process's descriptors a server keeps free. It is a setting of
 /// [`ConnectionServer`](super::ConnectionServer::descriptors).
 ///
 /// A server without [`max_connections`](super::ConnectionServer::max_connections) opens as many
@@ -25,14 +25,14 @@ const USUAL: usize = 1024;
 ///
 /// Here "kept back" is the larger of `spare` and a sixteenth of the descriptors that are free at
 /// the start (at most 64). Further connections wait in the kernel's backlog until one closes, and
-/// the log says so. Without this limit, connections would use up all descriptors, and none of them
-/// could be served.
+/// the log says so. Without this limit, connections would use up all descriptors, and no descriptor
+/// would be left to serve them.
 ///
 /// If `RLIMIT_NOFILE` is raised while the server runs (`prlimit`), the server allows more
 /// connections: while connections wait, it reads the limit when one closes, at most once a second.
 /// The server does not notice if the limit is lowered. Descriptors may then run out, and accepting
-/// pauses. A draining server raises the soft limit to the hard one if it could not accept the
-/// waiting connections otherwise.
+/// pauses. A draining server raises the soft limit to the hard one if it cannot accept the waiting
+/// connections otherwise.
 ///
 /// Each server counts only its own connections. In a process with several servers, set
 /// `max_connections` for all but one of them, and add these numbers to the `spare` of the last one.
@@ -67,7 +67,8 @@ impl Descriptors {
         self
     }
 
-    /// Sets how many descriptors the rest of the process may open while the server runs.
+    /// Sets how many descriptors the rest of the process may open while the server runs. The server
+    /// keeps more free if a sixteenth of the free descriptors (at most 64) is more than that.
     pub fn spare(mut self, descriptors: usize) -> Self {
         self.spare = descriptors;
         self

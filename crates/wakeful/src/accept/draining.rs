@@ -13,14 +13,15 @@ use slab::Slab;
 use super::gives_way::{GivesWay, Standing};
 use crate::sys::panics;
 
-/// Tells a connection that the server drains: the connection should finish its current work and
-/// close.
+/// Tells a connection's handler when the server drains. The handler should then finish its current
+/// work and close the connection.
 ///
 /// A connection may come from the backlog after the drain has started. Its client may already have
-/// sent a request. So read first, and close when there is nothing to read.
+/// sent a request. So the handler should first read, and close the connection when there is nothing
+/// to read.
 ///
 /// # Threads
-/// It belongs to its loop, like the connection.
+/// Neither `Send` nor `Sync`: it stays on its loop's thread, like the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Draining(Rc<State>);
 
@@ -63,14 +64,15 @@ impl Draining {
     }
 
     /// Like [`started`](Self::started), but also completes when the server asks this connection to
-    /// close. A server asks connections to close when it has reached its [limit of
-    /// connections](super::ConnectionServer::max_connections) and others wait. The connection
-    /// should then finish and close, as in a drain. Each loop asks first the connection that has
-    /// been idle longest. It asks busy connections only if these are not enough. A connection that
-    /// does not await this future is never asked.
+    /// close. A server does this when it has reached its [limit of
+    /// connections](super::ConnectionServer::max_connections) and other connections wait. The
+    /// connection should then finish and close, as in a drain. Each loop asks first the connection
+    /// that has been idle longest. It asks busy connections only if these are not enough. A
+    /// connection that does not await this future is never asked.
     ///
     /// # Cancel safety
-    /// Cancel-safe: a request to a dropped future is forgotten.
+    /// Cancel-safe. If the server has asked, and the future is dropped before it completes, the
+    /// request is lost.
     ///
     /// ```
     /// # use std::cell::Cell;

@@ -8,10 +8,11 @@ use std::time::Instant;
 pub enum Standing {
     /// It has waited for a request since this instant: nothing is in flight.
     Idle(Instant),
-    /// It handles a request, and may close after it. It has had this many requests.
+    /// It handles a request, and may close when the request is answered. The number is how many
+    /// requests it has had.
     Busy(u64),
-    /// It handles a request, and may close in the middle of it. It has been open since this
-    /// instant.
+    /// It handles a request, and may close before the request is answered. It has been open since
+    /// this instant.
     Open(Instant),
     /// It should stay open.
     Stays,
@@ -20,7 +21,7 @@ pub enum Standing {
 /// A connection that a server at its limit of connections may ask to close: see
 /// [`Draining::started_or_asked`](super::Draining::started_or_asked).
 pub trait GivesWay {
-    /// Returns what the connection is doing now. The server calls it for each connection of the
-    /// loop while others wait, so it should be cheap and change nothing.
+    /// Returns what the connection is doing now. While other connections wait, the server calls
+    /// this method for each connection of the loop. So it should be cheap and change nothing.
     fn standing(&self) -> Standing;
 }

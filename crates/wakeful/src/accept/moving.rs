@@ -55,7 +55,7 @@ pub(super) struct Mover {
 /// ```
 ///
 /// # Threads
-/// It belongs to its loop, like the connection.
+/// Neither `Send` nor `Sync`: it stays on its loop's thread, like the connection.
 #[derive(Debug)]
 pub struct Moving {
     mover: Rc<Mover>,
@@ -71,7 +71,7 @@ impl Moving {
     }
 
     /// Returns whether the connection should move. Call it when nothing is in flight. As long as no
-    /// connection should move, it costs one load.
+    /// connection should move, the call costs one load from memory.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -102,13 +102,14 @@ impl Moving {
         self.held.borrow_mut().as_mut()?.carried.take()
     }
 
-    /// Gives the connection to another loop of the server. The handler there gets it with `unread`,
-    /// the bytes that were read but not answered. The handler here should then end. A loop that
-    /// cannot take the connection passes it on to another one.
+    /// Gives the connection to another loop of the server. The handler there gets the connection,
+    /// and `unread`: the bytes that were read but not answered. The handler here should then end. A
+    /// loop that cannot take the connection passes it on to another one.
     ///
     /// # Errors
-    /// The connection should not move, or the other loop has ended. The error returns the stream
-    /// and `unread`, and the connection stays on this loop.
+    /// The connection should no longer move (see [`is_wanted`](Self::is_wanted)), the other loop
+    /// has ended, or the connection was already handed over. The error returns the stream and
+    /// `unread`, and the connection stays on this loop.
     pub fn hand_over(
         &self,
         stream: Stream,

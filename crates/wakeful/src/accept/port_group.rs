@@ -11,13 +11,17 @@ use super::shared_listener::SharedListener;
 use crate::net::ListenAddr;
 
 impl SharedListener {
-    /// Listens on `addr`, where [`bind_again`](Self::bind_again) can open more sockets. This is for
-    /// a process that opens the sockets of several servers: see
-    /// [`from_sockets`](Self::from_sockets). One server opens its loops' sockets itself
-    /// ([`AcceptStrategy::ReusePort`](super::AcceptStrategy::ReusePort)).
+    /// Listens on `addr` with `SO_REUSEPORT`, so that [`bind_again`](Self::bind_again) can open
+    /// more sockets there.
+    ///
+    /// This is for a process that opens the sockets of several servers, and passes them on: see
+    /// [`from_sockets`](Self::from_sockets). A single server needs no such call: with
+    /// [`AcceptStrategy::ReusePort`](super::AcceptStrategy::ReusePort) it opens its loops' sockets
+    /// itself.
     ///
     /// # Errors
-    /// The same as for [`bind_beside`](Self::bind_beside), and if `addr` is that of a Unix socket.
+    /// The same as for [`bind_beside`](Self::bind_beside); or `addr` is the address of a Unix
+    /// socket.
     pub fn bind_first<'a>(
         addr: &ListenAddr,
         others: impl IntoIterator<Item = &'a ListenAddr>,
@@ -34,7 +38,7 @@ impl SharedListener {
     /// for each connection.
     ///
     /// # Errors
-    /// Another user's process listens on the address; no descriptors are left; or it is a Unix
+    /// Another user's process listens on the address; no descriptors are left; or this is a Unix
     /// socket.
     pub fn bind_again(&self) -> io::Result<Self> {
         let local = reuse_port::internet_address(self.local_addr())?;
@@ -49,7 +53,8 @@ impl SharedListener {
     /// such a listener.
     ///
     /// # Errors
-    /// There is none; the same as for `from_socket`; or they have different addresses.
+    /// `sockets` is empty; the sockets have different addresses; or one of them is refused, as by
+    /// `from_socket`.
     pub fn from_sockets(sockets: impl IntoIterator<Item = OwnedFd>) -> io::Result<Self> {
         let mut all = sockets.into_iter().map(Self::from_socket);
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);

@@ -131,7 +131,7 @@ impl ConnectionServer {
     }
 
     /// Sets how many descriptors the server keeps free for the files and backends of its
-    /// connections. It has an effect only without [`max_connections`](Self::max_connections).
+    /// connections. This has an effect only without [`max_connections`](Self::max_connections).
     pub fn descriptors(mut self, kept: Descriptors) -> Self {
         self.descriptors = kept;
         self
@@ -148,7 +148,7 @@ impl ConnectionServer {
     }
 
     /// Sets when connections move to other loops, if their handlers support it: see
-    /// [`Moving`](super::Moving). With `None` they never move.
+    /// [`Moving`](super::Moving). With `None` they never move. The default is [`Moves::new`].
     pub fn moves(mut self, moves: impl Into<Option<Moves>>) -> Self {
         self.moves = moves.into();
         self
@@ -212,7 +212,9 @@ impl ConnectionServer {
     /// The same as for [`LoopGroupBuilder::build`]; [`max_connections`](Self::max_connections) is
     /// 0; two listeners are clones of each other; epoll cannot watch a listener
     /// (`max_user_watches`); a socket for each loop cannot be opened
-    /// ([`AcceptStrategy::ReusePort`]); or a set-up of [`on_each_loop`](Self::on_each_loop) fails.
+    /// ([`AcceptStrategy::ReusePort`]); a listener of [`SharedListener::from_sockets`] has sockets
+    /// for another number of loops, or the strategy is not `ReusePort`; or a set-up of
+    /// [`on_each_loop`](Self::on_each_loop) fails.
     #[track_caller]
     pub fn start<M, H, F>(self, make: M) -> io::Result<Serving>
     where

@@ -69,8 +69,8 @@ impl Serving {
     /// down before it fails, the future never completes.
     ///
     /// If accepting fails only for lack of descriptors or memory, the server retries, and the
-    /// listener does not count as failed. If other code closed a listener's descriptor while its
-    /// loops slept, it does not count as failed either, because the kernel does not report this.
+    /// listener does not count as failed. A listener does not count as failed either if other code
+    /// closes its descriptor while the loops sleep, because the kernel does not report this.
     ///
     /// [`run_until_terminated_or_failed`](crate::signal::run_until_terminated_or_failed) awaits
     /// this future.
@@ -84,11 +84,13 @@ impl Serving {
     /// Drains the server and stops it. Blocks the calling thread, and returns how many connections
     /// were aborted.
     ///
-    /// 1. The server lets no new clients in (see [`AcceptStrategy`](super::AcceptStrategy)). A
-    ///    client that tries to connect by TCP meanwhile is refused a second later.
+    /// 1. The server lets no new clients in, with the exceptions that
+    ///    [`AcceptStrategy`](super::AcceptStrategy) describes. A client that tries to connect by
+    ///    TCP meanwhile is refused a second later.
     /// 2. It accepts the connections in the kernel's backlogs, closes the listeners, and tells the
     ///    connections to finish.
-    /// 3. It waits up to `grace` until all have closed, aborts the rest, and stops the loops.
+    /// 3. It waits up to `grace` until all connections have closed, aborts the rest, and stops the
+    ///    loops.
     ///
     /// If the limit of connections or a lack of descriptors keeps connections in the backlog, the
     /// server first tells the open connections to finish, and serves those in the backlog as the

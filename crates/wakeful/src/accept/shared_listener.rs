@@ -22,8 +22,8 @@ use crate::sys::limits::explain_call_error;
 /// watches the socket level-triggered, with EPOLLEXCLUSIVE (Linux 4.5). A connection wakes one
 /// sleeping loop, and never waits for a busy loop while another loop could take it. If a loop was
 /// woken but does not accept (for example, because its `accept` was dropped), another loop is
-/// woken. The kernel gives most connections to the loop that began to wait first.
-/// [`ConnectionServer`](super::ConnectionServer) evens that out.
+/// woken. The kernel gives most connections to the loop that began to wait first. A
+/// [`ConnectionServer`](super::ConnectionServer) corrects this.
 ///
 /// Clones share the socket. It closes when the last clone and the last [`Listener`] are dropped.
 /// The file of a Unix socket is removed with the last clone, unless another file has taken its
@@ -138,8 +138,8 @@ impl SharedListener {
     /// Like [`from_socket`](Self::from_socket), for the socket of a server that this one will
     /// replace. The old server owns the file of a Unix socket until [`take_file`](Self::take_file)
     /// is called. If the file is gone, or belongs to another server by now,
-    /// [`check_file`](Self::check_file) says so, and this listener never removes it. To find out,
-    /// this call connects to the file once, and closes that connection.
+    /// [`check_file`](Self::check_file) says so, and this listener never removes the file. To find
+    /// out whose file it is, this call connects to the file once, and closes that connection.
     ///
     /// # Errors
     /// The same as for `from_socket`.
@@ -151,8 +151,9 @@ impl SharedListener {
         Ok(listener)
     }
 
-    /// Takes over the file of a Unix socket: it is removed with this listener's last clone. The old
-    /// server must call [`leave_file`](Self::leave_file). This has no effect on other sockets.
+    /// Takes over the file of a Unix socket: the file is removed with this listener's last clone.
+    /// The old server must call [`leave_file`](Self::leave_file). This has no effect on other
+    /// sockets.
     pub fn take_file(&self) {
         if let Some(file) = &self.file {
             file.take();
@@ -167,7 +168,7 @@ impl SharedListener {
         }
     }
 
-    /// Checks that the file of a Unix socket still belongs to this listener. It may have been
+    /// Checks that the file of a Unix socket still belongs to this listener. The file may have been
     /// removed, or replaced by another server's file. This listener cannot create it again: only
     /// `bind` does. For other sockets, and for those of [`from_socket`](Self::from_socket), the
     /// check always succeeds.
@@ -182,9 +183,9 @@ impl SharedListener {
     /// Stops new connections in every process that has this socket, until the last of them closes
     /// it. The kernel drops each SYN, so a client tries again a second later, and is refused then.
     /// Connections that arrived before can still be accepted. Use it only if you know that all
-    /// these processes will end. A server that drains then serves all connections of the backlog,
-    /// and leaves none to another process. To a Unix socket clients still come: remove its file,
-    /// too.
+    /// these processes will end. A server that drains after this call serves all connections of the
+    /// backlog, and leaves none to another process. Clients can still connect to a Unix socket:
+    /// remove its file, too.
     ///
     /// A draining server calls this itself if no other process or code has its socket.
     ///
@@ -195,14 +196,15 @@ impl SharedListener {
         self.sockets().try_for_each(|socket| syn_filter::attach_filter(socket))
     }
 
-    /// Makes a connection wake every loop that waits for it, in all processes that call this, not
-    /// just one. Call it before loops [`attach`](Self::attach) or a server starts.
+    /// Makes each connection wake all waiting loops, instead of one, in every process that makes
+    /// this call. Call it before loops [`attach`](Self::attach) or a server starts.
     ///
     /// Use it if several processes share the socket, any of them may be killed, and connections are
     /// rare. If the kernel has just woken a process for a connection, and that process is killed
     /// before it accepts, the kernel wakes no other process until the next connection comes. (The
-    /// workers of a master need it only for sockets outside of their
-    /// [`ConnectionServer`](super::ConnectionServer)'s group: there the master tells the others.)
+    /// workers of a master need this only for sockets that a group without a
+    /// [`Sibling`](super::Sibling) serves. In groups that have one, the other workers take over
+    /// when the master [reports](super::Siblings::remove) the death.)
     pub fn wake_every_loop(&self) {
         self.memberships.wake_all();
     }
@@ -289,8 +291,9 @@ pub(super) fn given_twice(listeners: &[SharedListener]) -> Option<&SharedListene
     numbered.find(|(number, listener)| is_known(*number, listener)).map(|(_, listener)| listener)
 }
 
-/// Returns the descriptor. After this call a draining server does not keep new clients out of the
-/// socket, because other code may use it. See [`AcceptStrategy`](super::AcceptStrategy).
+/// Returns the descriptor. After this call a draining server no longer keeps new clients out of
+/// this socket, because other code may use the descriptor. See
+/// [`AcceptStrategy`](super::AcceptStrategy).
 impl AsFd for SharedListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.holders.lend();

@@ -12,8 +12,8 @@ use crate::net::DetachedListener;
 /// The loop that accepts for all, where one does.
 pub(super) const DISPATCHER: usize = 0;
 
-/// How a server's connections reach its loops: a setting of
-/// [`ConnectionServer`](super::ConnectionServer).
+/// How a server's connections reach its loops. It is a setting of
+/// [`ConnectionServer`](super::ConnectionServer::strategy).
 ///
 /// | | [`Exclusive`](Self::Exclusive) | [`ReusePort`](Self::ReusePort) | [`Dispatch`](Self::Dispatch) |
 /// |---|---|---|---|
@@ -32,8 +32,8 @@ pub(super) const DISPATCHER: usize = 0;
 ///
 /// When a server drains, each loop first accepts the connections in its backlog, and then closes
 /// its listener. So with every strategy a connection that was established before the drain is
-/// served. At the limit of connections it is served when an open one closes. In this case the
-/// server tells the open connections of the drain at once.
+/// served. If the server is at its limit of connections, such a connection is served when an open
+/// one closes. In this case the server tells the open connections about the drain at once.
 ///
 /// During the drain no new client gets in: the server drops the SYN of new TCP connections, and
 /// removes the file of a Unix socket. It does not drop SYNs on a TCP socket that other code may
@@ -55,9 +55,11 @@ pub enum AcceptStrategy {
     /// loop wait. A few clients may all hash to the same loop. Any other process of the same user
     /// that sets `SO_REUSEPORT` can listen on the port, too, and gets a share of the connections. A
     /// second server of this crate cannot, because [`SharedListener::bind`] fails if the port is in
-    /// use. With a Unix socket this strategy is an error. A listener of
-    /// [`SharedListener::from_sockets`] has its sockets already, and one whose socket other
-    /// processes have is the first loop's.
+    /// use. With a Unix socket this strategy is an error.
+    ///
+    /// The first loop uses the listener's own socket, and the other loops get new ones. So if other
+    /// processes share the listener's socket, only the first loop accepts from that socket. A
+    /// listener of [`SharedListener::from_sockets`] already has a socket for each loop.
     ReusePort,
     /// The first loop accepts all connections, and gives each to a loop by [`Placement`]. It serves
     /// some of them itself.
@@ -65,7 +67,7 @@ pub enum AcceptStrategy {
     /// Connections are spread as evenly as the placement allows. A loop that has ended, or that
     /// cannot watch another descriptor, is skipped
     /// ([`LoopCounts::passed_on`](super::LoopCounts::passed_on)). Each connection costs a wake of
-    /// the other loop, and the first loop is a bottleneck. If the first loop is blocked for 30 ms,
+    /// the chosen loop, and the first loop is a bottleneck. If the first loop is blocked for 30 ms,
     /// another one accepts until it continues. A blocked loop gets no connections. If the first
     /// loop ends, no loop accepts.
     Dispatch(Placement),

@@ -9,8 +9,8 @@ pub enum WhenFull {
     Wait,
     /// The server accepts the connection, and asks another one to close at once. So silent
     /// connections cannot keep others out, however many there are. Choose this for a small number
-    /// of short connections, such as health checks: each new connection costs a check of all
-    /// connections of its loop. Until the other connection has closed, the server has one more
-    /// connection open than its limit.
+    /// of short connections, such as health checks, because for each new connection the server
+    /// checks all connections of the loop. Until the other connection has closed, the server has
+    /// one more connection open than its limit.
     Replace,
 }

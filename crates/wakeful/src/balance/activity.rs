@@ -20,8 +20,9 @@ impl Targets {
         Self::default()
     }
 
-    /// Sets the target utilisation: the share of its time that a loop spends on work. The group
-    /// activates another loop when the active ones exceed it. NaN means the default.
+    /// Sets the target utilisation: the share of its time that a loop should spend on work. The
+    /// group activates another loop when the active loops exceed this target. NaN means the
+    /// default.
     pub fn utilisation(mut self, share: f64) -> Self {
         self.utilisation = share;
         self

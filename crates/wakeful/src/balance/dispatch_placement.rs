@@ -12,14 +12,14 @@ use std::str::FromStr;
 /// memory that another thread uses (`proof/benches/benches/placement.rs` measures what that saves).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Chooses each loop in turn. This is even as long as connections are alike, but ignores that
-    /// some stay open longer than others.
+    /// Chooses each loop in turn. This is even as long as connections are alike. It ignores that
+    /// some connections stay open longer than others.
     RoundRobin,
     /// Chooses a random loop. With n connections on m loops, the busiest loop has about √(2 · n/m ·
     /// ln m) more than the mean. A client cannot predict the next loop.
     Random,
-    /// Chooses the loop with the least load; among equal ones, each in turn. It reads the load of
-    /// every loop: O(loops), one cache line each.
+    /// Chooses the loop with the least load, and loops with an equal load in turn. It reads the
+    /// load of every loop: O(loops), one cache line each.
     LeastLoaded,
     /// Chooses the less loaded one of two different random loops. This is nearly as even as
     /// [`LeastLoaded`](Self::LeastLoaded), but reads only two loads instead of all.
@@ -78,19 +78,20 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Makes a picker of numbers below `among`, which is at least 1.
+    /// Makes a picker that chooses numbers from 0 to `among` - 1. An `among` of 0 counts as 1.
     #[must_use]
     pub fn new(placement: Placement, among: usize) -> Self {
         Self { placement, among: among.max(1), next: 0, random: Random::new() }
     }
 
-    /// Sets the number below which it picks from now on, at least 1.
+    /// Makes the picker choose numbers from 0 to `among` - 1 from now on. An `among` of 0 counts as
+    /// 1.
     pub fn set_among(&mut self, among: usize) {
         self.among = among.max(1);
     }
 
-    /// Returns the next choice. `load` returns the current load of the loop with this number.
-    /// `RoundRobin` and `Random` do not call it.
+    /// Returns the number that it chooses next. `load` must return the current load of the loop
+    /// with the given number. `RoundRobin` and `Random` do not call it.
     #[inline]
     pub fn pick(&mut self, load: impl Fn(usize) -> usize) -> usize {
         if self.among == 1 {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// Settings of when connections move to other loops. A connection moves between two requests, so an
-/// idle connection stays. Connections of a loop that is no longer active always move. Those of an
-/// active loop move only if it has too much to do. A value out of range becomes the nearest value
-/// in the range.
+/// The settings that decide when connections move to other loops.
+///
+/// A connection moves between two requests, so an idle connection stays. Connections of a loop that
+/// is no longer active always move. Connections of an active loop move only if that loop has too
+/// much to do. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -24,9 +25,9 @@ impl Moves {
         Self::default()
     }
 
-    /// Sets when an active loop gives connections away: when its utilisation exceeds both its
-    /// group's target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread)) and
-    /// `ratio` times the mean of the active loops.
+    /// Sets how busy an active loop is when it gives connections away: its utilisation exceeds both
+    /// its group's target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread))
+    /// and `ratio` times the mean of the active loops.
     pub fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = ratio;
         self

@@ -55,10 +55,11 @@ pub struct Siblings {
 }
 
 impl Siblings {
-    /// Makes places for up to `most` workers at a time, at most 512. Further workers get no place,
-    /// and always wait for connections. `lifeline` is the end of a pipe that becomes readable when
-    /// the master is gone. This needs one descriptor for each place, and two more. Call it before
-    /// the first worker is forked.
+    /// Makes places for up to `most` workers at a time. `most` is from 1 to 512; a number out of
+    /// this range becomes the nearest number in it. Further workers get no place, and always wait
+    /// for connections. `lifeline` is the end of a pipe that becomes readable when the master is
+    /// gone. The call opens one descriptor for each place, and two more. Call it before the first
+    /// worker is forked.
     ///
     /// # Errors
     /// No descriptors or memory are left; memfd_create(2) is forbidden; or this is not a 64-bit
@@ -103,7 +104,7 @@ impl Siblings {
 
 /// A worker's place among its siblings, for
 /// [`LoopGroupBuilder::sibling`](crate::LoopGroupBuilder::sibling). It is for one group at a time.
-/// A clone is the same place.
+/// A clone refers to the same place.
 ///
 /// For a worker that is started by `exec`, pass the [`descriptors`](Self::descriptors) and the
 /// [`place`](Self::place).
@@ -122,8 +123,8 @@ pub struct Sibling {
 impl Sibling {
     /// Returns the descriptors that a worker started by `exec` needs, in the order in which
     /// [`from_descriptors`](Self::from_descriptors) takes them: the end of the master's pipe, the
-    /// page, the alarm, and a bell for each place. All are close-on-exec, but for the pipe's if it
-    /// was made without that.
+    /// page, the alarm, and a bell for each place. All are close-on-exec, except the pipe's, which
+    /// has the flag only if it was made with it.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.lifeline()].into_iter().chain(self.page.descriptors())
     }

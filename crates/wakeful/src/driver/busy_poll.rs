@@ -34,22 +34,24 @@ impl BusyPoll {
         Self::DEFAULT
     }
 
-    /// Sets how long a wait busy-polls before it sleeps, in whole microseconds, up to 35 minutes. 0
-    /// turns busy-polling off.
+    /// Sets how long a wait busy-polls before it sleeps, in whole microseconds (default 64 µs), up
+    /// to 35 minutes. With a longer time, building the loop fails. 0 turns busy-polling off.
     #[must_use]
     pub const fn time(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// Sets the maximum number of packets that a poll takes. More than 64 need CAP_NET_ADMIN.
+    /// Sets the maximum number of packets that a poll takes (default 8). More than 64 need
+    /// CAP_NET_ADMIN.
     #[must_use]
     pub const fn budget(mut self, packets: u16) -> Self {
         self.budget = packets;
         self
     }
 
-    /// Keeps the card's interrupts off while the loop polls. See [IRQ suspension](Self).
+    /// Sets whether the card's interrupts stay off while the loop polls (default `false`). See [IRQ
+    /// suspension](Self).
     #[must_use]
     pub const fn prefer(mut self, prefer: bool) -> Self {
         self.prefer = prefer;

@@ -80,7 +80,8 @@ impl fmt::Debug for Interest {
 
 /// The readiness that the kernel has reported.
 ///
-/// A direction that is closed, or that has an error, is ready too: the operation returns at once.
+/// A direction that is closed, or that has an error, also counts as ready, because an operation
+/// returns at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ready {
     pub(super) readable: bool,

@@ -189,16 +189,17 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Sets the maximum number of events that a turn fetches. It may fetch the same number again of
-    /// [high-priority](crate::Priority) sockets. Small batches keep the order fair. The next turn
-    /// fetches the remaining events.
+    /// Sets the maximum number of events that a turn fetches. A turn may also fetch up to the same
+    /// number of events of [high-priority](crate::Priority) sockets. Small batches keep the order
+    /// fair. The next turn fetches the remaining events.
     pub fn io_batch(mut self, events: usize) -> Self {
         self.settings.io_batch = events.clamp(1, 65_536);
         self
     }
 
-    /// Sets the maximum number of polls of tasks and of closures sent by handles in a turn. The
-    /// minimum is two: one for each [`Priority`](crate::Priority).
+    /// Sets the maximum number of tasks and closures that a turn runs, counted together: each poll
+    /// of a task counts, and so does each closure that a handle sent. The minimum is 2, one for
+    /// each [`Priority`](crate::Priority).
     pub fn task_budget(mut self, polls: u32) -> Self {
         // One for each class: see `Share`.
         self.settings.task_budget = polls.max(2);
@@ -206,8 +207,8 @@ impl EventLoopBuilder {
     }
 
     /// Sets the time after which a turn leaves its remaining timers, tasks and callbacks to the
-    /// next turn. The loop reads the clock after every eighth item, and the time counts from the
-    /// first reading. So a turn may be longer by the time of up to sixteen items.
+    /// next turn. The loop reads the clock after every eighth item, and counts the time from the
+    /// first reading. So a turn may exceed its budget by the time of up to sixteen items.
     pub fn turn_budget(mut self, time: Duration) -> Self {
         self.settings.turn_budget = time;
         self
@@ -228,10 +229,10 @@ impl EventLoopBuilder {
     /// Sets how many operations on ready sockets, timers and handles a task may complete in one
     /// poll before it has to let others run.
     ///
-    /// Each further operation is pending and wakes its task at once, although it is ready. After 32
-    /// such operations the poll gets a new budget. So a `block_on` of another library inside a task
-    /// completes. A future that polls many others in one poll may therefore complete more
-    /// operations than the budget.
+    /// Each further operation returns pending, although it is ready, and wakes its task at once.
+    /// After 32 such operations the poll gets a new budget. So a `block_on` of another library
+    /// inside a task completes. A future that polls many others in one poll may therefore complete
+    /// more operations than the budget.
     ///
     /// In a task of Tokio (feature `tokio`) Tokio's budget applies instead.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
@@ -248,10 +249,11 @@ impl EventLoopBuilder {
     /// connection, the place where the server was started), and the task's name (`task`), if it
     /// [has one](crate::task::Builder::name).
     ///
-    /// If a part of that poll took an eighth of the setting or more, and has a name, the event
-    /// names the slowest one (`slowest`) and says how long it took (`slowest_took`). `wakeful-http`
-    /// names each request: `GET /reports/7`. The name is not a metric: it comes from the client.
-    /// Give names of your own with [`name_slow_work`](crate::metrics::name_slow_work).
+    /// Parts of a poll may have names. If a named part of that poll took an eighth of the setting
+    /// or more, the event has the name of the slowest such part (`slowest`) and its duration
+    /// (`slowest_took`). `wakeful-http` names each request: `GET /reports/7`. This name does not
+    /// appear in the metrics, because it comes from the client. Give names of your own with
+    /// [`name_slow_work`](crate::metrics::name_slow_work).
     ///
     /// A poll that blocks or computes is slow: use [`spawn_blocking`](crate::task::spawn_blocking).
     /// So is a task that is never pending, for example because it awaits a channel that is never
@@ -261,7 +263,8 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Runs Tokio as a guest of this loop: see [`wakeful::tokio`](crate::tokio).
+    /// Runs Tokio as a guest of this loop: see [`wakeful::tokio`](crate::tokio). By default the
+    /// loop has no guest.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio(mut self) -> Self {
@@ -300,9 +303,9 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Pauses the clock of the loop's timers from the start, like
-    /// [`time::pause`](crate::time::pause). A guest (`tokio`) has the same clock. Each loop of a
-    /// group has its own clock.
+    /// Sets whether the clock of the loop's timers is paused from the start, as by
+    /// [`time::pause`](crate::time::pause). The default is `false`. A guest (`tokio`) has the same
+    /// clock. Each loop of a group has its own clock.
     ///
     /// Create sleeps and other timers on the loop, as below. A timer that is created where no loop
     /// runs uses the machine's clock.
@@ -330,8 +333,10 @@ impl EventLoopBuilder {
     /// Builds the loop, on the thread that it will run on.
     ///
     /// # Errors
-    /// The same as for [`EventLoop::new`]; or the runtime of `tokio_handle` has no threads of its
-    /// own.
+    /// The same as for [`EventLoop::new`]. The kernel does not support
+    /// [`IdlePolicy::KernelBusyPoll`] or refuses its settings; a thread of [`IdlePolicy::KeepWarm`]
+    /// cannot be started; the runtime of a Tokio guest cannot be built; or the runtime of
+    /// `tokio_handle` has no threads of its own.
     pub fn build(self) -> io::Result<EventLoop> {
         EventLoop::with_settings(self.settings).map_err(explain_error)
     }

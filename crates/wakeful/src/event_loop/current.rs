@@ -28,8 +28,8 @@ pub(crate) fn of_current<R>(ask: impl FnOnce(&Inner) -> R) -> Option<R> {
     CURRENT.try_with(|current| current.borrow().as_deref().map(ask)).ok().flatten()
 }
 
-/// Names the work of the running poll since it began, or since the last call in this poll, if that
-/// work was slow. Otherwise `name` is not called.
+/// Gives a name to the work that the running poll has done since the last call in this poll, or
+/// since the poll began. If that work was not slow, `name` is not called.
 ///
 /// The report of a [slow turn](crate::EventLoopBuilder::slow_turn) includes the name of the slowest
 /// work. `wakeful-http` names each request by method and path. A name that a handler gives replaces
@@ -70,9 +70,10 @@ fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
     }
 }
 
-/// Says what the running poll works on, from here to its end or to the next call. If this loop is
-/// [stuck](crate::heartbeat::StuckLoop) meanwhile, or [listed](crate::heartbeat::LoopState), the
-/// supervising process sees it. wakeful-http does this for each request.
+/// Says what the running poll works on, from this call until the next call or the end of the poll.
+/// The supervising process sees this description if it finds this loop
+/// [stuck](crate::heartbeat::StuckLoop) meanwhile, or [lists](crate::heartbeat::LoopState) it.
+/// wakeful-http makes this call for each request.
 ///
 /// `describe` is called unless the last call in the same poll had the same `id`. It is not called
 /// without heartbeats, or outside of a loop.

@@ -13,7 +13,7 @@ use crate::task::JoinHandle;
 
 /// Runs `future` on a new event loop on this thread, and returns its output.
 ///
-/// Tasks that are not done by then are dropped.
+/// Tasks that have not finished when `future` completes are dropped.
 ///
 /// ```
 /// let answer = wakeful::block_on(async { 42 });
@@ -24,8 +24,8 @@ use crate::task::JoinHandle;
 /// If the future panics, if a loop already runs on this thread, or if no loop can be built (for
 /// example, no file descriptors are left). [`EventLoop::block_on`] returns errors instead.
 ///
-/// In the destructor of a thread-local the future finds no loop: it cannot spawn, sleep or make
-/// sockets.
+/// If this is called in the destructor of a thread-local variable, the future may find no loop.
+/// Then it cannot spawn, sleep or make sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // No closure here: it would be the caller.

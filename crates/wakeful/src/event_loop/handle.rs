@@ -94,9 +94,10 @@ impl LoopHandle {
     }
 
     /// Makes the loop run `f`, blocks this thread until `f` has returned, and returns its result.
+    /// If nothing runs the loop, the call blocks until the loop runs or ends.
     ///
-    /// On another loop's thread this call blocks that other loop, and two loops that wait for each
-    /// other deadlock. There, use [`spawn`](Self::spawn) and await the handle.
+    /// Do not call it on the thread of another loop: it would block that loop, and two loops that
+    /// wait for each other deadlock. Use [`spawn`](Self::spawn) there, and await the handle.
     ///
     /// # Errors
     /// The call was made on the loop's own thread (it would wait for ever); the loop ended before
@@ -127,8 +128,8 @@ impl LoopHandle {
         }
     }
 
-    /// Calls `make` on the loop, and spawns there the future that `make` returns. The future need
-    /// not be `Send`.
+    /// Calls `make` on the loop, and spawns the future that `make` returns as a task of that loop.
+    /// The future need not be `Send`.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {

@@ -55,7 +55,7 @@ impl<T: 'static> JoinSet<T> {
     }
 }
 
-/// Spawns each of the futures with [`JoinSet::spawn`].
+/// Spawns each of the futures with [`JoinSet::spawn`], which panics if no loop runs on this thread.
 ///
 /// ```
 /// use wakeful::task::JoinSet;
@@ -73,7 +73,7 @@ impl<T: 'static, F: Future<Output = T> + 'static> FromIterator<F> for JoinSet<T>
     }
 }
 
-/// Spawns each of the futures with [`JoinSet::spawn`].
+/// Spawns each of the futures with [`JoinSet::spawn`], which panics if no loop runs on this thread.
 impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
     fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
         for future in futures {

@@ -30,9 +30,10 @@ impl EventLoop {
     ///
     /// The loop ends in this call, on this thread, even if handles of it still exist (see [The
     /// end](Self#the-end)). A task or a destructor that blocks makes the call take longer than
-    /// `grace`. ([`LoopGroup::shutdown`](crate::LoopGroup::shutdown) returns without it.) The call
-    /// does not wait for work on other threads ([`spawn_blocking`](crate::task::spawn_blocking)),
-    /// nor for Tokio's tasks if Tokio is a guest.
+    /// `grace`. ([`LoopGroup::shutdown`](crate::LoopGroup::shutdown) waits for such a loop for only
+    /// one more second.) The call does not wait for work on other threads
+    /// ([`spawn_blocking`](crate::task::spawn_blocking)), nor for Tokio's tasks if Tokio is a
+    /// guest.
     ///
     /// If a test has paused the clock (`wakeful::time::pause`), the clock jumps as usual, and
     /// reaches the end of `grace` at once if nothing else is left. The grace period also ends when

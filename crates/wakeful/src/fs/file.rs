@@ -78,6 +78,9 @@ impl File {
 
     /// Opens a file for writing: creates it, or truncates an existing one.
     ///
+    /// # Cancel safety
+    /// Not cancel-safe: if cancelled, it may still create or truncate the file.
+    ///
     /// # Errors
     /// Kernel errors; no thread can be started.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -96,10 +99,13 @@ impl File {
         Self { io: FileIo::new(file) }
     }
 
-    /// Waits for operations in flight, and returns the file.
+    /// Waits for operations in flight, and returns the standard library's file.
     ///
     /// If a cancelled read has read bytes, the position moves back by them. A terminal or a FIFO
     /// has no position, so those bytes are lost.
+    ///
+    /// # Cancel safety
+    /// If cancelled, the file is dropped. A write in flight is still executed.
     ///
     /// # Errors
     /// A write has failed; no thread can be started; the position cannot be moved back after a
@@ -112,7 +118,8 @@ impl File {
         &mut self.io
     }
 
-    /// Reads some bytes into `buf`, at most 2 MiB. Returns 0 at the end (or if `buf` is empty).
+    /// Reads some bytes into `buf`, at most 2 MiB, and returns their number. Returns 0 at the end
+    /// of the file (or if `buf` is empty).
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -123,7 +130,8 @@ impl File {
         poll_fn(|cx| self.io.poll_read(cx, buf)).await
     }
 
-    /// Writes some of `buf`, at most 2 MiB, and returns when the kernel has the bytes.
+    /// Writes some of `buf`, at most 2 MiB, and returns the number of bytes when the kernel has
+    /// them.
     ///
     /// # Cancel safety
     /// Not cancel-safe: a cancelled write continues.
@@ -163,7 +171,10 @@ impl File {
         poll_fn(|cx| self.io.poll_flush(cx)).await
     }
 
-    /// Moves to another position, and returns it.
+    /// Moves to another position in the file, and returns the new position in bytes from the start.
+    ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -174,6 +185,9 @@ impl File {
 
     /// Waits until the disk has the data and the metadata (`fsync`).
     ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
+    ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
     pub async fn sync_all(&mut self) -> io::Result<()> {
@@ -183,6 +197,9 @@ impl File {
     /// Like [`sync_all`](Self::sync_all), but writes only the metadata that is needed to read the
     /// data (`fdatasync`).
     ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
+    ///
     /// # Errors
     /// The same as for [`sync_all`](Self::sync_all).
     pub async fn sync_data(&mut self) -> io::Result<()> {
@@ -191,6 +208,9 @@ impl File {
 
     /// Truncates the file to `length` bytes, or extends it with zeros. The position does not
     /// change.
+    ///
+    /// # Cancel safety
+    /// If cancelled, the operation may still be executed. The next operation waits for it.
     ///
     /// # Errors
     /// Kernel errors; a write has failed; no thread can be started.
@@ -209,6 +229,9 @@ impl File {
 
     /// Sets the file's permissions.
     ///
+    /// # Cancel safety
+    /// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+    ///
     /// # Errors
     /// Kernel errors; no thread can be started.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
@@ -216,8 +239,8 @@ impl File {
         run(move || file.set_permissions(permissions)).await
     }
 
-    /// Returns another handle of the same open file, with the same position. Each handle waits only
-    /// for its own operations.
+    /// Returns another handle of the same open file. Both handles share one position. Each handle
+    /// waits only for its own operations.
     ///
     /// # Errors
     /// No descriptors are left; no thread can be started.

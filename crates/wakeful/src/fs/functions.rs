@@ -71,6 +71,9 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 
 /// Removes a file. See [`std::fs::remove_file`].
 ///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+///
 /// # Errors
 /// Kernel errors; no thread can be started.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
@@ -79,6 +82,9 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Creates a directory. See [`std::fs::create_dir`].
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -89,6 +95,9 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Creates a directory, and its missing parents. See [`std::fs::create_dir_all`].
 ///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+///
 /// # Errors
 /// Kernel errors; no thread can be started.
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
@@ -97,6 +106,9 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Removes an empty directory. See [`std::fs::remove_dir`].
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -117,6 +129,9 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Renames a file, and replaces a file that has the new name. See [`std::fs::rename`].
 ///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+///
 /// # Errors
 /// Kernel errors; no thread can be started.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
@@ -125,6 +140,9 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 }
 
 /// Copies a file with its permissions, and returns its length. See [`std::fs::copy`].
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -135,6 +153,9 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 
 /// Creates a hard link: another name of a file. See [`std::fs::hard_link`].
 ///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+///
 /// # Errors
 /// Kernel errors; no thread can be started.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
@@ -143,6 +164,9 @@ pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Resu
 }
 
 /// Creates a symbolic link at `to` that points to `from`. See [`std::os::unix::fs::symlink`].
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.
@@ -153,6 +177,9 @@ pub async fn symlink(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result
 
 /// Sets a file's permissions. See [`std::fs::set_permissions`].
 ///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
+///
 /// # Errors
 /// Kernel errors; no thread can be started.
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
@@ -160,9 +187,13 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
     run(move || fs::set_permissions(path, permissions)).await
 }
 
-/// Writes `contents` to a file, which is created or replaced. See [`std::fs::write`].
+/// Writes `contents` to a file. The file is created if it is missing, and its old contents are
+/// replaced. See [`std::fs::write`].
 ///
 /// `contents` moves to another thread: a `Vec<u8>`, a `String` or a `&'static str` is not copied.
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it is executed even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.

@@ -2,8 +2,8 @@
 //!
 //! The kernel reports no readiness for regular files: a read call blocks until the disk has
 //! answered. So each operation here calls [`std::fs`] on a thread of the pool, which takes about
-//! ten microseconds more than the call itself. For several operations in a row, one
-//! `spawn_blocking(|| …)` around all of them pays this only once.
+//! ten microseconds more than the call itself. For several operations in a row, put one
+//! `spawn_blocking(|| …)` around all of them: it costs these ten microseconds only once.
 //!
 //! ```
 //! use wakeful::fs;
@@ -26,8 +26,9 @@
 //! ```
 //!
 //! # Cancel safety
-//! If an operation is cancelled before a thread has begun it, it is not executed. If it has begun,
-//! it continues to its end, and its result is dropped. [`File`] documents its own rules.
+//! If an operation is cancelled before a thread has begun it, it is not executed. If a thread has
+//! begun it, the operation continues to its end, and its result is dropped. [`File`] documents its
+//! own rules.
 //!
 //! # When the pool is full
 //! Operations wait for a thread, without a limit on their number. If the process cannot start any

@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Options of how a file is opened, like [`std::fs::OpenOptions`].
+/// Options that say how a file is opened, like [`std::fs::OpenOptions`].
 ///
 /// ```
 /// use wakeful::fs::OpenOptions;
@@ -20,7 +20,7 @@ use std::os::unix::fs::OpenOptionsExt;
 pub struct OpenOptions(pub(super) fs::OpenOptions);
 
 impl OpenOptions {
-    /// Makes options in which nothing is set.
+    /// Makes options in which nothing is set: all `bool`s are false, and the mode is 0o666.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "as in the standard library")]
     pub fn new() -> Self {
@@ -63,7 +63,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the permissions of a file that is created.
+    /// Sets the permissions of a file that is created. The process's umask removes some of them.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.0.mode(mode);
         self

@@ -84,8 +84,8 @@ impl Default for LoopGroupBuilder {
 }
 
 impl LoopGroupBuilder {
-    /// Sets the number of loops. The default (also chosen by 0) comes from the affinity mask and
-    /// the cgroup's CPU quota.
+    /// Sets the number of loops. With 0, the default, it is the number of CPUs that this process
+    /// may use, according to the affinity mask and the cgroup's CPU quota.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = NonZeroUsize::new(loops);
         self
@@ -97,8 +97,8 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Sets the prefix of the threads' names. Linux shows 15 bytes of a name. If it has a NUL byte,
-    /// [`build`](Self::build) returns an error.
+    /// Sets the prefix of the threads' names. Linux shows the first 15 bytes of a name, including
+    /// the loop's number. If the prefix has a NUL byte, [`build`](Self::build) returns an error.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -106,8 +106,8 @@ impl LoopGroupBuilder {
 
     /// Concentrates connections on as few loops as `targets` allow. The other loops keep their
     /// connections, and sleep. With 10,000 requests a second over 16 loops, each loop has 1.6 ms
-    /// between two requests. So it would sleep in between, or spin and use a whole CPU. On one
-    /// loop, requests are 0.1 ms apart.
+    /// between two requests. So each loop would sleep in between, or spin and use a whole CPU. On
+    /// one loop, requests are 0.1 ms apart.
     ///
     /// *Growth* is quick: if the mean utilisation of about a tenth of a second is above the target,
     /// or all active loops have worked without a pause for 40 ms, the group activates as many loops
@@ -135,8 +135,8 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Always spreads connections over all loops, even under light load. Each loop then sleeps, or
-    /// spins, between its few requests.
+    /// Spreads connections over all loops, even under light load. Under light load each loop then
+    /// sleeps, or spins, between its few requests.
     pub fn spread(mut self) -> Self {
         self.concentration = None;
         self
@@ -192,7 +192,8 @@ impl LoopGroupBuilder {
     /// belong to that runtime, so their wakes reach a loop from another thread. The runtime must
     /// outlive the group.
     ///
-    /// A `current_thread` runtime has no threads of its own: [`build`](Self::build) then fails.
+    /// A `current_thread` runtime has no threads of its own, so [`build`](Self::build) fails with
+    /// it.
     #[cfg(feature = "tokio")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
     pub fn tokio_handle(mut self, handle: ::tokio::runtime::Handle) -> Self {
@@ -227,9 +228,9 @@ impl LoopGroupBuilder {
     ///
     /// # Errors
     /// No threads or descriptors are left; there would be more than 65,536 loops; the affinity mask
-    /// cannot be read or set; the name has a NUL byte; the runtime of `tokio_handle` has no threads
-    /// of its own; the heartbeats do not fit this group; or another group has the sibling. Loops
-    /// that were already started are stopped.
+    /// cannot be read or set; the name has a NUL byte; a loop cannot be built, as for
+    /// [`EventLoopBuilder::build`]; the heartbeats do not fit this group; or another group has the
+    /// sibling. Loops that were already started are stopped.
     pub fn build(self) -> io::Result<LoopGroup> {
         let loops = self.loop_count()?;
         if loops > MOST_LOOPS {

@@ -6,13 +6,14 @@
 //! passes them to its group
 //! ([`LoopGroupBuilder::heartbeats`](crate::LoopGroupBuilder::heartbeats)). From then on:
 //!
-//! * A loop writes to its line that it sleeps, or the number of its current *beat*. It begins a new
-//!   beat when it wakes, and at the end of a turn if the current beat is 10 ms old.
+//! * A loop writes one of two things to its line: that it sleeps, or the number of its current
+//!   *beat*. It begins a new beat when it wakes, and at the end of a turn if the current beat is 10
+//!   ms old.
 //! * The watchdog reads the lines a few times per timeout, and only while some loop is awake. If a
 //!   loop stays in one beat for the whole timeout, it is stuck.
-//! * When all loops sleep, the watchdog writes this to each page, and sleeps as long as they do.
-//!   The first loop of a page that wakes then wakes the watchdog, once. That is the only system
-//!   call that heartbeats cost a loop.
+//! * When all loops sleep, the watchdog notes in each page that it sleeps too, and sleeps until a
+//!   loop wakes. The first loop of a page that wakes then wakes the watchdog, once. That is the
+//!   only system call that heartbeats cost a loop.
 //!
 //! # What counts as a turn
 //! A turn is all work of the loop between two waits: tasks, callbacks, closures, hooks, and the
@@ -23,7 +24,8 @@
 //!
 //! A loop that takes turns is never stuck, however busy it is. But a loop also counts as stuck if
 //! it waits for a CPU in the middle of a turn for the whole timeout, or if its process (and not the
-//! watchdog's) is stopped there. The watchdog cannot distinguish this from a computation.
+//! watchdog's) is stopped in the middle of a turn. The watchdog cannot distinguish this from a
+//! computation.
 //!
 //! # What time counts
 //! The loops write no times, so there are no clocks to compare. The watchdog adds up the time

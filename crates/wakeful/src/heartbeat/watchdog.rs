@@ -72,9 +72,9 @@ pub struct StuckLoop {
     /// work), or if the worker has more than 128 such places. The worker writes this text. It is a
     /// line without control characters, of a few hundred bytes at most.
     pub running: Option<String>,
-    /// What the task works on, if it has said so by [`working_on`](super::working_on): with
-    /// wakeful-http, the method and the path of a request. At most 88 bytes, of which those that
-    /// are not graphic ASCII are percent-encoded.
+    /// What the task works on, if it has called [`working_on`](super::working_on): with
+    /// wakeful-http, the method and the path of a request. The description has at most 88 bytes.
+    /// Bytes that are not graphic ASCII are percent-encoded.
     pub work: Option<String>,
 }
 
@@ -84,15 +84,15 @@ pub struct StuckLoop {
 pub enum LoopState {
     /// The loop waits for work, or it does not run.
     Asleep,
-    /// It takes turns.
+    /// The loop takes turns.
     #[non_exhaustive]
     Awake {
-        /// How long it has been in the current turn, at least. Zero unless the watchdog has seen it
-        /// there twice.
+        /// How long the loop has been in the current turn, at least. This is zero unless the
+        /// watchdog has seen the loop in this turn twice.
         at_least: Duration,
         /// The running task, as in [`StuckLoop::running`].
         running: Option<String>,
-        /// As [`StuckLoop::work`].
+        /// What the task works on, as in [`StuckLoop::work`].
         work: Option<String>,
     },
 }
@@ -119,7 +119,7 @@ impl Watchdog {
     /// second, a busy machine may look like a stuck loop.
     ///
     /// # Errors
-    /// No descriptor is left: it needs one.
+    /// No descriptor is left: the watchdog needs one.
     pub fn new(timeout: Duration) -> io::Result<Self> {
         Ok(Self { timeout, ring: Arc::new(new_eventfd()?), pages: Vec::new(), last: None })
     }

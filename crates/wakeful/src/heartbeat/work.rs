@@ -17,8 +17,9 @@ const WORDS: usize = LINE - WORK - 1;
 
 const LONGEST: usize = WORDS * WORD;
 
-/// A description for [`working_on`](super::working_on), of at most 88 bytes: further ones are left
-/// out. It may hold any bytes, also those that a client has sent: the reader escapes them.
+/// A description for [`working_on`](super::working_on). It holds at most 88 bytes (44 on 32-bit
+/// machines); further bytes are left out. The bytes may have any value, and may come from a client:
+/// the reader escapes them.
 #[derive(Debug)]
 pub struct WorkText {
     bytes: [u8; LONGEST],

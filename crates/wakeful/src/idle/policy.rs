@@ -40,8 +40,8 @@ pub enum IdlePolicy {
     /// Sleep while the kernel keeps the machine's CPUs from halting. The CPUs poll in the kernel's
     /// idle loop, and yield at once to any thread that wants to run. This takes no more CPU time
     /// than parking. The measured median latency was 1.1 to 1.5 times that of spinning, and up to
-    /// 2.2 times on a slower machine (`docs/idle.md`). It costs power. The hold lasts from the
-    /// first event until there was none for a while. See [`Hold`].
+    /// 2.2 times on a slower machine (`docs/idle.md`). It costs power. The hold begins with the
+    /// first event, and ends when no event has arrived for a while. See [`Hold`].
     Hold(Hold),
 }
 
@@ -62,11 +62,11 @@ impl Default for IdlePolicy {
 /// The loop learns the window from the time between the end of its work and the next event. Without
 /// traffic, or if no window is worth its cost, the loop sleeps at once.
 ///
-/// A spinning loop yields its CPU on every empty poll. It stops spinning when another thread needs
-/// the CPU, for a time that grows up to 0.13 s. (It detects this when the clock jumps between two
-/// polls while its thread waited for a CPU.) If two loops of a process share one CPU, only one of
-/// them spins. A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so that spinning
-/// does not cause throttling.
+/// A spinning loop yields its CPU on every empty poll. When another thread needs the CPU, the loop
+/// does not spin for a while, at most 0.13 s. (It detects this need by a jump of the clock between
+/// two polls, during which its thread waited for a CPU.) If two loops of a process share one CPU,
+/// only one of them spins. A cgroup's CPU quota (v1 or v2) lowers [`max_cpu`](Self::max_cpu) so
+/// that spinning does not cause throttling.
 ///
 /// **If a CPU keeper runs on the machine** (`wakeful keeper`) and lets this process hold CPUs, the
 /// loop does not spin. It sleeps, and the keeper keeps its CPU from halting for as long as the spin
@@ -75,6 +75,14 @@ impl Default for IdlePolicy {
 /// in the environment variable `WAKEFUL_KEEPER`. Without the variable the path is
 /// `/run/wakeful/keeper.sock`; an empty variable means no keeper. With
 /// [`never_hold`](Self::never_hold) the loop spins even if there is a keeper.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | [`hit_rate`](Self::hit_rate) | 0.999 | 0.05 to 0.9999 |
+/// | [`max_window`](Self::max_window) | 25 times the duration of a wake | 0 to 16.7 ms |
+/// | [`max_cpu`](Self::max_cpu) | 1 | 0 to 1 |
+///
+/// A number out of range becomes the nearest number in the range. NaN becomes the lowest number.
 ///
 /// A loop whose thread has a real-time scheduling policy (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
 /// does not spin, because `sched_yield` then does not let an ordinary thread run. The policy may
@@ -131,14 +139,15 @@ impl Adaptive {
     }
 
     /// Sets the share of a CPU that this loop may spend on spinning, 0 to 1 (default 1). In any
-    /// second the loop exceeds this share by at most a fiftieth of it.
+    /// second the loop exceeds this share by at most a fiftieth of the share.
     #[must_use]
     pub const fn max_cpu(mut self, share: f64) -> Self {
         self.max_cpu = share;
         self
     }
 
-    /// Makes the loop spin even if a CPU keeper would hold the CPU.
+    /// Makes the loop spin even if a CPU keeper would hold its CPU. By default the loop then does
+    /// not spin.
     #[must_use]
     pub const fn never_hold(mut self) -> Self {
         self.never_holds = true;
@@ -218,9 +227,9 @@ impl Hold {
         Self::DEFAULT
     }
 
-    /// Sets how long no event must arrive before the CPUs may halt again: 1 ms to 1 s (default 50
-    /// ms). Timers are not events. With the default and an event every 40 ms, the loop holds CPUs
-    /// all the time.
+    /// Sets the time without an event after which the CPUs may halt again: 1 ms to 1 s (default 50
+    /// ms). A time out of this range becomes the nearest time in it. Timers are not events. With
+    /// the default and an event every 40 ms, the loop holds CPUs all the time.
     #[must_use]
     pub const fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
@@ -233,11 +242,13 @@ impl Hold {
     ///
     /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above 0 the loop learns how
     /// long the gaps between events are, and holds only if that is worth the cost. An event that
-    /// arrives during a hold is worth the time of 50 wakes, divided by the cost. So with events at
-    /// random times the loop holds if the mean gap is shorter than that. Without an event no hold
-    /// is longer than that (or than a kernel tick, 4 ms, if the tick is longer). Within these
-    /// limits the loop chooses the shortest hold in which 999 of 1,000 events arrive, or the most
-    /// valuable one. At 1 a loop holds where [`Adaptive`] would spin.
+    /// arrives during a hold is worth a hold of a certain length, its *worth*: the duration of 50
+    /// wakes, divided by the cost. So with events at random times the loop holds if the mean gap is
+    /// shorter than the worth. A hold in which no event arrives ends after the worth (or after a
+    /// kernel tick, 4 ms, if that is longer), and never lasts longer than the silence. Within these
+    /// limits the loop chooses the shortest hold in which 999 of 1,000 events arrive. If there is
+    /// none, it chooses the hold that gains the most. At 1 a loop holds where [`Adaptive`] would
+    /// spin.
     ///
     /// | cost | holds from this event rate | for up to | if a wake takes |
     /// |---|---|---|---|
@@ -265,14 +276,16 @@ impl Hold {
     }
 
     /// Sets how long a held CPU may take to leave its idle state, in whole microseconds (default 0:
-    /// it polls). On bare metal a larger number allows shallow idle states, which use less power.
+    /// it polls), up to about half an hour. On bare metal a larger number allows shallow idle
+    /// states, which use less power.
     #[must_use]
     pub const fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;
         self
     }
 
-    /// Holds all CPUs even on a machine that this process shares with others.
+    /// Holds all CPUs even on a machine that is large, or that this process shares with others. By
+    /// default the loop does not.
     #[must_use]
     pub const fn whole_machine(mut self) -> Self {
         self.whole_machine = true;
@@ -309,7 +322,8 @@ impl fmt::Display for IdlePolicy {
 #[error("{0:?} is not an idle policy: expected adaptive, hold, park, spin, busy-poll or keep-warm")]
 pub struct UnknownIdlePolicy(String);
 
-/// Parses the name of a policy. The policy has its default settings.
+/// Parses the name of a policy: `adaptive`, `park`, `spin`, `busy-poll`, `keep-warm` or `hold`. The
+/// policy gets its default settings.
 impl FromStr for IdlePolicy {
     type Err = UnknownIdlePolicy;
 

@@ -32,7 +32,7 @@ impl_write!(Write, poll_shutdown, is_write_vectored);
 /// Spawns hyper's futures on this thread's loop. The futures need not be `Send`.
 ///
 /// # Panics
-/// If it executes a future where no loop runs.
+/// If hyper spawns a future where no loop runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopExecutor;
 
@@ -45,8 +45,8 @@ where
     }
 }
 
-/// Provides the loop's timers for hyper's timeouts. They are [`Deadline`]s, because hyper checks
-/// some of them before it reads.
+/// Provides the loop's timers for hyper's timeouts. The timers are [`Deadline`]s, because hyper
+/// checks some timeouts before it reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopTimer;
 

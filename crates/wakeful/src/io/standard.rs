@@ -8,7 +8,7 @@ use crate::fs::File;
 /// Opens standard output. This changes none of its flags.
 ///
 /// Writes run on the [blocking pool](crate::task::spawn_blocking), so a slow reader blocks a thread
-/// of the pool, and not the loop. This is also true if another holder of the same open file has set
+/// of the pool, and not the loop. This holds even if another holder of the same open file has set
 /// `O_NONBLOCK`. [`File::write_all`] returns when the kernel has the bytes. These bytes and the
 /// buffered bytes of `print!` may come out in any order. For logs see [`wakeful::log`](crate::log).
 ///

@@ -38,15 +38,15 @@ use crate::task::coop;
 /// # How it waits
 /// * For a terminal, a pipe, a FIFO or a socket, the loop waits without a thread.
 /// * For a regular file or a device such as `/dev/null`, each read runs on the [blocking
-///   pool](crate::task::spawn_blocking), and ends soon. Other holders of the same open file share
-///   the position, as in any program.
+///   pool](crate::task::spawn_blocking), and returns soon. Other holders of the same open file
+///   share the position, as in any program.
 /// * For a terminal or a pipe that cannot be opened a second time (there is no `/proc`, or it
 ///   belongs to another user, after `su`), and for anything that the loop cannot watch (the user's
 ///   limit of watches is reached), reads also run on the pool. A read that waits for input occupies
 ///   a thread of the pool, and keeps a paused test clock from jumping, until there is input. If
 ///   another process made the pipe non-blocking, a read may return `WouldBlock`.
 ///
-/// This does not return bytes that [`std::io::stdin`] has buffered. Use only one of the two.
+/// Reads do not return bytes that [`std::io::stdin`] has buffered. Use only one of the two.
 ///
 /// # Errors
 /// No loop runs on this thread; standard input is closed; no descriptors are left.

@@ -18,7 +18,7 @@ use crate::sys::arenas;
 use crate::sys::fork_check::Process;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// Limits how much may wait to be written. Lines beyond either limit are dropped.
+/// The limits of what may wait to be written. Lines beyond either limit are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
     /// The number of waiting calls of [`LossyWriter::write_lines`] or `write`, from 1 to 1,048,576.
@@ -58,8 +58,8 @@ impl Default for Queue {
 /// `Send` and `Sync`.
 ///
 /// # Forks
-/// A forked child has no writer thread, and must make its own writer. Lines that it writes to its
-/// copy of the parent's writer are dropped and counted, without a wait.
+/// A forked child has no writer thread, and must make its own writer. Lines that the child writes
+/// to its copy of the parent's writer are dropped and counted, without a wait.
 #[derive(Clone)]
 pub struct LossyWriter {
     shared: Arc<Shared>,
@@ -102,17 +102,18 @@ impl LossyWriter {
     /// Makes a writer to a descriptor, such as [`io::stderr`] or a [`File`](std::fs::File), with a
     /// separate thread.
     ///
-    /// If no thread can be started, each logging thread writes as much as the destination takes
-    /// without waiting (according to poll(2)). The rest waits for the next line. A file on a slow
-    /// disk can then block a loop.
+    /// If no thread can be started, each logging thread itself writes as much as the destination
+    /// takes without waiting (according to poll(2)). The rest stays in the queue until the next
+    /// line. A file on a slow disk can then block a loop.
     #[must_use]
     pub fn new(fd: impl AsFd + Send + 'static) -> Self {
         Self::make(Plain(fd), Queue::default(), |run| start("log", run)).0
     }
 
     /// Like [`new`](Self::new), but without a thread, for a process that must have only one thread
-    /// because it forks. Each logging thread writes as much as the destination takes without
-    /// waiting (according to poll(2)). The rest waits for the next line.
+    /// because it forks. Each logging thread itself writes as much as the destination takes without
+    /// waiting (according to poll(2)). The rest stays in the queue until the next line. A file on a
+    /// slow disk can block a loop.
     #[must_use]
     pub fn without_thread(fd: impl AsFd + Send + 'static) -> Self {
         let refused = |_| Err(io::ErrorKind::Unsupported.into());
@@ -167,9 +168,9 @@ impl LossyWriter {
         self.write_inline();
     }
 
-    /// Like [`write_lines`](Self::write_lines), but waits up to `timeout` for room in the queue,
-    /// and until the lines are written. Gives up as [`flush_within`](Self::flush_within) does.
-    /// Blocks the calling thread.
+    /// Like [`write_lines`](Self::write_lines), but waits up to `timeout` until there is room in
+    /// the queue and the lines are written. Gives up early as [`flush_within`](Self::flush_within)
+    /// does. Blocks the calling thread.
     pub fn write_lines_within(&self, bytes: Vec<u8>, lines: u64, timeout: Duration) {
         if self.shared.is_forked() {
             return self.shared.counts.drop_lines(lines);
@@ -192,8 +193,9 @@ impl LossyWriter {
     /// Waits up to `timeout` until all lines that were queued before are written or dropped.
     /// Returns whether they are. Blocks the calling thread.
     ///
-    /// Gives up after a quarter of `timeout` if the destination takes nothing for so long, as a
-    /// full pipe that nobody reads. A slow reader and a regular file have all of `timeout`.
+    /// Gives up when the destination has accepted nothing for a quarter of `timeout`, as a full
+    /// pipe that nobody reads. For a slow reader or a regular file it waits for the whole
+    /// `timeout`. In a forked child it returns `false` at once.
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {
@@ -233,7 +235,8 @@ impl LossyWriter {
         FlushOnDrop { log: self.clone(), timeout }
     }
 
-    /// Calls [`Destination::reopen`] without waiting for the next line.
+    /// Makes the writer's thread call [`Destination::reopen`] soon, instead of before the next
+    /// line.
     pub fn wake(&self) {
         // If the queue is full, the thread is awake.
         let _ = self.shared.messages().map(|messages| messages.try_send(Message::LookAround));

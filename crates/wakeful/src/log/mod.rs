@@ -67,8 +67,7 @@ pub fn contained(log: impl FnOnce()) {
 
 /// The destination of a [`LossyWriter`].
 ///
-/// All methods are called on the writer's thread, where they may block. If that thread could not be
-/// started, they are called on the logging threads.
+/// All methods are called on the writer's thread, where they may block.
 pub trait Destination: Send + 'static {
     /// Returns the descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -89,6 +88,7 @@ pub trait Destination: Send + 'static {
             .into_bytes()
     }
 
-    /// Called when a write fails after one that did not.
+    /// Called when a write fails. If several writes in a row fail, it is called only for the first
+    /// of them.
     fn failed(&self, _error: &io::Error) {}
 }

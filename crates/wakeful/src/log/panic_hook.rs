@@ -19,8 +19,13 @@ const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 
 /// Replaces the process's panic hook with one that writes to `log`.
 ///
-/// The hook reports panics at one place in the code at most once per second, with a count, because
-/// requests may cause them. It prints a backtrace when the default hook would (`RUST_BACKTRACE=1`).
+/// Requests may cause panics. So the hook reports panics at one place in the code at most once per
+/// second, with their number. There are only 16 such limits, so two places may share one. The hook
+/// prints a backtrace when the default hook would (`RUST_BACKTRACE=1`). If the process aborts after
+/// a reported panic, the hook first waits up to half a second until the report is written.
+///
+/// # Panics
+/// If this thread is panicking.
 pub fn report_panics(log: &LossyWriter) {
     let log = log.clone();
     let limits: [OncePerSecond; PLACES] = std::array::from_fn(|_| OncePerSecond::new());

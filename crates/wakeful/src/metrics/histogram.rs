@@ -3,11 +3,12 @@ use std::fmt;
 /// Numbers below 2^64 have up to 64 binary digits.
 pub(crate) const BUCKETS: usize = 64;
 
-/// A distribution of values: how many values lie between two powers of two, and their sum.
+/// A distribution of values: how many values lie between each power of two and the next, and the
+/// sum of all values.
 ///
 /// Quantiles are accurate to a factor of two. The mean is exact. Times are in nanoseconds. A
-/// reading while the loop runs may miss the last few values, and the sum may be ahead of the
-/// buckets.
+/// reading while the loop runs may miss the last few values, and its sum may include values that
+/// its buckets miss.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -49,15 +50,16 @@ impl Histogram {
         self.sum
     }
 
-    /// Returns the mean of the values, if there are any.
+    /// Returns the mean of the values, or `None` if there are no values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
-    /// Returns a number that this share of the values does not exceed, if there are any values. 0.5
-    /// gives the median, 1.0 the maximum. The result is less than twice the exact quantile.
+    /// Returns a number that is not exceeded by this `share` of the values, or `None` if there are
+    /// no values. `share` is from 0 to 1: 0.5 gives the median, 1 the maximum. The result is the
+    /// upper bound of a bucket, so it may be too large, but less than twice the exact quantile.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();

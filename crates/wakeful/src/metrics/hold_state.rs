@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HoldState {
-    /// The loop's policy holds no CPU. Or the policy is adaptive, and has not needed a keeper yet,
-    /// or uses none.
+    /// The loop's policy never holds CPUs; or the policy is adaptive, and the loop has not needed a
+    /// keeper yet, or uses none.
     #[default]
     NotAsked,
-    /// Nothing has happened lately.
+    /// No event has arrived lately.
     Silent,
     /// CPUs are held while the loop sleeps.
     Held,

@@ -58,7 +58,7 @@ pub struct LoopMetrics {
     /// requests in 100 turns. *Do*: look at how much work a turn has:
     /// [`queue_depth`](Self::queue_depth), [`turn_time`](Self::turn_time).
     pub turns: u64,
-    /// How often the loop asked the kernel for events. Each time is one system call. (The second
+    /// How often the loop asked the kernel for events. Each time costs one system call. (The second
     /// call of a loop with [high-priority](crate::Priority) sockets is not counted. If the loop has
     /// Tokio as its guest, each poll of a spin is counted, but not Tokio's sleeps, nor Tokio's
     /// calls between tasks.)
@@ -80,9 +80,10 @@ pub struct LoopMetrics {
     /// [`turn_time`](Self::turn_time) it makes up nearly all of the loop's time.
     ///
     /// *Misleads*: it is counted when the wait ends, so the time of a running sleep is missing. It
-    /// includes the time in which the kernel wakes the thread, when the loop is not idle but late.
-    /// If another library's loop drives this one, the wait happens there and is not counted. *Do*:
-    /// if it is nearly zero, the loop is saturated. Give some of its work to another loop.
+    /// includes the time that the kernel takes to wake the thread. In that time the loop is not
+    /// idle, but late. If another library's loop drives this one, the wait happens there and is not
+    /// counted. *Do*: if it is nearly zero, the loop is saturated. Give some of its work to another
+    /// loop.
     pub park_time: Duration,
     /// The part of [`park_time`](Self::park_time) in which this loop kept the machine's CPUs from
     /// halting ([`IdlePolicy::Hold`](crate::IdlePolicy::Hold)). It costs power, but no CPU time.
@@ -113,9 +114,9 @@ pub struct LoopMetrics {
     pub spin_hits: u64,
     /// Spins that found no event in their window. A sleep follows each.
     ///
-    /// *Misleads*: the loop needs a few to learn the window: one spin in 32 is longer than the
-    /// others. *Do*: if there are many misses and few hits, the spins waste CPU time. Set a shorter
-    /// [`max_window`](crate::idle::Adaptive::max_window).
+    /// *Misleads*: the loop needs a few misses to learn the window. For this, one spin in 32 is
+    /// longer than the others. *Do*: if there are many misses and few hits, the spins waste CPU
+    /// time. Set a shorter [`max_window`](crate::idle::Adaptive::max_window).
     pub spin_misses: u64,
     /// Spins that ended because the loop had lost its CPU to another thread. For some time after
     /// that the loop sleeps at once.
@@ -131,9 +132,9 @@ pub struct LoopMetrics {
     pub events: u64,
     /// How many of these events one wait returned. Waits without events are not counted.
     ///
-    /// *Misleads*: if all values are 1, that says nothing about how busy the loop is. *Do*: if many
-    /// waits return a full [`io_batch`](crate::EventLoopBuilder::io_batch), more events are ready
-    /// than a turn takes: the loop is saturated.
+    /// *Misleads*: if all values are 1, the loop may still be busy. *Do*: if many waits return a
+    /// full [`io_batch`](crate::EventLoopBuilder::io_batch), more events are ready than a turn
+    /// takes: the loop is saturated.
     pub events_per_wait: Histogram,
     /// Polls of tasks, and runs of closures that handles sent. (The future of `block_on` is not a
     /// task.)
@@ -234,6 +235,6 @@ pub struct LoopMetrics {
     /// panics while another panic unwinds aborts the process, as always in Rust.)
     ///
     /// *Misleads*: a task's panic goes to its [`JoinHandle`](crate::JoinHandle) and is not counted
-    /// here. *Do*: fix them. Each is a bug, and the panic hook has reported its place.
+    /// here. *Do*: fix the code. Each panic is a bug, and the panic hook has reported its place.
     pub panics: u64,
 }

@@ -161,7 +161,7 @@ pub struct InvalidListenAddr {
 pub enum PeerAddr {
     /// A TCP client.
     Tcp(SocketAddr),
-    /// A client of a Unix socket. Such clients have no address.
+    /// A client of a Unix socket. Its address, which is usually unnamed, is not kept.
     Unix,
 }
 

@@ -323,20 +323,20 @@ pub(crate) trait ByteStream {
 macro_rules! read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads available bytes, at least one, into `buf`. Returns 0 if the peer has ended its
-            /// side (or if `buf` is empty).
+            /// Reads available bytes, at least one, into `buf`, and returns their number. Returns 0
+            /// if the peer has ended its side (or if `buf` is empty).
             ///
             /// # Cancel safety
             /// Cancel-safe: a call that was dropped before it returned has read nothing.
             ///
             /// # Errors
-            /// Kernel errors (`ECONNRESET`, ...), or the loop has ended.
+            /// Kernel errors, such as `ECONNRESET`; or the loop has ended.
             pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
                 poll_fn(|cx| self.io().poll_read(cx, buf)).await
             }
 
-            /// Reads without removing the bytes: the next read returns the same bytes. Several
-            /// tasks may wait at once.
+            /// Reads like `read`, but leaves the bytes in the socket: the next read returns them
+            /// again. Several tasks may wait at once.
             ///
             /// # Cancel safety
             /// Cancel-safe.
@@ -353,20 +353,21 @@ macro_rules! read_methods {
 macro_rules! write_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Writes as much of `buf` as the socket's buffer takes, at least a byte (unless `buf`
-            /// is empty).
+            /// Writes as much of `buf` as the socket's buffer takes, at least one byte (unless
+            /// `buf` is empty), and returns the number of bytes.
             ///
             /// # Cancel safety
             /// Cancel-safe: a call that was dropped before it returned has written nothing.
             ///
             /// # Errors
-            /// Kernel errors (`EPIPE`, `ECONNRESET`, ...; no SIGPIPE), or the loop has ended.
+            /// Kernel errors, such as `EPIPE` (without a SIGPIPE) and `ECONNRESET`; or the loop has
+            /// ended.
             pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
                 poll_fn(|cx| self.io().poll_write(cx, buf)).await
             }
 
-            /// Writes from several slices with one system call. Only the first 1,024 slices are
-            /// used.
+            /// Writes from several slices with one system call, and returns the number of bytes.
+            /// Only the first 1,024 slices are used.
             ///
             /// # Cancel safety
             /// Cancel-safe, like `write`.
@@ -401,11 +402,11 @@ macro_rules! write_methods {
 macro_rules! stream_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Tells the peer that no more bytes follow, like tokio's `AsyncWriteExt::shutdown` and
-            /// `close` of futures. It never waits.
+            /// Tells the peer that no more bytes follow, like `AsyncWriteExt::shutdown` of tokio
+            /// and `AsyncWriteExt::close` of futures. It never waits.
             ///
             /// # Errors
-            /// Kernel errors. If the connection is already gone, that is not an error.
+            /// Kernel errors. It is not an error if the connection is already gone.
             pub async fn shutdown(&mut self) -> io::Result<()> {
                 self.shutdown_side(Shutdown::Write)
             }
@@ -413,7 +414,7 @@ macro_rules! stream_methods {
             /// Ends reading, writing, or both, like the standard library's `shutdown`.
             ///
             /// # Errors
-            /// Kernel errors. If the connection is already gone, that is not an error.
+            /// Kernel errors. It is not an error if the connection is already gone.
             pub fn shutdown_side(&self, side: Shutdown) -> io::Result<()> {
                 self.io().shutdown(side)
             }

@@ -29,10 +29,11 @@ enum Kind {
 ///
 /// `detach` removes a stream from its loop, on that loop's thread. It takes the stream by value, so
 /// no operation can be in flight: a pending read or write borrows the stream. Drop such a future
-/// first; a *cancel-safe* one has moved no byte. [Reunite](super::OwnedReadHalf::reunite) split
-/// streams first. After `detach` the old loop wakes no task for the stream. To send along bytes
-/// that were read but not used, add them with [`with_unread`](Self::with_unread).
-/// [`attach`](Self::attach) puts the stream on the loop of the calling thread.
+/// first. If the operation is *cancel-safe*, it has then moved no byte.
+/// [Reunite](super::OwnedReadHalf::reunite) split streams first. After `detach` the old loop wakes
+/// no task for the stream. If you have read bytes from the stream but not used them, send them
+/// along with [`with_unread`](Self::with_unread). [`attach`](Self::attach) puts the stream on the
+/// loop of the calling thread.
 ///
 /// Its socket options and its [`Priority`] do not change. Bytes that arrive meanwhile wait in the
 /// kernel.
@@ -123,7 +124,7 @@ impl DetachedStream {
     }
 
     /// Adds bytes that were read from the connection but not used. The code that attaches the
-    /// stream must process them first. A further call appends to them.
+    /// stream must process them first. A second call appends its bytes to those of the first.
     pub fn with_unread(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         let mut bytes = bytes.into();
         if self.unread.is_empty() {
@@ -174,9 +175,10 @@ impl DetachedStream {
     }
 }
 
-/// A listener on its way from one loop to another, like a [`DetachedStream`]. Dropping it closes
-/// the socket. (If it comes from a [`SharedListener`](crate::accept::SharedListener), the socket
-/// closes when the last owner drops it.) Meanwhile connections wait in the backlog.
+/// A listener on its way from one loop to another, like a [`DetachedStream`]. Connections wait in
+/// the backlog until it is attached. Dropping it closes the socket. (If it comes from a
+/// [`SharedListener`](crate::accept::SharedListener), the socket closes when the last owner drops
+/// it.)
 ///
 /// ```
 /// use wakeful::accept::Listener;

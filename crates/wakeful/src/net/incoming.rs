@@ -17,12 +17,12 @@ type OnLoop<S> = fn(&Registered<Arc<OwnedFd>>, OwnedFd) -> io::Result<S>;
 
 /// The connections of a listener, as a [`futures_core::Stream`] of `io::Result`s.
 ///
-/// A listener's `incoming` returns it, and it borrows the listener. You may use several streams and
-/// `accept` at the same time: each connection goes to one of them.
+/// A listener's `incoming` returns this stream, which borrows the listener. You may use several
+/// such streams, and `accept`, at the same time: each connection goes to one of them.
 ///
 /// The stream never ends, even after an error. If [`is_shortage`](crate::accept::is_shortage) is
-/// true for an error, the shortage may pass. Wait a little before you ask for the next item, which
-/// would otherwise be the same error.
+/// true for an error, the cause may pass. Wait a little before you ask for the next item: without a
+/// pause, it would be the same error.
 ///
 /// # Cancel safety
 /// Cancel-safe: it accepts only the connections that it yields. When it is dropped, the other

@@ -6,10 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use super::addr::ListenAddr;
 use super::resolve::no_addresses;
 
-/// Values that name an address to listen on: all that [`std::net::TcpListener::bind`] accepts (a
-/// socket address, an IP address or host name with a port, a string such as `127.0.0.1:8080`,
-/// `[::1]:8080` or `localhost:8080`, or a slice of addresses), and also `unix:PATH`, `unix:@NAME`
-/// or a [`ListenAddr`].
+/// Values that name an address to listen on.
+///
+/// These are all values that [`std::net::TcpListener::bind`] accepts (a socket address, an IP
+/// address or host name with a port, a string such as `127.0.0.1:8080`, `[::1]:8080` or
+/// `localhost:8080`, or a slice of addresses), the strings `unix:PATH` and `unix:@NAME`, and a
+/// [`ListenAddr`].
 ///
 /// ```
 /// use wakeful::net::ToListenAddrs;

@@ -66,7 +66,7 @@ impl Listener {
         })
     }
 
-    /// Returns a stream of the connections that it accepts. See [`Incoming`].
+    /// Returns a stream of accepted connections. See [`Incoming`].
     pub fn incoming(&self) -> Incoming<'_, Stream> {
         match self {
             Self::Tcp(listener) => Incoming::new(listener.socket(), |listener, fd| {

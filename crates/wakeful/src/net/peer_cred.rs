@@ -8,8 +8,9 @@ use super::unix_datagram::UnixDatagram;
 use super::unix_seqpacket::UnixSeqpacket;
 
 /// The user, the group and the process at the other end of a Unix socket (`SO_PEERCRED`, unix(7)).
-/// They are those of the process that connected, that called `listen`, or that made the pair, at
-/// the time of that call.
+///
+/// The kernel records them when the process at the other end calls `connect` or `listen`, or makes
+/// the pair. Later changes do not count.
 ///
 /// ```
 /// use wakeful::net::UnixStream;
@@ -44,8 +45,9 @@ impl UCred {
         self.gid
     }
 
-    /// Returns the id of the process, or `None` if it is in a pid namespace that this process
-    /// cannot see. By now the id may belong to another process.
+    /// Returns the id of the process, or `None` if the process is in a pid namespace that this
+    /// process cannot see. The peer may have ended since, and the id may belong to another process
+    /// now.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.pid

@@ -7,9 +7,10 @@ macro_rules! ready_methods {
         crate::net::ready_methods::writable_methods!($type);
 
         impl $type {
-            /// Waits until a kernel event reports that a part of `interest` is ready. The readiness
-            /// may have passed when you try the operation: then it returns `WouldBlock`. Several
-            /// tasks may wait at once.
+            /// Waits until a kernel event has reported at least one kind of readiness in
+            /// `interest`, and returns what is ready. The readiness may have passed when you try
+            /// the operation: the operation then returns `WouldBlock`. Several tasks may wait at
+            /// once.
             ///
             /// # Cancel safety
             /// Cancel-safe.
@@ -24,8 +25,8 @@ macro_rules! ready_methods {
             /// Otherwise it does not call `operation`. If `operation` returns `WouldBlock`, the
             /// socket is marked as not ready for every interest that you named. `operation` must
             /// use this socket, and must return `WouldBlock` for no other reason: otherwise the
-            /// next wait would not end. (A `recv` of urgent data returns `EINVAL` if there is
-            /// none.)
+            /// next wait would not end. (A `recv` of urgent data returns `EINVAL` if there is none.
+            /// In this case `operation` should return `WouldBlock` instead.)
             ///
             /// ```
             /// use rustix::net::RecvFlags;
@@ -39,7 +40,8 @@ macro_rules! ready_methods {
             /// ```
             ///
             /// # Errors
-            /// Errors of `operation`; `WouldBlock`: the socket is not ready.
+            /// Errors of `operation`. `WouldBlock`: the socket is not ready. In this case
+            /// `operation` may not have been called.
             pub fn try_io<R>(
                 &self,
                 interest: Interest,
@@ -80,7 +82,7 @@ macro_rules! readable_methods {
     ($($type:ty),*) => { $(
         impl $type {
             /// Waits until a read would return at once: with data, with the end, or with an error.
-            /// The readiness may have passed when you try to read: then the `try_` methods return
+            /// The readiness may have passed when you try to read: the `try_` methods then return
             /// `WouldBlock`. Several tasks may wait at once.
             ///
             /// # Cancel safety
@@ -144,8 +146,8 @@ macro_rules! writable_methods {
 macro_rules! try_read_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Reads available bytes into `buf`, but does not wait. Returns 0 if the peer has ended
-            /// its side (or if `buf` is empty).
+            /// Reads available bytes into `buf`, without waiting, and returns their number. Returns
+            /// 0 if the peer has ended its side (or if `buf` is empty).
             ///
             /// # Errors
             /// `WouldBlock`: no bytes are available. Kernel errors.
@@ -169,7 +171,8 @@ macro_rules! try_read_methods {
 macro_rules! try_write_methods {
     ($($type:ty),*) => { $(
         impl $type {
-            /// Writes as much of `buf` as the socket's buffer takes, but does not wait.
+            /// Writes as much of `buf` as the socket's buffer takes, without waiting, and returns
+            /// the number of bytes.
             ///
             /// # Errors
             /// `WouldBlock`: the socket has no room now. Kernel errors (no SIGPIPE).

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use crate::task::{consume_budget, spawn_blocking};
 
-/// Returns the addresses of `name`. It calls `getaddrinfo` on the blocking pool, so it uses
-/// `/etc/hosts`, DNS and the other sources of the system's configuration. A numeric address needs
-/// no lookup.
+/// Looks up the addresses of `name`.
+///
+/// It calls `getaddrinfo` on the blocking pool, so it uses `/etc/hosts`, DNS and the other sources
+/// that the system is configured to use. A numeric address needs no lookup.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

@@ -13,23 +13,24 @@ use super::unix::UnixStream;
 read_methods!(ReadHalf<'_>, OwnedReadHalf);
 write_methods!(WriteHalf<'_>, OwnedWriteHalf);
 
-/// The reading half of a stream, borrowed by `split`.
+/// The reading half of a stream, which it borrows. Made by a stream's `split`.
 #[derive(Debug)]
 pub struct ReadHalf<'a>(&'a StreamIo);
 
-/// The writing half of a stream, borrowed by `split`.
+/// The writing half of a stream, which it borrows. Made by a stream's `split`. Dropping it does not
+/// shut the write side down.
 #[derive(Debug)]
 pub struct WriteHalf<'a>(&'a StreamIo);
 
-/// The reading half of a stream, made by `into_split`.
+/// The reading half of a stream, made by a stream's `into_split`.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
 #[derive(Debug)]
 pub struct OwnedReadHalf(Rc<Stream>);
 
-/// The writing half of a stream, made by `into_split`. Dropping it shuts the write side down,
-/// except in a forked child, because the connection belongs to the parent.
+/// The writing half of a stream, made by a stream's `into_split`. Dropping it shuts the write side
+/// down. A forked child does not do this, because the connection belongs to the parent.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
@@ -76,7 +77,7 @@ impl OwnedReadHalf {
     /// Joins the two halves of one stream again.
     ///
     /// # Errors
-    /// They are halves of different streams. The error returns them.
+    /// The halves belong to different streams. The error returns both.
     pub fn reunite(self, mut write: OwnedWriteHalf) -> Result<Stream, ReuniteError> {
         match write.stream.take() {
             Some(other) if Rc::ptr_eq(&self.0, &other) => {
@@ -99,7 +100,7 @@ impl OwnedWriteHalf {
     /// Tells the peer that no more bytes follow.
     ///
     /// # Errors
-    /// Kernel errors. If the connection is already gone, that is not an error.
+    /// Kernel errors. It is not an error if the connection is already gone.
     pub fn shutdown(&self) -> io::Result<()> {
         self.io().shutdown(Shutdown::Write)
     }

@@ -73,8 +73,8 @@ impl TcpListener {
     /// Puts an existing listener on this loop. Connections that wait in its backlog can be accepted
     /// at once.
     ///
-    /// It becomes non-blocking. So do its duplicates, even in other processes, because this is a
-    /// property of the open file. For a socket that others keep and may change, use
+    /// The listener becomes non-blocking. So do its duplicates, even in other processes, because
+    /// this is a property of the open file. For a socket that other code keeps and may change, use
     /// [`SharedListener::from_socket`](crate::accept::SharedListener::from_socket).
     ///
     /// # Errors
@@ -84,11 +84,11 @@ impl TcpListener {
         Self::from_fd(listener.into())
     }
 
-    /// Removes the listener from its loop. It stays non-blocking, and its loop wakes no more tasks
-    /// for it. The connections in its backlog stay there.
+    /// Removes the listener from its loop. The socket stays non-blocking, and the loop wakes no
+    /// more tasks for it. The connections in its backlog stay there.
     ///
-    /// A listener of a [`SharedListener`](crate::accept::SharedListener) is a duplicate: the others
-    /// continue to listen.
+    /// If the listener comes from a [`SharedListener`](crate::accept::SharedListener), the result
+    /// is a duplicate of its descriptor: the other owners continue to listen.
     ///
     /// # Errors
     /// No descriptors are left for a duplicate.
@@ -126,7 +126,7 @@ impl TcpListener {
         Poll::Ready(self.accepted(fd, peer))
     }
 
-    /// Returns a stream of the connections that it accepts. See [`Incoming`].
+    /// Returns a stream of accepted connections. See [`Incoming`].
     ///
     /// ```
     /// use futures_lite::StreamExt;
@@ -251,7 +251,7 @@ write_methods!(TcpStream);
 stream_methods!(TcpStream);
 
 impl TcpStream {
-    /// Connects to the first of the addresses that answers. It tries one after the other.
+    /// Connects to the first address that answers. It tries the addresses one after the other.
     ///
     /// # Cancel safety
     /// Cancel-safe: dropping the future ends the attempt.
@@ -335,12 +335,12 @@ impl TcpStream {
     /// Puts a connected stream on this loop. Its first read or write is tried at once, so bytes
     /// that have already arrived are read without an event.
     ///
-    /// It becomes non-blocking. So do its duplicates, even in other processes, because this is a
-    /// property of the open file.
+    /// The stream becomes non-blocking. So do its duplicates, even in other processes, because this
+    /// is a property of the open file.
     ///
-    /// The connection may still be in progress. Then reads and writes wait for it, and return its
-    /// error if it fails. [`connect_in_progress`](Self::connect_in_progress) only waits for the
-    /// connection.
+    /// The connection may still be in progress. Then the first reads and writes wait for the
+    /// connection, and return its error if it fails.
+    /// [`connect_in_progress`](Self::connect_in_progress) only waits for the connection.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
@@ -349,8 +349,8 @@ impl TcpStream {
         Ok(Self { io: StreamIo::new(stream.into(), ReadCall::Plain)? })
     }
 
-    /// Removes the stream from its loop. It stays non-blocking, and its loop wakes no more tasks
-    /// for it. Unread bytes stay in the socket.
+    /// Removes the stream from its loop. The socket stays non-blocking, and the loop wakes no more
+    /// tasks for it. Unread bytes stay in the socket.
     #[must_use]
     pub fn into_std(self) -> std::net::TcpStream {
         self.io.into_fd().into()

@@ -7,8 +7,8 @@ use crate::sys::socket_options;
 /// What the kernel knows about a TCP connection (`TCP_INFO`, tcp(7)), at the moment of
 /// [`TcpStream::tcp_info`].
 ///
-/// A field that an older kernel does not know is 0. A segment is counted as the kernel counts it,
-/// and may be as large as [`send_mss`](Self::send_mss).
+/// A field that an older kernel does not know is 0. Counts of segments are the kernel's. A segment
+/// has up to [`send_mss`](Self::send_mss) bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
@@ -23,8 +23,8 @@ pub struct TcpInfo {
     pub min_rtt: Duration,
     /// How long an acknowledgement may take before a segment is sent again.
     pub retransmission_timeout: Duration,
-    /// How often the oldest segment was sent again without an answer. If it is above 0, the peer is
-    /// silent now.
+    /// How many times the oldest unacknowledged segment was sent again without an answer. If it is
+    /// above 0, the peer is silent now.
     pub retransmits: u8,
     /// Segments that were sent again, since the connection began.
     pub total_retransmitted: u32,
@@ -34,7 +34,7 @@ pub struct TcpInfo {
     pub lost: u32,
     /// How many segments congestion control allows in flight at once.
     pub congestion_window: u32,
-    /// The congestion window above which it grows slowly, in segments.
+    /// The size of the congestion window, in segments, above which the window grows only slowly.
     pub slow_start_threshold: u32,
     /// The largest segment that is sent, in bytes.
     pub send_mss: u32,
@@ -54,9 +54,9 @@ pub struct TcpInfo {
     pub bytes_not_sent: u32,
     /// The rate at which bytes were recently delivered, in bytes per second.
     pub delivery_rate: u64,
-    /// For how long nothing was sent, accurate to about a millisecond.
+    /// The time since data was last sent, accurate to about a millisecond.
     pub since_last_sent: Duration,
-    /// For how long nothing was received, accurate to about a millisecond.
+    /// The time since data was last received, accurate to about a millisecond.
     pub since_last_received: Duration,
 }
 
@@ -70,9 +70,9 @@ pub enum TcpState {
     SynSent,
     /// The other side has asked for a connection, and has not confirmed this side's answer yet.
     SynReceived,
-    /// This side has ended, and the other side has not acknowledged it yet.
+    /// This side has ended, and the other side has not acknowledged that yet.
     FinWait1,
-    /// This side has ended, and the other side has acknowledged it.
+    /// This side has ended, and the other side has acknowledged that.
     FinWait2,
     /// Both sides have ended, and late segments may still arrive.
     TimeWait,
@@ -80,11 +80,13 @@ pub enum TcpState {
     Closed,
     /// The other side has ended, and this side has not.
     CloseWait,
-    /// The other side has ended, then this side, which the other side has not acknowledged yet.
+    /// The other side has ended, then this side. The other side has not acknowledged this side's
+    /// end yet.
     LastAck,
-    /// It is a listener.
+    /// The socket is a listener.
     Listen,
-    /// Both sides have ended at the same time, and neither end is acknowledged yet.
+    /// Both sides have ended at the same time. The other side has not acknowledged this side's end
+    /// yet.
     Closing,
     /// A state that this version of the crate does not know.
     Unknown,

@@ -12,8 +12,9 @@ use super::tcp_socket::TcpSocket;
 macro_rules! tcp_options {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Sets `TCP_NODELAY`: true sends small writes at once, false lets the kernel gather
-            /// them (Nagle). Servers that answer with one write per response want it on.
+            /// Sets `TCP_NODELAY`: true sends small writes at once, false (the kernel's default)
+            /// lets the kernel gather them (Nagle's algorithm). Set it in servers that send each
+            /// response with one write.
             ///
             /// # Errors
             /// Kernel errors, as for all options.
@@ -47,9 +48,11 @@ macro_rules! tcp_options {
                 self.options().tcp_quickack()
             }
 
-            /// Sets `SO_LINGER`: with `Some`, closing discards unsent bytes after that time (whole
-            /// seconds, rounded down: less than one second resets the connection at once). If the
-            /// time is not zero, closing blocks the loop's thread for up to that time.
+            /// Sets `SO_LINGER`. With `None`, the default, the kernel sends written bytes after the
+            /// close, and closing does not wait. With `Some`, closing discards the bytes that are
+            /// still unsent after that time (in whole seconds, rounded down). Less than one second
+            /// counts as zero: closing discards unsent bytes and resets the connection at once. If
+            /// the time is not zero, closing blocks the loop's thread for up to that time.
             ///
             /// # Errors
             /// Kernel errors.
@@ -66,8 +69,11 @@ macro_rules! tcp_options {
             }
 
             /// Makes the kernel probe a silent peer after `idle`, then every `interval`, and give
-            /// up after `retries` probes (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`: whole seconds;
-            /// `TCP_KEEPCNT`). This detects half-open connections.
+            /// up after `retries` probes. This detects half-open connections. By default the kernel
+            /// does not probe.
+            ///
+            /// `idle` (`TCP_KEEPIDLE`) and `interval` (`TCP_KEEPINTVL`) are rounded down to whole
+            /// seconds: 1 to 32,767. `retries` (`TCP_KEEPCNT`) is 1 to 127.
             ///
             /// # Errors
             /// The kernel refuses a number that is out of range.
@@ -80,7 +86,7 @@ macro_rules! tcp_options {
                 self.options().set_tcp_keepalive(&keepalive(idle, interval, retries))
             }
 
-            /// Stops probing.
+            /// Makes the kernel stop probing.
             ///
             /// # Errors
             /// Kernel errors.
@@ -133,8 +139,8 @@ macro_rules! tcp_options {
                 self.options().recv_buffer_size()
             }
 
-            /// Sets `IP_TOS`: the traffic class of packets that are sent over IPv4. It consists of
-            /// six bits of DSCP, and two bits that TCP itself uses (ECN).
+            /// Sets `IP_TOS`: the traffic class of packets that are sent over IPv4. The upper six
+            /// bits of this byte are the DSCP. The lower two bits (ECN) are TCP's own.
             ///
             /// # Errors
             /// Kernel errors.

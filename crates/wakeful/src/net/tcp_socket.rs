@@ -11,13 +11,13 @@ use crate::sys::limits::explain_call;
 use crate::sys::socket_options;
 use crate::task::consume_budget;
 
-/// A TCP socket that neither listens nor is connected yet. Use it to set options that must be set
-/// before.
+/// A TCP socket that neither listens nor is connected yet. Use it for options that must be set
+/// before the socket listens or connects.
 ///
 /// For the default options, [`TcpStream::connect`] and [`TcpListener::bind`] are enough. The socket
 /// belongs to no loop until [`connect`](Self::connect) or [`listen`](Self::listen) puts it on the
 /// loop of the calling thread. A new socket is non-blocking, and child programs do not inherit it.
-/// No other option is set. Options that are set here stay with the connection. Connections that a
+/// No other option is set. Options that you set stay with the connection. Connections that a
 /// listener accepts inherit most of its options.
 ///
 /// # Examples
@@ -64,7 +64,7 @@ impl TcpSocket {
         Self::new(AddressFamily::INET)
     }
 
-    /// Makes a socket for IPv6. If it is bound to `[::]`, it also accepts IPv4, unless
+    /// Makes a socket for IPv6. If the socket is bound to `[::]`, it also accepts IPv4, unless
     /// [`set_only_v6`](Self::set_only_v6) or `net.ipv6.bindv6only` forbids it.
     ///
     /// # Errors
@@ -79,10 +79,10 @@ impl TcpSocket {
     }
 
     /// Makes a `TcpSocket` from an existing socket that is not connected yet, such as one that
-    /// another crate has made and set up. It becomes non-blocking. So do its duplicates, because
-    /// this is a property of the open file.
+    /// another crate has made and set up. The socket becomes non-blocking. So do its duplicates,
+    /// because this is a property of the open file.
     ///
-    /// If its connection is already in progress, use [`TcpStream::connect_in_progress`] instead.
+    /// If the connection is already in progress, use [`TcpStream::connect_in_progress`] instead.
     ///
     /// # Errors
     /// Kernel errors.
@@ -156,7 +156,8 @@ impl TcpSocket {
     /// socket sends and receives only through that interface.
     ///
     /// # Errors
-    /// There is no such interface; another one was set before and this process lacks `CAP_NET_RAW`.
+    /// There is no such interface; or the socket is already bound to an interface, and this process
+    /// lacks `CAP_NET_RAW`.
     pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
         self.options().bind_device(interface)
     }
@@ -182,10 +183,11 @@ impl TcpSocket {
         Ok(socket_options::get(&self.fd, libc::TCP_FASTOPEN_CONNECT)? != 0)
     }
 
-    /// Sets `TCP_FASTOPEN`: the listener accepts bytes that arrive with the SYN, for at most this
-    /// many connections at a time whose handshake is not complete. With 0, the default, it accepts
-    /// none. The kernel ignores it unless `net.ipv4.tcp_fastopen` allows it for servers (2). The
-    /// kernel may deliver such bytes twice, as a second connection.
+    /// Sets `TCP_FASTOPEN`: the listener accepts bytes that arrive with the SYN. `connections`
+    /// limits how many such connections may be in the handshake at a time. With 0, the default, the
+    /// listener accepts no such bytes. The kernel ignores this option unless
+    /// `net.ipv4.tcp_fastopen` allows it for servers (the flag 2). The kernel may deliver such
+    /// bytes twice, as a second connection.
     ///
     /// # Errors
     /// Kernel errors.

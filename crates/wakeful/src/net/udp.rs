@@ -91,7 +91,8 @@ impl UdpSocket {
         Err(last.unwrap_or_else(no_addresses))
     }
 
-    /// Puts an existing socket on this loop.
+    /// Puts an existing socket on this loop. The socket becomes non-blocking. So do its duplicates,
+    /// even in other processes, because this is a property of the open file.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
@@ -100,13 +101,14 @@ impl UdpSocket {
         Ok(Self { socket: super::register(socket.into())? })
     }
 
-    /// Removes the socket from the loop. It stays in non-blocking mode.
+    /// Removes the socket from the loop. The socket stays non-blocking, and the loop wakes no more
+    /// tasks for it.
     #[must_use]
     pub fn into_std(self) -> std::net::UdpSocket {
         self.socket.into_inner().into()
     }
 
-    /// Fixes the peer: the first of the addresses that the kernel accepts. [`send`](Self::send)
+    /// Fixes the peer to the first of the addresses that the kernel accepts. [`send`](Self::send)
     /// sends to it, and only its datagrams are received.
     ///
     /// # Errors
@@ -132,8 +134,8 @@ impl UdpSocket {
         super::shared(&self.socket, Direction::Write, |fd| rustix::net::send(fd, buf, flags)).await
     }
 
-    /// Sends a datagram to `addr`, or to the first address of a name. A numeric address needs no
-    /// lookup; a name is looked up each time.
+    /// Sends a datagram to `addr`. If `addr` is a name, each call looks it up, and sends to the
+    /// first address. A numeric address needs no lookup.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send); the lookup failed.
@@ -164,7 +166,8 @@ impl UdpSocket {
     }
 
     /// Receives a datagram from the connected peer, and appends it to `buf`, within its spare
-    /// capacity: call `buf.reserve(…)` first. Bytes that do not fit are lost. Nothing is zeroed.
+    /// capacity: call `buf.reserve(…)` first. Bytes that do not fit are lost. The spare capacity is
+    /// not zeroed before.
     ///
     /// ```
     /// use wakeful::net::UdpSocket;

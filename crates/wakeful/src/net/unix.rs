@@ -21,7 +21,8 @@ use crate::priority::Priority;
 use crate::sys::uninit::ReadCall;
 use crate::sys::unix_message::unnamed;
 
-/// A listening Unix socket of this loop. Its file stays when it closes: remove it yourself.
+/// A listening Unix socket of this loop. The socket's file stays when the socket closes: remove it
+/// yourself.
 ///
 /// ```
 /// use wakeful::net::{UnixListener, UnixStream};
@@ -73,7 +74,7 @@ impl UnixListener {
     /// file (unix(7)).
     ///
     /// # Errors
-    /// The address is in use, or is unnamed. Otherwise, the same as for `bind`.
+    /// The address is in use (`AddrInUse`), or is unnamed. Otherwise, the same as for `bind`.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
         Self::from_fd(listen(&kernel_addr(addr)?)?)
     }
@@ -115,6 +116,9 @@ impl UnixListener {
     /// Polls like [`accept`](Self::accept), for hand-written futures. Only one task at a time may
     /// poll: only the last caller is woken. Any number of tasks may await `accept` meanwhile.
     ///
+    /// # Cancel safety
+    /// A poll that was pending has taken no connection.
+    ///
     /// # Errors
     /// The same as for [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
@@ -122,7 +126,7 @@ impl UnixListener {
         Poll::Ready(self.accepted(fd, peer))
     }
 
-    /// Returns a stream of the connections that it accepts. See [`Incoming`].
+    /// Returns a stream of accepted connections. See [`Incoming`].
     pub fn incoming(&self) -> Incoming<'_, UnixStream> {
         Incoming::new(&self.socket, on_loop)
     }
@@ -227,6 +231,9 @@ impl UnixStream {
     }
 
     /// Like [`connect`](Self::connect), to a path or to an abstract name.
+    ///
+    /// # Cancel safety
+    /// The same as for [`connect`](Self::connect).
     ///
     /// # Errors
     /// The address is unnamed. Otherwise, the same as for `connect`.

@@ -109,8 +109,8 @@ impl UnixDatagram {
         Self::on_loop(socket()?)
     }
 
-    /// Makes two sockets that are connected to each other. A socket notices that the other one is
-    /// closed only when it sends.
+    /// Makes two sockets that are connected to each other. A socket notices only when it sends that
+    /// the other one is closed.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
@@ -129,7 +129,8 @@ impl UnixDatagram {
         Ok(Self { io: MessageIo::new(fd)?, pausing: RefCell::default() })
     }
 
-    /// Puts an existing socket on this loop.
+    /// Puts an existing socket on this loop. The socket becomes non-blocking. So do its duplicates,
+    /// even in other processes, because this is a property of the open file.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
@@ -138,7 +139,7 @@ impl UnixDatagram {
         Self::on_loop(socket.into())
     }
 
-    /// Removes the socket from its loop. It stays non-blocking.
+    /// Removes the socket from its loop. The socket stays non-blocking.
     #[must_use]
     pub fn into_std(self) -> std::os::unix::net::UnixDatagram {
         self.io.into_fd().into()

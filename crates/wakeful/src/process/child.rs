@@ -57,8 +57,8 @@ impl Child {
         self.running.kill_on_drop = kill;
     }
 
-    /// Returns the process id, or `None` once the status is known, because the id may then belong
-    /// to another process.
+    /// Returns the process id, or `None` once the status is known: by then the id may belong to
+    /// another process.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.running.id()
@@ -67,9 +67,9 @@ impl Child {
     /// Waits until the child has ended, and returns its status. A further call returns the same
     /// status.
     ///
-    /// It closes `stdin` first. Otherwise a child that reads to the end of its input would never
-    /// end. It does not close or read `stdout` and `stderr`. A child that writes more than a pipe
-    /// holds (64 KiB) waits until you read, so read them, or call
+    /// The call closes `stdin` first. Otherwise a child that reads to the end of its input would
+    /// never end. The call does not close or read `stdout` and `stderr`. A child that writes more
+    /// than a pipe holds (64 KiB) waits until you read. So read these pipes, or call
     /// [`wait_with_output`](Self::wait_with_output).
     ///
     /// # Cancel safety
@@ -120,8 +120,8 @@ impl Child {
         self.wait().await.map(drop)
     }
 
-    /// Kills the child (SIGKILL), without waiting for its end. If the child has ended, that is not
-    /// an error.
+    /// Kills the child (SIGKILL), without waiting for its end. It is not an error if the child has
+    /// already ended.
     ///
     /// # Errors
     /// Kernel errors: the child runs as another user.
@@ -129,8 +129,8 @@ impl Child {
         self.running.signal(Signal::KILL)
     }
 
-    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). If the child has ended, that is
-    /// not an error.
+    /// Sends a signal, such as [`SIGTERM`](crate::signal::SIGTERM). It is not an error if the child
+    /// has already ended.
     ///
     /// # Errors
     /// `InvalidInput`: the number is not a signal, or is a real-time signal. Kernel errors: the
@@ -146,7 +146,8 @@ impl Child {
     /// Closes `stdin`, reads `stdout` and `stderr` to their ends if they are pipes, and waits for
     /// the child. The size of the output is not limited.
     ///
-    /// If a grandchild has inherited the pipes, this call waits until it has closed them.
+    /// If a grandchild has inherited the pipes, this call waits until the grandchild has closed
+    /// them, too.
     ///
     /// # Cancel safety
     /// Not cancel-safe: if cancelled, the bytes that it has read are lost. The child continues,

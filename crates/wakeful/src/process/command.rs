@@ -10,8 +10,8 @@ use super::{ChildStdin, ChildStdout};
 use crate::sys::fork_check::Process;
 use crate::task::consume_budget;
 
-/// Starts a child process. It is like [`std::process::Command`], but everything that waits is a
-/// future.
+/// Starts a child process. This type is like [`std::process::Command`], but each method that waits
+/// returns a future.
 ///
 /// For settings without a method here, use [`as_std_mut`](Self::as_std_mut), or convert a command
 /// of the standard library (`From`). The [module](super) has an example.
@@ -27,7 +27,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Makes a command that starts `program`, which is searched for in `PATH`.
+    /// Makes a command that starts `program`. A name without a slash is searched for in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         StdCommand::new(program).into()
     }

@@ -17,7 +17,8 @@ use crate::task::coop;
 ///
 /// It holds a value that owns or borrows the descriptor: a `File`, an `OwnedFd`, a C library's
 /// socket in a type with [`AsFd`], a `BorrowedFd`. Several tasks may wait at once, in each
-/// direction. If a C library owns the descriptor, drop this before the library closes it.
+/// direction. If a C library owns the descriptor, drop the `AsyncFd` before the library closes the
+/// descriptor.
 ///
 /// ```
 /// use rustix::fs::inotify;
@@ -74,7 +75,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// as long as it is open.
     ///
     /// # Errors
-    /// The same as for `new`; kernel errors. After an error the flag is unchanged.
+    /// The same as for `new`; kernel errors. After an error the flag is as it was before.
     pub fn nonblocking(io: T) -> io::Result<Self> {
         let watched = Self::new(io)?;
         let flags = rustix::fs::fcntl_getfl(&watched)?;
@@ -121,7 +122,7 @@ impl<T: AsFd> AsyncFd<T> {
         self.ready(Interest::WRITABLE).await
     }
 
-    /// Waits until a part of `interest` is ready.
+    /// Waits until at least one kind of readiness in `interest` was reported.
     ///
     /// # Cancel safety
     /// Cancel-safe.

@@ -6,13 +6,13 @@ use crate::driver::interest::{Interest, Ready};
 use crate::driver::registered::Registered;
 use crate::driver::seen::Seen;
 
-/// A descriptor that was ready, with methods to use it and to clear its readiness.
+/// A descriptor that was ready, with methods to use the descriptor and to clear its readiness.
 ///
 /// If the guard is dropped, the descriptor still counts as ready, and the next wait returns at
 /// once.
 ///
-/// You may hold it for any time, even across an `await`: [`clear_ready`](Self::clear_ready) does
-/// not lose an event that arrives meanwhile.
+/// You may hold the guard for any time, even across an `await`: [`clear_ready`](Self::clear_ready)
+/// does not lose an event that arrives meanwhile.
 ///
 /// ```
 /// # use std::io::Write;
@@ -114,8 +114,8 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
         }
     }
 
-    /// Clears the readiness that this guard saw. The next wait ends with an event that arrived
-    /// after the guard was made, or that will arrive.
+    /// Clears the readiness that this guard saw. The next wait ends with an event that arrives
+    /// after the guard was made.
     ///
     /// Call it only if you know that the descriptor is not ready, for example after `EAGAIN`. If
     /// the descriptor *is* ready, there is no new event, and the next wait would not end. A closed

@@ -5,10 +5,11 @@
 //! signalfd, tun and tap, serial ports, netlink, vsock, raw and packet sockets, the socket of a C
 //! library, another library's epoll.
 //!
-//! Readiness comes from an event of the kernel, and stays until an operation finds that it has
-//! passed. The loop watches the descriptor edge-triggered, so the kernel reports each readiness
-//! once. After a descriptor was reported readable, read until `EAGAIN` with [`ReadyGuard::try_io`]
-//! or [`AsyncFd::async_io`], or clear the readiness with [`ReadyGuard::clear_ready`].
+//! Readiness begins with an event of the kernel, and lasts until an operation finds that it has
+//! passed (`WouldBlock`). The loop watches the descriptor edge-triggered, so the kernel reports
+//! each readiness once. After a descriptor was reported readable, read until `EAGAIN` with
+//! [`ReadyGuard::try_io`] or [`AsyncFd::async_io`], or clear the readiness with
+//! [`ReadyGuard::clear_ready`].
 
 mod async_fd;
 mod guard;

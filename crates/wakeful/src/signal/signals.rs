@@ -26,8 +26,8 @@ use crate::task::coop;
 /// Unblocks `signals` on the calling thread, and on the threads that it starts later.
 ///
 /// A process inherits the set of blocked signals from its parent, and a blocked signal never
-/// arrives. If SIGTERM must work even if the supervisor has blocked it, call this first in `main`,
-/// before you start a thread.
+/// arrives. If SIGTERM must work even though the supervisor may have blocked it, call this function
+/// first in `main`, before you start a thread.
 ///
 /// # Errors
 /// A number is not a signal. The other signals are unblocked.
@@ -37,9 +37,9 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 
 /// Receives signals.
 ///
-/// Once it is created, these signals lose their default effect, even after it is dropped. A forked
-/// child inherits this. The child's signals arrive only in `Signals` that the child created, not in
-/// those of its parent.
+/// Once a `Signals` is created, its signals have lost their default effect, even after it is
+/// dropped. A forked child inherits this. The child's signals arrive only in `Signals` that the
+/// child created, not in those of its parent.
 ///
 /// ```no_run
 /// use wakeful::signal::{SIGTERM, Signals};
@@ -134,7 +134,7 @@ impl Drop for Signals {
 
 /// Waits for the next Ctrl-C (SIGINT).
 ///
-/// From its first poll on, Ctrl-C no longer ends the program.
+/// From the future's first poll on, Ctrl-C no longer ends the program.
 ///
 /// # Cancel safety
 /// Cancel-safe.

@@ -16,8 +16,8 @@ use crate::task::{JoinError, on_own_thread};
 /// What comes within so much time of a signal is no second one.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
-/// Runs a server until a signal ends it: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, and
-/// calls `drain` with the value that `start` returned.
+/// Runs a server until a signal ends it: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, calls
+/// `drain` with the value that `start` returned, and returns the result of `drain`.
 ///
 /// After a second signal the call does not wait for `drain`: it returns `None`, and the program
 /// should exit. (A second signal within a tenth of a second counts as the same one, because

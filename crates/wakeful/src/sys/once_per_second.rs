@@ -24,8 +24,8 @@ const SECOND: u64 = 1_000;
 /// # refuse("x");
 /// ```
 ///
-/// The last events of a burst are reported with the next event, however late that is. For exact
-/// figures, keep a separate counter.
+/// The last events of a burst are reported only with the next event that is logged, however late
+/// that is. For exact figures, keep a separate counter.
 ///
 /// # Threads
 /// `Send` and `Sync`. Takes no lock. Each call reads the clock.

@@ -11,8 +11,8 @@ use super::waker::abort;
 ///
 /// [`JoinHandle::abort_handle`](super::JoinHandle::abort_handle) and
 /// [`JoinSet::spawn`](super::JoinSet::spawn) return one. Dropping it has no effect on the task. The
-/// task's future and output may be dropped before it, but the task's memory is freed only with the
-/// last of its handles and wakers.
+/// task's memory is freed only with the last of its handles and wakers, even if its future and
+/// output were dropped earlier.
 ///
 /// ```
 /// wakeful::block_on(async {

@@ -144,6 +144,10 @@ where
 ///
 /// # Cancel safety
 /// You may stop awaiting `&mut handle`, and await it again later.
+///
+/// # Errors
+/// Awaiting the handle returns a [`JoinError`] if the work panicked, was [aborted](Self::abort), or
+/// was refused because no thread could be started.
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
     state: State<T>,

@@ -71,7 +71,8 @@ impl<F: Future> Future for Budgeted<F> {
     }
 }
 
-/// Makes each item of `stream` count as one operation of the task's budget. See [`budgeted`].
+/// Makes each item of `stream` count as one operation of the task's budget, as [`budgeted`] does
+/// for a future.
 ///
 /// ```
 /// use futures_util::StreamExt;

@@ -11,8 +11,8 @@ use crate::priority::Priority;
 /// poll to poll, such as a request, use [`name_slow_work`](crate::metrics::name_slow_work).
 ///
 /// The polls of a named task cost nothing extra. The spawn searches the names of the process, and
-/// allocates at the first spawn of this name in this line. That allocation is never freed, so use
-/// few names, all known at compile time.
+/// allocates at the first spawn of this name from this source line. That allocation is never freed,
+/// so use few names, all known at compile time.
 ///
 /// There is a method for each way to spawn: [`spawn`](Self::spawn) on this thread's loop,
 /// [`spawn_on`](Self::spawn_on) on any loop, [`spawn_in`](Self::spawn_in) in a

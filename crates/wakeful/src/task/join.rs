@@ -16,7 +16,7 @@ use super::registration::register;
 use super::waker::abort;
 use crate::sys::panics;
 
-/// The handle of a task. Await it to get the task's output.
+/// The handle of a task. Await the handle to get the task's output.
 ///
 /// Dropping the handle detaches the task, which continues. [`abort`](Self::abort) ends it. If the
 /// task is complete, dropping the handle also drops its output. A panic in that drop is caught.
@@ -45,6 +45,12 @@ use crate::sys::panics;
 ///
 /// # Cancel safety
 /// You may stop awaiting `&mut handle`, and await it again later.
+///
+/// # Errors
+/// Awaiting the handle returns a [`JoinError`] if the task has panicked or was cancelled.
+///
+/// # Panics
+/// If the handle is polled again after it has returned its result.
 ///
 /// # Threads
 /// A handle whose output is `Send` may be moved to any thread and awaited there, in any runtime.

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 
 use crate::sys::panics;
 
-/// The error of a task that has no output. It panicked, or it was cancelled: it was aborted, its
-/// loop ended, or no thread could be started for its [blocking work](crate::task::spawn_blocking).
+/// The error of a task that has no output, because the task panicked or was cancelled.
+///
+/// A task is cancelled if it is aborted, if its loop ends, or if no thread can be started for its
+/// [blocking work](crate::task::spawn_blocking).
 ///
 /// # Threads
 /// `Send` and `Sync`.

@@ -47,7 +47,7 @@ use crate::sys::panics;
 /// code that spawns, or call [`try_join_next`](Self::try_join_next) before each spawn
 /// (`examples/join_set.rs`).
 ///
-/// Each task needs 48 more bytes in a separate allocation, and 24 in the set's list.
+/// Each task in the set costs a separate allocation of 48 bytes, and 24 bytes in the set's list.
 ///
 /// # Threads
 /// `Send` and `Sync` if the outputs are `Send`. The set may be awaited and dropped on any thread;
@@ -123,8 +123,7 @@ impl<T> JoinSet<T> {
     /// ```
     ///
     /// # Panics
-    /// If the handle was awaited to its end, so that the task's output is gone. The set stays as it
-    /// was.
+    /// If the handle has already returned the task's output. The set stays as it was.
     #[track_caller]
     pub fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
         assert!(
@@ -185,7 +184,8 @@ impl<T> JoinSet<T> {
     /// ```
     ///
     /// # Errors
-    /// The task panicked, was aborted, or its loop has ended.
+    /// The task panicked or was aborted, its loop has ended, or no thread could be started for its
+    /// blocking work.
     ///
     /// # Cancel safety
     /// Cancel-safe: a task is removed only when the call returns its output.
@@ -264,8 +264,9 @@ impl<T> JoinSet<T> {
     /// Waits for all tasks, and returns their outputs in the order in which they finished.
     ///
     /// # Panics
-    /// If a task panicked (with the task's panic), if it was aborted, or if its loop has ended. The
-    /// other tasks are then aborted.
+    /// If a task panicked, this call panics with the same payload. It also panics if a task was
+    /// aborted, if the loop of a task has ended, or if no thread could be started for blocking
+    /// work. The other tasks are then aborted.
     ///
     /// # Cancel safety
     /// Dropping the future aborts the tasks, and loses the outputs.

@@ -40,7 +40,8 @@ use crate::sys::panics;
 /// * A future that is spawned in a scope is `'static`, as in every task. It cannot borrow from the
 ///   future that owns the scope: share values with [`Rc`].
 ///
-/// Each task needs 16 more bytes, and 16 in the scope's list. That list does not shrink.
+/// Each task in a scope costs 16 more bytes, and 16 bytes in the scope's list. The list does not
+/// shrink.
 ///
 /// # Cancel safety
 /// You may stop awaiting `&mut scope`, and await it again later. An empty scope is ready at once.
@@ -71,7 +72,7 @@ use crate::sys::panics;
 /// });
 /// ```
 ///
-/// In a `select!`, until a task stops the scope:
+/// A scope that runs until one of its tasks stops it, in a `select!`:
 ///
 /// ```
 /// use wakeful::task::Scope;

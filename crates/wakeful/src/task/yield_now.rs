@@ -2,7 +2,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Lets every other ready task run first, and lets the loop check its sockets and timers when due.
+/// Lets all other tasks that are ready run before this one continues. If there are many of them,
+/// the loop also checks its sockets and timers in between.
 ///
 /// ```
 /// wakeful::block_on(async {

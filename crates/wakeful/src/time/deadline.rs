@@ -34,7 +34,7 @@ use super::{Sleep, deadline_after, now, sleep_until};
 /// Polling it again, or dropping it, is always allowed.
 ///
 /// # Panics
-/// If it is polled where no loop runs.
+/// If it is polled before its instant on a thread where no loop runs.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct Deadline {
@@ -56,7 +56,7 @@ impl Deadline {
         Self::at(deadline_after(now(), duration))
     }
 
-    /// Returns when it expires.
+    /// Returns the moment at which the deadline expires.
     #[must_use]
     pub fn instant(&self) -> Instant {
         self.instant

@@ -35,7 +35,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval { sleep: sleep_until(start), period, missed: MissedTickBehavior::default() }
 }
 
-/// What an [`Interval`] does after it has missed ticks.
+/// What an [`Interval`] does after it has missed ticks. The default is [`Burst`](Self::Burst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedTickBehavior {
     /// Deliver all of them, one after the other without waiting, until it has caught up with the
@@ -44,7 +44,7 @@ pub enum MissedTickBehavior {
     Burst,
     /// Deliver one tick at once, and the next one a period after it.
     Delay,
-    /// Deliver one tick at once, and the next one at the next moment of the old schedule.
+    /// Deliver one tick at once, and the next one at the next moment of the original schedule.
     Skip,
 }
 
@@ -64,11 +64,17 @@ impl Interval {
     ///
     /// # Cancel safety
     /// Cancel-safe: only a call that returns takes a tick.
+    ///
+    /// # Panics
+    /// If it has to wait on a thread where no loop runs.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
     /// Polls for the next tick, for hand-written futures. See [`tick`](Self::tick).
+    ///
+    /// # Panics
+    /// The same as for [`tick`](Self::tick).
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
@@ -77,24 +83,26 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// Restarts the interval: the next tick is one period from now. A task that waits in
+    /// Restarts the interval: the next tick is due one period from now. A task that waits in
     /// [`poll_tick`](Self::poll_tick) is woken at the new time. See [`Sleep::reset`].
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
 
-    /// Restarts the interval: the next tick is now. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is due now. See [`reset`](Self::reset).
     pub fn reset_immediately(&mut self) {
         self.reset_at(now());
     }
 
-    /// Restarts the interval: the next tick is `after` from now. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is due when `after` has passed from now. See
+    /// [`reset`](Self::reset).
     pub fn reset_after(&mut self, after: Duration) {
         self.reset_at(deadline_after(now(), after));
     }
 
-    /// Restarts the interval: the next tick is at `deadline`, and the others follow it. If the
-    /// deadline has passed, it counts as a missed tick. See [`reset`](Self::reset).
+    /// Restarts the interval: the next tick is due at `deadline`, and the others follow at the
+    /// interval's period. If the deadline has passed, it counts as a missed tick. See
+    /// [`reset`](Self::reset).
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }
@@ -105,12 +113,12 @@ impl Interval {
         self.period
     }
 
-    /// Sets what happens to missed ticks.
+    /// Sets what the interval does after it has missed ticks.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
 
-    /// Returns what happens to missed ticks.
+    /// Returns what the interval does after it has missed ticks.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed

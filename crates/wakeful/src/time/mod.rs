@@ -1,13 +1,14 @@
 //! Timers for futures: [`sleep`], [`interval`], [`timeout`].
 //!
 //! Deadlines are monotonic ([`std::time::Instant`], so changes of the wall clock do not matter) and
-//! have nanosecond resolution. A timer is never early. It is late by the delay of the kernel's
-//! timer and of the thread's wake (on the project's machine about 17 µs for the timer), or by the
-//! rest of the running turn. Kernels before Linux 5.11 have no `epoll_pwait2`: there, a parked
-//! loop's timers round up to the next millisecond.
+//! have nanosecond resolution. A timer is never early. If the loop sleeps, the timer is late by the
+//! delay of the kernel's timer (about 17 µs on the project's machine) and of the thread's wake. If
+//! the loop is busy, the timer is late by the rest of the running turn. Kernels before Linux 5.11
+//! have no `epoll_pwait2`. There, a sleeping loop rounds the time of its next timer up to a whole
+//! millisecond.
 //!
-//! A test may pause the clock of its loop. Then waiting takes no time: see `pause` and the feature
-//! `test-util`.
+//! A test may pause the clock of its loop. Waiting then takes no time: see `pause` (feature
+//! `test-util`).
 //!
 //! The futures are `Send` and `Sync`, for frameworks that require this, although the timer itself
 //! belongs to the loop that polls it.
@@ -31,12 +32,12 @@ use std::time::{Duration, Instant};
 
 use crate::event_loop::{Inner, current, of_current};
 
-/// Returns the time on the clock of this loop's timers. It is the same as [`Instant::now`], at the
-/// same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
+/// Returns the time on the clock of this loop's timers. It returns the same as [`Instant::now`], at
+/// the same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
 /// `test-util`).
 ///
 /// Use it in code that computes deadlines or measures elapsed time, if tests run that code with a
-/// paused clock. Where no loop runs, it is [`Instant::now`].
+/// paused clock. Where no loop runs, it calls [`Instant::now`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,14 +58,15 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns the time that this turn of the loop last read, at almost no cost. It is at most a
-/// millisecond old, never later than [`now`], and never earlier than the deadline of a [`Sleep`]
-/// that has woken a task in this turn. Where no loop runs, it is [`Instant::now`].
+/// Returns the last reading of the loop's clock, at almost no cost. If that reading is more than a
+/// millisecond old, the call reads the clock again. The result is never later than [`now`], and
+/// never earlier than the deadline of a [`Sleep`] that has woken a task in this turn. Where no loop
+/// runs, it is [`Instant::now`].
 ///
 /// Use it for work that needs the time for each event, such as idle timeouts of connections: a turn
-/// that handles a hundred events reads the clock once for all of them. A longer turn reads the
-/// clock once per millisecond. So a task that blocks the loop does not make other connections look
-/// idle.
+/// that handles a hundred events reads the clock once for all of them, and a turn that takes longer
+/// than a millisecond reads it about once per millisecond. So a task that blocks the loop does not
+/// make other connections look idle.
 ///
 /// ```
 /// use std::time::Instant;
@@ -81,11 +83,11 @@ pub fn turn_time() -> Instant {
 }
 
 /// Returns a moment up to which this loop has seen all events: every socket that was readable at
-/// that moment has woken its task. The result may be too early, but never too late. Where no loop
-/// runs, it is [`Instant::now`].
+/// that moment has woken its task. The result may be earlier than the last such moment, but never
+/// later. Where no loop runs, the result is [`Instant::now`].
 ///
-/// Use it in code that compares deadlines itself instead of awaiting a [`Deadline`]. A deadline
-/// that is later than this moment must not expire yet.
+/// Use it in code that compares deadlines itself instead of awaiting a [`Deadline`]. Treat a
+/// deadline as expired only if it is not later than this moment.
 #[must_use]
 pub fn seen_until() -> Instant {
     current().map_or_else(Instant::now, |inner| inner.seen_until())

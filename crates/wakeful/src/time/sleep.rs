@@ -44,7 +44,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// Polling it again, or dropping it, is always allowed.
 ///
 /// # Panics
-/// If it is polled where no loop runs.
+/// If it is polled before its deadline on a thread where no loop runs.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
@@ -100,7 +100,7 @@ impl Timer {
 }
 
 impl Sleep {
-    /// Returns when it ends.
+    /// Returns the moment at which the sleep ends.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::Deadline;
 use crate::task::coop;
 
-/// Waits for `future`, and cancels it if it takes longer than `duration`.
+/// Waits for `future`, and cancels it if it takes longer than `duration`, counted from this call.
+/// If no [`Instant`] can hold the deadline, there is no time limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,12 +23,12 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     Timeout { future: future.into_future(), deadline: Deadline::after(duration) }
 }
 
-/// Waits for `future`, and cancels it at `deadline`.
+/// Waits for `future`, and cancels it at `deadline`. Otherwise like [`timeout`].
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { future: future.into_future(), deadline: Deadline::at(deadline) }
 }
 
-/// The error of a [`Timeout`]: the time was up before the future was done.
+/// The error of a [`Timeout`]: the time limit has passed, and the future was not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the deadline has passed")]
 #[non_exhaustive]
@@ -45,6 +46,15 @@ pin_project_lite::pin_project! {
     /// If the future is ready, its output is returned even if the deadline has passed. The deadline
     /// is a [`Deadline`]: if the process was stopped, the future can still complete with data that
     /// arrived meanwhile. The inner future is dropped together with this one.
+    ///
+    /// # Errors
+    /// [`Elapsed`]: the deadline has passed, and the inner future is not ready.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the inner future. To keep the inner future, pass `&mut future`.
+    ///
+    /// # Panics
+    /// If it has to wait on a thread where no loop runs, or if the inner future panics.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Timeout<F> {

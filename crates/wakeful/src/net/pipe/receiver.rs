@@ -28,12 +28,12 @@ impl Receiver {
         &mut self.io
     }
 
-    /// Opens a FIFO for reading. It does not wait for a writer; the first read does.
+    /// Opens a FIFO for reading. The call does not wait for a writer, but the first read does.
     ///
     /// A read returns 0 when the last writer has left. If another writer comes later, reads return
     /// its bytes. With [`open_endless`](Self::open_endless) no read returns 0.
     ///
-    /// The call itself opens a file, as [`std::fs::File::open`] does, on the calling thread.
+    /// The call opens the file on the calling thread, like [`std::fs::File::open`].
     ///
     /// ```
     /// use wakeful::net::pipe::{Receiver, Sender};
@@ -72,20 +72,20 @@ impl Receiver {
         Self::of(fifo::open(path.as_ref(), OFlags::RDWR)?)
     }
 
-    /// Puts an existing end of a pipe on this loop. Sets `O_NONBLOCK`, which affects all holders of
-    /// this open file. If no writer has opened a FIFO yet, a read may return 0, because the kernel
-    /// reports this as the end.
+    /// Puts an existing end of a pipe on this loop. It sets `O_NONBLOCK`, which affects all holders
+    /// of this open file. If no writer has opened a FIFO yet, a read may return 0, because the
+    /// kernel reports this as the end.
     ///
     /// # Errors
-    /// It is not a pipe; no loop runs on this thread; kernel errors.
+    /// `fd` is not a pipe; no loop runs on this thread; kernel errors.
     pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
         fifo::expect_pipe(&fd)?;
         fifo::set_nonblocking(&fd, true)?;
         Self::of(fd)
     }
 
-    /// Removes it from the loop, and clears `O_NONBLOCK`. Use the result on another thread, or as
-    /// the standard input of a child process (`Stdio::from`).
+    /// Removes this end from the loop, and clears `O_NONBLOCK`. Use the result on another thread,
+    /// or as the standard input of a child process (`Stdio::from`).
     ///
     /// # Errors
     /// Kernel errors.
@@ -111,7 +111,7 @@ impl Receiver {
     /// number.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: `bytes` contains what was read before the call was dropped.
+    /// Not cancel-safe: if cancelled, `bytes` contains what was read until then.
     ///
     /// # Errors
     /// The same as for [`read`](Self::read).
@@ -144,7 +144,7 @@ impl Receiver {
     /// that no writer has come yet.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing is there, or no writer has come yet. Kernel errors.
+    /// `WouldBlock`: the pipe is empty, or no writer has opened it yet. Kernel errors.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_read(buf)
     }

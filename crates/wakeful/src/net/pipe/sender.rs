@@ -49,7 +49,7 @@ impl Sender {
 
     /// Opens a FIFO for writing.
     ///
-    /// The call opens a file, as [`std::fs::File::open`] does, on the calling thread. See
+    /// The call opens the file on the calling thread, like [`std::fs::File::open`]. See
     /// [`Receiver::open`](super::Receiver::open) for an example.
     ///
     /// # Errors
@@ -59,30 +59,30 @@ impl Sender {
         Self::of(fifo::open(path.as_ref(), OFlags::WRONLY)?)
     }
 
-    /// Puts an existing end of a pipe on this loop. Sets `O_NONBLOCK`, which affects all holders of
-    /// this open file.
+    /// Puts an existing end of a pipe on this loop. It sets `O_NONBLOCK`, which affects all holders
+    /// of this open file.
     ///
     /// # Errors
-    /// It is not a pipe; no loop runs on this thread; kernel errors.
+    /// `fd` is not a pipe; no loop runs on this thread; kernel errors.
     pub fn from_owned_fd(fd: OwnedFd) -> io::Result<Self> {
         fifo::expect_pipe(&fd)?;
         fifo::set_nonblocking(&fd, true)?;
         Self::of(fd)
     }
 
-    /// Removes it from the loop, and clears `O_NONBLOCK`. Use the result on another thread, or as
-    /// the standard output of a child process (`Stdio::from`).
+    /// Removes this end from the loop, and clears `O_NONBLOCK`. Use the result on another thread,
+    /// or as the standard output of a child process (`Stdio::from`).
     ///
     /// # Errors
-    /// It is closed; kernel errors.
+    /// This end is closed (by [`shutdown`](Self::shutdown)); kernel errors.
     pub fn into_blocking_fd(self) -> io::Result<OwnedFd> {
         let fd = self.io.into_fd()?;
         fifo::set_nonblocking(&fd, false)?;
         Ok(fd)
     }
 
-    /// Writes as much of `buf` as the pipe takes, at least a byte (unless `buf` is empty). Up to
-    /// 4,096 bytes (`PIPE_BUF`) are written as a whole.
+    /// Writes as much of `buf` as the pipe takes, at least one byte (unless `buf` is empty), and
+    /// returns the number of bytes. Up to 4,096 bytes (`PIPE_BUF`) are written as a whole.
     ///
     /// # Cancel safety
     /// Cancel-safe: a call that was dropped before it returned has written nothing.
@@ -126,7 +126,7 @@ impl Sender {
     /// trait and the `shutdown` of tokio's do the same. It never waits.
     ///
     /// # Errors
-    /// None.
+    /// The call never returns an error.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.io.poll_shutdown(cx)).await
     }
@@ -138,7 +138,7 @@ impl Sender {
     /// Cancel-safe.
     ///
     /// # Errors
-    /// It is closed; the loop has ended.
+    /// This end is closed; the loop has ended.
     pub async fn writable(&self) -> io::Result<()> {
         Wait::new(self.io.pipe()?, Interest::WRITABLE).await.map(drop)
     }

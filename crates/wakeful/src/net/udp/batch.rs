@@ -18,14 +18,16 @@ use crate::priority::Priority;
 use crate::readiness::Wait;
 use crate::task::{consume_budget, coop};
 
-/// A UDP socket for QUIC, and for other protocols that send many datagrams at once. It returns ECN
-/// marks and the address to which each datagram was sent, and never sends fragments.
+/// A UDP socket for QUIC, and for other protocols that send many datagrams at once. With each
+/// datagram it returns the ECN mark and the address to which the datagram was sent. It never sends
+/// fragments, if the system can forbid them (see [`may_fragment`](Self::may_fragment)).
 ///
 /// * [`send`](Self::send) takes a [`Transmit`]: one buffer that the kernel, or the network card,
 ///   cuts into datagrams of one size (GSO, `UDP_SEGMENT`).
 /// * [`recv`](Self::recv) takes several buffers (`recvmmsg`), and fills each with one datagram or
 ///   with several of one sender and of one size (GRO, `UDP_GRO`). [`RecvMeta::stride`] is the
-///   length of each. A peer may send an empty datagram, whose length and stride are 0.
+///   length of each of these datagrams (the last one may be shorter). A peer may send an empty
+///   datagram, whose length and stride are 0.
 ///
 /// The types are those of the crate `quinn-udp` (0.5), as [`quinn_udp`](crate::net::quinn_udp).
 /// `ports/adapters/examples/quinn` in wakeful's repository runs `quinn` on this socket.
@@ -80,11 +82,11 @@ ready_methods!(BatchUdpSocket);
 impl BatchUdpSocket {
     /// Makes a `BatchUdpSocket`, and sets the options that batches need (`IP_PKTINFO`,
     /// `IP_RECVTOS`, `UDP_GRO`, `IP_MTU_DISCOVER`, and those of IPv6). Bind and connect the socket,
-    /// and set its other options, before. (The result has no plain `recv`, which would return
-    /// several datagrams as if they were one.)
+    /// and set its other options, before this call. (The result has no plain `recv`, which would
+    /// return several datagrams as if they were one.)
     ///
     /// # Errors
-    /// Kernel errors. The socket is closed.
+    /// Kernel errors. After an error the socket is closed.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         Ok(Self { socket, state })
@@ -176,15 +178,15 @@ impl BatchUdpSocket {
         self.socket.poll_alone(Direction::Read, cx, |fd| receive(state, fd, bufs, meta))
     }
 
-    /// Returns into how many datagrams a [`Transmit`] may be cut. It is 1 if neither the kernel nor
-    /// the network card can cut.
+    /// Returns the maximum number of datagrams into which a [`Transmit`] may be cut. It is 1 if
+    /// neither the kernel nor the network card can cut buffers.
     #[must_use]
     pub fn max_transmit_segments(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Returns how many datagrams the kernel may join in one buffer. It is 1 if the kernel joins
-    /// none.
+    /// Returns the maximum number of datagrams that the kernel joins in one buffer. It is 1 if the
+    /// kernel joins none.
     #[must_use]
     pub fn max_receive_segments(&self) -> usize {
         self.state.gro_segments()
