@@ -29,7 +29,7 @@ const STRESS_NOTE: &str = "Each column has a number of producers; the cells are 
 const POINTS_NOTE: &str = "All threads share one CPU: the consumer at SCHED_FIFO, a producer at SCHED_IDLE that is stopped in its push, and a busy loop of ordinary \
      priority. Longest drain: how long an awake consumer took to get all events whose push was complete. Longest post: the time from the \
      beginning of another producer's push until a sleeping consumer had that event. Waited: how many drains or posts ended only because the \
-     stopped producer was released at the deadline of 200 ms. Of: how many drains and posts there were. Good are microseconds, and 0 that waited.";
+     stopped producer was released at the deadline of 200 ms. Of: how many drains and posts there were. Good values are microseconds, and 0 that waited.";
 
 const STEPS_NOTE: &str = "The same columns. Here the producer is stopped after each instruction of its push in turn (at most 200), with the processor's trap flag. The \
      deadline is 20 ms. The trap flag stops no producer inside the kernel: without full preemption a lock holder keeps its CPU there.";
