@@ -24,15 +24,15 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
 const STRESS_NOTE: &str = "Each column has a number of producers; the cells are events a millisecond, and higher is better. Producer i runs on CPU i mod n, the one \
      consumer wherever the scheduler puts it. The kernel's epoll and `a count a source` take several events of a source at once, and each of them \
      counts. `wakeful, a node an event`, the two kernel designs and Vyukov's queue have a node for each event from the beginning, and allocate \
-     nothing; the others grow as far as the consumer falls behind. Tokio's channel gets one in 20 of the events.";
+     nothing; the other lists that carry one event at a time allocate during the run. Tokio's channel gets one in 20 of the events.";
 
 const POINTS_NOTE: &str = "All threads share one CPU: the consumer at SCHED_FIFO, a producer at SCHED_IDLE that is stopped in its push, and a busy loop of ordinary \
      priority. Longest drain: how long an awake consumer took to get all events whose push was complete. Longest post: the time from the \
      beginning of another producer's push until a sleeping consumer had that event. Waited: how many drains or posts ended only because the \
-     stopped producer was released at the deadline of 200 ms. Good is microseconds, and 0 that waited.";
+     stopped producer was released at the deadline of 200 ms. Of: how many drains and posts there were. Good values are microseconds, and 0 that waited.";
 
 const STEPS_NOTE: &str = "The same columns. Here the producer is stopped after each instruction of its push in turn (at most 200), with the processor's trap flag. The \
-     deadline is 20 ms. In the kernel nothing is stopped: without full preemption a lock holder keeps its CPU there.";
+     deadline is 20 ms. The trap flag stops no producer inside the kernel: without full preemption a lock holder keeps its CPU there.";
 
 const QUOTA_NOTE: &str = "Four producers at SCHED_IDLE, in a control group that gets 2 ms of each 100 ms, and a consumer at SCHED_FIFO on the same CPU that drains now \
      and then. Let go: drains that reached 200 ms, and ended only because the producers were given the CPU. Good is a longest drain of \
@@ -104,7 +104,9 @@ fn single(found: &Found) -> Table {
     };
     Table {
         title: "Without contention".to_owned(),
-        note: format!("{ALONE}: events a millisecond. {SWEEP}: operations a second of the worker."),
+        note: format!(
+            "Events/ms: {ALONE}. Operations/s: events that the one worker takes in {SWEEP}. Higher is better."
+        ),
         columns: vec![
             text("ready list"),
             Column::new("events/ms, a CPU each", Unit::Number),

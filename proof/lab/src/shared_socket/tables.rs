@@ -16,7 +16,7 @@ pub(super) fn tables(found: &Found, threads: usize) -> Vec<Table> {
         .collect();
     if let Some(first) = tables.first_mut() {
         first.note = format!(
-            "Values of 1000 bytes, keys at random of 10,000, one request in flight on each connection. `{OWNED}`, `{POLLER}` and `{LOOPS}` have {threads} threads each; all servers have the \
+            "Values of 1000 bytes, keys at random out of 10,000, one request in flight on each connection. `{OWNED}`, `{POLLER}` and `{LOOPS}` have {threads} threads each; all servers have the \
              CPUs that the generator leaves. `{OWNED}` is the shared poller's service, keys and locks, on loops that own their sockets: the public case's change, and no other. \
              In `{LOOPS}` the keys belong to loops, too: a request for a key of another loop is sent there. A second: requests, as the median of the rounds with the lowest and the highest; higher is better. Times are of all rounds together; lower is better. \
              A percentile with fewer than 100 samples beyond it is left out.",
@@ -106,8 +106,8 @@ fn crash(found: &Found) -> Table {
         title: "Connections closed while they are read and written".to_owned(),
         note: "Eight clients; servers with four threads on all CPUs (redis-server with its own setting). Died: in how many of the runs the server ended; 0 \
      is good. Took: the length of a run, until its time was over or the server ended. Abandoned: connections that the client closed while answers \
-     were on their way. Answers: those read to the end, with every byte as expected. Wrong: exchanges with another byte; 0 is good. Broken: \
-     exchanges that were refused, ended by the server or not answered; 0 is good. If a server died, all that were left count as broken."
+     were on their way. Answers: those read to the end, with every byte as expected. Wrong: exchanges with a wrong byte; 0 is good. Broken: \
+     connections that the server refused or ended, or on which it did not answer; 0 is good. If a server died, attempts to connect again count, too."
             .to_owned(),
         columns: vec![
             text("server"),

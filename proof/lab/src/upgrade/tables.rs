@@ -9,14 +9,14 @@ use super::starts::Started;
 use crate::interleaved::Measured;
 
 const NOTE: &str = "requests a second at random times, on 32 connections, with answers of 11 bytes. Two workers run on the CPUs that the generator leaves. An \
-     act happens every half second, or every 1.1 s if workers are killed. An act: how long it took until the last process that had to end was \
-     gone. Lost: requests without an answer, for whatever reason (the generator sends no request twice); 0 is good. Refused: connections that \
+     act happens every half second, or every 1.1 s if workers are killed. An act: the median time until it was over. \
+     Lost: requests without an answer, for whatever reason (the generator sends no request twice); 0 is good. Refused: connections that \
      were refused; 0 is good. Reopened: connections that the server closed and the client opened again. p50 to longest: response times; lower is \
      better.";
 
 const STARTS: &str = "Four workers with one loop each, without requests; lower is better in every column. Until all accept: the time from the start of the \
      program. Replaced: the time from the kill of a worker until the log says that the next one accepts (the median of the four). Private: \
-     Private_Dirty in /proc/PID/smaps_rollup, for each worker. Pss: the same and the worker's share of common memory.";
+     Private_Dirty in /proc/PID/smaps_rollup, the mean of the workers. Pss: the same, plus the worker's share of common memory.";
 
 pub(super) fn tables(found: &Found, starts: &Measured<Started>, rate: u32) -> Vec<Table> {
     let mut tables: Vec<Table> = Act::ALL.iter().map(|act| table(found, *act)).collect();
