@@ -20,9 +20,13 @@ const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 /// Replaces the process's panic hook with one that writes to `log`.
 ///
 /// Requests may cause panics. So the hook reports panics at one place in the code at most once per
-/// second, with their number. There are only 16 such limits, so two places may share one. The hook
-/// prints a backtrace when the default hook would (`RUST_BACKTRACE=1`). If the process aborts after
-/// a reported panic, the hook first waits up to half a second until the report is written.
+/// second, with their number. There are only 16 such limits: two places may share one, and then
+/// their panics are counted together. The hook prints a backtrace when the default hook would
+/// (`RUST_BACKTRACE=1`).
+///
+/// A panic that aborts the process is always reported, and the hook waits up to half a second until
+/// the report is written. That is every panic with `panic = "abort"`, and else one of `core` itself,
+/// such as a panic in a drop while another panic unwinds.
 ///
 /// # Panics
 /// If this thread is panicking.
@@ -31,10 +35,12 @@ pub fn report_panics(log: &LossyWriter) {
     let limits: [OncePerSecond; PLACES] = std::array::from_fn(|_| OncePerSecond::new());
     panic::set_hook(Box::new(move |info| {
         let place = info.location().map_or(0, |place| place.line() as usize + place.file().len());
-        let Some(count) = limits[place % PLACES].pass() else { return };
+        let is_last = is_abort(info.location());
+        let count = limits[place % PLACES].pass().or(is_last.then_some(1));
+        let Some(count) = count else { return };
         // A `LossyWriter` does not fail.
         let _ = (&log).write(describe(info, count).as_bytes());
-        if is_abort(info.location()) {
+        if is_last {
             log.flush_within(BEFORE_AN_ABORT);
         }
     }));
