@@ -25,7 +25,7 @@ const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 /// (`RUST_BACKTRACE=1`).
 ///
 /// A panic that aborts the process is always reported, and the hook waits up to half a second until
-/// the report is written. That is every panic with `panic = "abort"`, and else one of `core` itself,
+/// the report is written. With `panic = "abort"` that is every panic, otherwise one of `core` itself,
 /// such as a panic in a drop while another panic unwinds.
 ///
 /// # Panics
