@@ -25,8 +25,8 @@ const BEFORE_AN_ABORT: Duration = Duration::from_millis(500);
 /// (`RUST_BACKTRACE=1`).
 ///
 /// A panic that aborts the process is always reported, and the hook waits up to half a second until
-/// the report is written. With `panic = "abort"` that is every panic, otherwise one of `core` itself,
-/// such as a panic in a drop while another panic unwinds.
+/// the report is written. With `panic = "abort"` that is every panic. Otherwise it is a panic of
+/// `core` itself, such as one in a drop while another panic unwinds.
 ///
 /// # Panics
 /// If this thread is panicking.
