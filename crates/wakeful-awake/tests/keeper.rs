@@ -566,6 +566,14 @@ fn cpus_that_the_machine_does_not_have_are_named_at_the_start() {
 }
 
 #[test]
+fn a_missing_directory_of_the_state_file_is_named_at_the_start() {
+    let machine = Machine::new();
+    let directory = machine.0.join("missing");
+    let lines = Running::start(machine.settings().state(directory.join("state"))).stop();
+    assert!(lines[0].contains(&format!("{}: No such file", directory.display())), "{lines:?}");
+}
+
+#[test]
 fn hostile_messages_are_refused_and_harm_nobody() {
     let machine = Machine::new();
     let running = Running::start(machine.settings());

@@ -578,6 +578,27 @@ fn a_mix_that_does_not_fit_its_commands_is_refused() {
 }
 
 #[test]
+fn an_option_that_no_request_of_the_protocol_uses_is_refused() {
+    for (protocol, option, value, needs) in [
+        ("http1", "--command", "PING", "resp"),
+        ("grpc", "--keys", "5", "resp"),
+        ("h2", "--size", "100", "frames or resp"),
+        ("resp", "--path", "/", "http1, h2 or grpc"),
+        ("frames", "--header", "a: b", "http1, h2 or grpc"),
+        ("resp", "--body", "a", "http1, h2 or grpc"),
+        ("resp", "--body-file", "/dev/null", "http1, h2 or grpc"),
+    ] {
+        let output = load(&["127.0.0.1:1", "--protocol", protocol, option, value]);
+        assert!(!output.status.success(), "{output:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(&format!("{option} needs --protocol {needs}")), "{error}");
+    }
+    let output = load(&["127.0.0.1:1", "--pairs", "3"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("--compare"), "{output:?}");
+}
+
+#[test]
 fn a_refused_call_for_cpus_is_named() {
     let strace = |call: &str| {
         let mut command = Command::new("strace");

@@ -138,6 +138,16 @@ impl Keeper {
             lines.trouble(format_args!("nobody can hold CPU {missing}: it is not on this machine"));
         }
         let lock = Lock::take(&lock)?;
+        if let Some(directory) = state.parent()
+            && !directory.as_os_str().is_empty()
+            && let Err(error) = fs::metadata(directory)
+        {
+            lines.trouble(format_args!(
+                "the state file {} cannot be written, and until then no CPU is held: {}: {error}",
+                state.display(),
+                directory.display()
+            ));
+        }
         let cpus = HeldCpus::recover(files, &state, &mut lines);
         let listener = match listener {
             Some(socket) => Listener::passed(socket)?,

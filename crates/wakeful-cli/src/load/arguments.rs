@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     pub(super) compare: Option<Vec<ServerSpec>>,
 
     /// Pairs of A and B for --compare; fewer than 7 can show no difference.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000_u16))]
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "compare", value_parser = whole(1..=1000_u16))]
     pub(super) pairs: u16,
 
     /// Find the highest rate at which a promise holds, for example p99<1ms; the time is 1us to 1h.
@@ -296,6 +296,7 @@ impl Arguments {
     /// # Errors
     /// A line for the user.
     pub(super) fn task(&self) -> Result<Task, String> {
+        self.request.check()?;
         let (servers, url_path) = self.servers()?;
         let template = self.template(url_path, &self.authority(&servers))?;
         let requests = match self.request.mix()? {
@@ -467,6 +468,26 @@ impl Request {
 
     fn with_headers(&self, template: Template) -> Template {
         self.headers.iter().fold(template, |template, (name, value)| template.header(name, value))
+    }
+
+    /// # Errors
+    /// Names an option that no request of this protocol uses.
+    fn check(&self) -> Result<(), String> {
+        let is_resp = self.protocol == ProtocolName::Resp;
+        let is_http = !is_resp && self.protocol != ProtocolName::Frames;
+        let unused = [
+            ("--command", !is_resp && self.resp_commands != ["ECHO"], "resp"),
+            ("--keys", !is_resp && self.keys != 1, "resp"),
+            ("--size", is_http && self.size != [1024], "frames or resp"),
+            ("--path", !is_http && self.path.is_some(), "http1, h2 or grpc"),
+            ("--header", !is_http && !self.headers.is_empty(), "http1, h2 or grpc"),
+            ("--body", !is_http && self.body.is_some(), "http1, h2 or grpc"),
+            ("--body-file", !is_http && self.body_file.is_some(), "http1, h2 or grpc"),
+        ];
+        match unused.into_iter().find(|(_, is_unused, _)| *is_unused) {
+            Some((option, _, protocols)) => Err(format!("{option} needs --protocol {protocols}")),
+            None => Ok(()),
+        }
     }
 
     /// Several commands, if there are several.
