@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     pub(super) compare: Option<Vec<ServerSpec>>,
 
     /// Pairs of A and B for --compare; fewer than 7 can show no difference.
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "compare", value_parser = whole(1..=1000_u16))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000_u16))]
     pub(super) pairs: u16,
 
     /// Find the highest rate at which a promise holds, for example p99<1ms; the time is 1us to 1h.
@@ -297,6 +297,10 @@ impl Arguments {
     /// A line for the user.
     pub(super) fn task(&self) -> Result<Task, String> {
         self.request.check()?;
+        // clap requires nothing that the address rules out.
+        if self.compare.is_none() && self.pairs != 10 {
+            return Err("--pairs needs --compare".to_owned());
+        }
         let (servers, url_path) = self.servers()?;
         let template = self.template(url_path, &self.authority(&servers))?;
         let requests = match self.request.mix()? {
