@@ -1,9 +1,9 @@
-//! How much is read for hyper before other tasks on the loop run.
+//! How much is read for hyper, and for WebSockets, before other tasks on the loop run.
 //!
 //! Some bytes belong neither to a head nor to a body: a chunk's size may have any number of zeros,
-//! or of spaces after it, and a client may get any number of 1xx responses. hyper reads such bytes
-//! in one poll, as long as more of them come, and parses them far more slowly than the kernel
-//! delivers them. The task's budget of operations would allow too much of that in one poll.
+//! or of spaces after it, a client may get any number of 1xx responses, and a WebSocket's message may
+//! have any number of empty frames. hyper and tungstenite read such bytes in one poll, as long as
+//! more of them come, and parse them far more slowly than the kernel delivers them. The task's budget of operations would allow too much of that in one poll.
 
 use std::cell::Cell;
 use std::io;
@@ -31,14 +31,24 @@ impl ReadRation {
         buf: ReadBufCursor<'_>,
         read: impl FnOnce(&mut Context<'_>, ReadBufCursor<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
+        self.give(buf.remaining(), cx, |cx| read(cx, buf))
+    }
+
+    /// As [`poll_read`](Self::poll_read), for a `read` with so many bytes of room.
+    #[inline]
+    pub(crate) fn give<R>(
+        &self,
+        room: usize,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
         let given = self.given.get();
         if given >= AT_ONCE {
             self.given.set(0);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let room = buf.remaining();
-        let polled = read(cx, buf);
+        let polled = read(cx);
         self.given.set(if polled.is_ready() { given + room } else { 0 });
         polled
     }

@@ -14,6 +14,9 @@ use wakeful_load::{
 
 use crate::numbers::{count, positive_count, share_of_cpu, time_in, whole};
 
+/// Of a comparison, by default.
+const PAIRS: u16 = 10;
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -35,7 +38,7 @@ pub(crate) struct Arguments {
     pub(super) compare: Option<Vec<ServerSpec>>,
 
     /// Pairs of A and B for --compare; fewer than 7 can show no difference.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000_u16))]
+    #[arg(long, value_name = "N", default_value_t = PAIRS, value_parser = whole(1..=1000_u16))]
     pub(super) pairs: u16,
 
     /// Find the highest rate at which a promise holds, for example p99<1ms; the time is 1us to 1h.
@@ -298,7 +301,7 @@ impl Arguments {
     pub(super) fn task(&self) -> Result<Task, String> {
         self.request.check()?;
         // clap requires nothing that the address rules out.
-        if self.compare.is_none() && self.pairs != 10 {
+        if self.compare.is_none() && self.pairs != PAIRS {
             return Err("--pairs needs --compare".to_owned());
         }
         let (servers, url_path) = self.servers()?;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
+use crate::read_ration::ReadRation;
 use crate::upgrade::Upgraded;
 
 /// A length was not written in the fewest bytes.
@@ -75,11 +76,12 @@ impl Lengths {
 pub(super) struct Followed {
     pub(super) inner: Upgraded,
     lengths: Lengths,
+    ration: ReadRation,
 }
 
 impl Followed {
     pub(super) fn new(inner: Upgraded) -> Self {
-        Self { inner, lengths: Lengths::default() }
+        Self { inner, lengths: Lengths::default(), ration: ReadRation::default() }
     }
 }
 
@@ -89,8 +91,10 @@ impl AsyncRead for Followed {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let read = ready!(AsyncRead::poll_read(Pin::new(&mut self.inner), cx, buf))?;
-        let followed = self.lengths.follow(&buf[..read]);
+        let Self { inner, lengths, ration } = &mut *self;
+        let room = buf.len();
+        let read = ready!(ration.give(room, cx, |cx| Pin::new(inner).poll_read(cx, buf)))?;
+        let followed = lengths.follow(&buf[..read]);
         let read = followed.map(|()| read);
         Poll::Ready(read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
     }

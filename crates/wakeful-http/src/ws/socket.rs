@@ -356,13 +356,16 @@ impl Sink<Message> for WebSocket {
 
 #[cfg(test)]
 mod tests {
-    use async_tungstenite::tungstenite::protocol::Role;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
     use bytes::Bytes;
     use wakeful::net::UnixStream;
     use wakeful::task::yield_now;
     use wakeful::time::{now, pause, timeout};
 
     use super::*;
+    use crate::read_ration::AT_ONCE;
     use crate::upgrade::Upgraded;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -439,6 +442,41 @@ mod tests {
                 .await;
                 assert!(polls > MESSAGES / 128, "{polls} polls");
             }
+        });
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn empty_frames_without_end_leave_their_loop_to_others() {
+        /// Not the message's last frame.
+        const FRAME: &[u8] = &[0x00, 0x80, 0, 0, 0, 0];
+        wakeful::block_on(async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            let io = Followed::new(Upgraded::behind(Bytes::new(), stream));
+            let config = WebSocketConfig::default().read_buffer_size(8 << 10);
+            let inner = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+            let mut socket = WebSocket::new(inner, None, Duration::ZERO);
+            client.write_all(&[0x01, 0x80, 0, 0, 0, 0]).await.unwrap();
+            // As much as the socket has room for.
+            let held = client.write(&FRAME.repeat(1 << 20)).await.unwrap();
+            assert!(held > AT_ONCE, "{held} bytes");
+            let wakes = Arc::new(Wakes::default());
+            let (waker, mut polls) = (Waker::from(wakes.clone()), 0);
+            while wakes.0.load(Ordering::Relaxed) >= polls {
+                polls += 1;
+                let polled = Pin::new(&mut socket).poll_next(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+                yield_now().await;
+            }
+            assert!(polls > held / AT_ONCE, "{polls} polls for {held} bytes");
         });
     }
 
