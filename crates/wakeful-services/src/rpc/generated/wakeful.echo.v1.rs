@@ -26,7 +26,7 @@ pub struct EchoResponse {
     pub message: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "2")]
     pub payload: ::prost::bytes::Bytes,
-    /// The how many-th answer of its call it is, from 0 on.
+    /// The number of this answer in its call, from 0.
     #[prost(uint64, tag = "3")]
     pub number: u64,
 }
@@ -44,10 +44,10 @@ pub struct ServerStreamRequest {
 pub struct ClientStreamResponse {
     #[prost(uint64, tag = "1")]
     pub messages: u64,
-    /// Of payload, in all.
+    /// The bytes of all payloads together.
     #[prost(uint64, tag = "2")]
     pub payload_bytes: u64,
-    /// The last one's.
+    /// The text of the last message.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
 }
@@ -178,7 +178,7 @@ pub mod echo_client {
                 .insert(GrpcMethod::new("wakeful.echo.v1.Echo", "ServerStream"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Many messages, and in the end what they were.
+        /// Many messages, then one answer about all of them.
         pub async fn client_stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::EchoRequest>,
@@ -262,7 +262,7 @@ pub mod echo_server {
             tonic::Response<Self::ServerStreamStream>,
             tonic::Status,
         >;
-        /// Many messages, and in the end what they were.
+        /// Many messages, then one answer about all of them.
         async fn client_stream(
             &self,
             request: tonic::Request<tonic::Streaming<super::EchoRequest>>,
