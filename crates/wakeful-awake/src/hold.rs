@@ -34,7 +34,8 @@ impl HoldSettings {
     }
 
     /// Sets how long a held CPU may take to leave its idle state, in whole microseconds (default 0:
-    /// it polls). On a machine with shallow idle states a microsecond or two saves power.
+    /// it polls). On a machine with shallow idle states, tolerating a microsecond or two saves
+    /// power.
     #[must_use]
     pub fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;
@@ -66,7 +67,8 @@ pub enum HoldError {
     /// No keeper runs, and the device may not be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The machine has too many CPUs beside those of this process.
+    /// The machine has more than four CPUs, or this thread may run on fewer than half of the
+    /// machine's CPUs.
     #[error("{0}. To hold them all: `--hold machine` (in code HoldSettings::whole_machine())")]
     Large(#[from] LargeMachine),
     /// The machine has a keeper, which this process cannot use, and the device may not be used

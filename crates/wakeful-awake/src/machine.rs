@@ -10,8 +10,8 @@ use crate::cpu_list::parse_cpus;
 /// A machine with more CPUs is not one program's.
 const MOST_CPUS: usize = 4;
 
-/// The machine has too many CPUs beside those of this process, so they are held only if the user
-/// asks for it.
+/// The machine has more than four CPUs, or this thread may run on fewer than half of the machine's
+/// CPUs. So this process holds the CPUs only if the user asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. Unless it is told to, it does so only on a \
@@ -21,7 +21,7 @@ const MOST_CPUS: usize = 4;
 pub struct LargeMachine {
     /// How many CPUs the machine has; `usize::MAX` if `/sys` does not say.
     pub cpus: usize,
-    /// How many of them this thread may run on.
+    /// How many of these CPUs this thread may run on.
     pub usable: usize,
 }
 

@@ -145,8 +145,9 @@ fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
     Ok(best)
 }
 
-/// Measures the duration of a wake: the median time until a thread runs that slept on its own CPU.
-/// It measures two CPUs, and returns the longer time.
+/// Measures the duration of a wake: the median time from the call that wakes a thread until the
+/// thread runs. The thread sleeps on a CPU of its own. The function measures two CPUs, and returns
+/// the longer time.
 ///
 /// The calling thread stays pinned to one of the process's CPUs, so call this on a thread of its
 /// own.

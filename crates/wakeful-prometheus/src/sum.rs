@@ -68,10 +68,11 @@ impl TextSum {
 
     /// Adds another sum.
     ///
-    /// The last digit of a sum of fractions depends on their order. So if a process takes over the
-    /// counts of another process, first make a sum of each process and the counts that it has taken
-    /// over, and then add these sums. Otherwise the total can fall, which Prometheus treats as a
-    /// restart.
+    /// Use this if a process takes over the counts of earlier processes. First make one sum for
+    /// each process, of its own counts and those that it has taken over. Then add these sums. In
+    /// any other order the last digit of the total may differ, because the digits of a sum of
+    /// fractions depend on the order of the additions. The total could then fall, which Prometheus
+    /// treats as a restart.
     pub fn add_sum(&mut self, other: &Self) {
         for theirs in &other.families {
             let place = self.family(&theirs.name);

@@ -9,8 +9,9 @@
 //! A limit applies to the memory for the frames of all connections together. A connection that
 //! needs more is closed.
 //!
-//! When its loop has too much to do, or is no longer active, a connection moves to another loop as
-//! soon as all its complete frames are answered. The received part of the next frame moves with it.
+//! If the loop of a connection has too much to do, or is no longer active, the connection moves to
+//! another loop. It moves as soon as all its complete frames are answered. The received part of the
+//! next frame moves with it.
 //!
 //! A *frontend* forwards frames to another echo service, its backend. Each connection of a client
 //! has its own connection to the backend, over which the frontend forwards whole frames in both

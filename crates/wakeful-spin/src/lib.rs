@@ -13,8 +13,8 @@
 //! stays within a cgroup's CPU quota, and never spins on a thread with a real-time policy.
 //!
 //! # In your own program
-//! If a program links the crate, mio, Tokio and all other code in the program call its functions
-//! instead of libc's. [`enable()`] turns the spinning on:
+//! In a program that links the crate, all code, including mio and Tokio, calls the crate's
+//! functions instead of libc's. [`enable()`] turns the spinning on:
 //!
 //! ```
 //! fn main() -> std::io::Result<()> {

@@ -63,10 +63,10 @@ pub enum StartMethod {
     /// worker takes as long as a start of the program. Pass what all workers must have in common to
     /// [`Master::shared_data`](crate::Master::shared_data).
     ///
-    /// Each worker does again what the program does before `run`. Check [`is_executed_worker`]
-    /// before anything that only the master should do, such as becoming a daemon. In a worker, do
-    /// not fork before `run`, and do not clear the environment: the process would not know that it
-    /// is a worker. A second `run` in a worker is an error.
+    /// Each worker repeats everything that the program does before `run`. Check
+    /// [`is_executed_worker`] before anything that only the master should do, such as becoming a
+    /// daemon. In a worker, do not fork before `run`, and do not clear the environment: the process
+    /// would not know that it is a worker. A second `run` in a worker is an error.
     ///
     /// Until `run`, a worker ignores SIGHUP, SIGUSR1 and SIGUSR2. `Exec` needs /proc. If the
     /// program cannot be executed, the worker's `run` returns the error, and the worker has failed

@@ -36,9 +36,9 @@ const WIRES: usize = 5;
 /// a worker dies, its last text stays. Its replacement gets that text from
 /// [`left_by_predecessor`](Self::left_by_predecessor), so that counts never fall.
 ///
-/// The texts are in memory that the master and its workers share. It contains no lock, so a worker
-/// that is killed or stopped delays the others for at most the time limit of their call. Between
-/// calls nothing is written, and no worker wakes.
+/// The texts are in memory that the master and its workers share. This memory contains no lock, so
+/// a worker that is killed or stopped delays the others for at most the time limit of their call.
+/// Between calls nothing is written, and no worker wakes.
 ///
 /// # Threads
 /// `Send` and `Sync`. Clones belong to the same worker.
@@ -78,14 +78,16 @@ pub struct Said {
     pub earlier: String,
 }
 
-/// The answer of a worker to [`Reports::collect`], or the last text that is known from its place.
+/// The answer of a worker to [`Reports::collect`], or the last text of a worker that does not
+/// answer or is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The worker. `None` if it is gone, and no other worker has answered in its place yet.
     pub worker: Option<WorkerInfo>,
     /// Whether the text is the worker's answer to this call. If not, the worker is stuck, has just
-    /// started, or is gone, and the text is the last one of its place (empty if there is none).
+    /// started, or is gone. The text is then the last one that it, or the worker that it replaces,
+    /// has stored (empty if there is none).
     pub is_current: bool,
     /// The text.
     pub said: Said,
@@ -117,8 +119,8 @@ impl Reports {
     }
 
     /// Answers the calls of [`collect`](Self::collect) on this thread's loop, as long as the
-    /// returned future runs. The future calls `say` once at the start, and then once for each call,
-    /// or for several calls together.
+    /// returned future runs. The future calls `say` once at the start, and then once for each call
+    /// of `collect`. Calls that arrive together may share one call of `say`.
     ///
     /// If `say` panics, the future panics, and this worker no longer answers.
     ///
@@ -269,8 +271,9 @@ impl Reports {
         Ok(self.roster()?.is_served_but_by(self.0.place))
     }
 
-    /// Waits until this worker's master is in charge: all its first workers accept. Until an
-    /// upgrade is complete, ask the workers of the previous master.
+    /// Waits until this worker's master is in charge. In an upgrade, the new master takes charge
+    /// when all its first workers accept. Until then the workers of the previous master serve and
+    /// have the counts: ask them instead.
     ///
     /// # Cancel safety
     /// Cancel-safe.

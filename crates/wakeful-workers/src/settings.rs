@@ -130,7 +130,7 @@ impl Master {
     }
 
     /// Sets how long a new worker may take until it accepts. In an upgrade, all workers of the new
-    /// master must accept within five seconds more than that. A worker or master that takes longer
+    /// master must accept within this time plus five seconds. A worker or master that takes longer
     /// is killed, and the old ones stay.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);

@@ -49,7 +49,7 @@ pub enum Orphans {
 ///
 /// The master sends SIGTERM to make the worker drain, and SIGHUP, once the worker is
 /// [`ready`](Self::ready), to make it reopen its logs. Until your program handles SIGTERM, that
-/// signal ends the worker at once, like any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a
+/// signal ends the worker at once, as it ends any process. SIGHUP, SIGUSR1 and SIGUSR2 never end a
 /// worker: when they are sent to all processes of a service, they are meant for the master. If your
 /// program handles these signals, its handlers are called.
 #[derive(Debug)]
@@ -127,10 +127,10 @@ impl Worker {
     }
 
     /// Returns this worker's place among the workers. Pass it to
-    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the same group. A
-    /// connection then wakes a worker only if no active worker is awake, and light load stays on
-    /// few workers. Returns `None` if there are more workers than places, or if each loop has its
-    /// own socket.
+    /// [`LoopGroupBuilder::sibling`](wakeful::LoopGroupBuilder::sibling) of the group that was
+    /// given to the master. A connection then wakes a worker only if no active worker is awake, and
+    /// light load stays on few workers. Returns `None` if there are more workers than places, or if
+    /// each loop has its own socket.
     #[must_use]
     pub fn sibling(&self) -> Option<Sibling> {
         self.sibling.clone()

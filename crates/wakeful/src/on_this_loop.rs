@@ -54,12 +54,13 @@ use crate::loop_bound::LoopBound;
 /// thread without a loop, or after it was ready.
 ///
 /// # Cancel safety
-/// Dropping the returned future drops `future`, at once if it is on the thread of its loop.
+/// Dropping the returned future also drops `future`. On the thread of its loop this happens at
+/// once.
 ///
 /// # Threads
 /// `future` is polled and dropped only on the thread of its loop. If the returned future is dropped
-/// elsewhere, `future` is sent to its loop and dropped there. If the loop has ended by then, it
-/// leaks, and a line is logged (see [`LoopBound`](crate::LoopBound#threads)).
+/// elsewhere, `future` is sent to its loop and dropped there. If the loop has ended by then,
+/// `future` leaks, and a line is logged (see [`LoopBound`](crate::LoopBound#threads)).
 #[track_caller]
 pub fn on_this_loop<F: Future + 'static>(future: F) -> OnThisLoop<F> {
     // In a box: what is pinned can go home in no other way.

@@ -20,11 +20,11 @@ pub enum KeeperStartError {
         "the limit of open descriptors (RLIMIT_NOFILE, ulimit -n){} leaves {free} free, and a keeper needs {needed}: raise it", limit.map_or_else(String::new, |limit| format!(" is {limit}, which"))
     )]
     Descriptors {
-        /// The soft limit, if there is one.
+        /// The soft limit of descriptors, if there is one.
         limit: Option<u64>,
-        /// How many could be opened.
+        /// How many more descriptors this process may open.
         free: usize,
-        /// How many it needs.
+        /// How many descriptors a keeper needs.
         needed: usize,
     },
     /// The lock file cannot be used.

@@ -48,7 +48,7 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 ///
 /// The log counts the bytes of a response's body that the connection has taken from the service. It
 /// does not know whether bytes that are still in hyper's or the kernel's buffers reach the client.
-/// A body in one piece counts as complete when it is taken.
+/// A body that consists of one piece counts as complete as soon as the connection has taken it.
 ///
 /// If a write fails in the middle, because the disk is full or a limit is reached, one line is
 /// damaged. Only its first part is in the file, and the log ends that part with a line feed. The

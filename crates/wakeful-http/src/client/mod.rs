@@ -25,8 +25,8 @@
 //! server cannot have acted on it, or may safely act on it twice. (An attempt on a pooled
 //! connection that had already ended does not count.) These are the cases:
 //! * the request never reached the connection, or no byte of it was written;
-//! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or `GOAWAY`
-//!   with a lower stream;
+//! * an HTTP/2 server reported that it did not process the request: `REFUSED_STREAM`, or a `GOAWAY`
+//!   whose last stream is lower than the request's;
 //! * the connection had been used before and closed before any response byte, and the method is
 //!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if
 //!   `max_connections` allows another one: other pooled connections may be about to close, too.
@@ -35,9 +35,10 @@
 //! request again. The first eight times do not count as retries. (If `retries` is 0, the request
 //! fails.)
 //!
-//! If a request cannot be retried (another method, or a body that is not kept), the client checks
-//! before the write whether the pooled connection has ended. Over HTTP/1.1 this is one system call
-//! for each such request. If the server closes the connection after that check, the request fails.
+//! If a request cannot be retried (its method is not idempotent, or its body is not kept), the
+//! client checks before the write whether the pooled connection has ended. Over HTTP/1.1 this is
+//! one system call for each such request. If the server closes the connection after that check, the
+//! request fails.
 //!
 //! A retry also needs a body that can be sent again: one that is empty from the start, one that was
 //! not polled, or one that can be cloned ([`Host::send_replayable`]).

@@ -165,8 +165,7 @@ impl ClientBuilder {
     }
 
     /// Sets how many fields the header of an HTTP/1.1 response may have. With any number but the
-    /// default, each response needs two allocations, each of 32 bytes for every field that is
-    /// allowed.
+    /// default, each response needs two allocations, each of 32 bytes times `fields`.
     pub fn max_headers(mut self, fields: usize) -> Self {
         self.max_headers = fields.clamp(1, GREATEST_HEADERS_LIMIT);
         self
@@ -178,9 +177,10 @@ impl ClientBuilder {
     /// carries at most 256 requests at a time, and its own window is 256 times this size. So an
     /// HTTP/2 connection buffers at most 256 times this size.
     ///
-    /// A small DATA frame needs more memory than its bytes. So each unread frame of fewer than 256
-    /// bytes also counts the bytes that it is shorter than 256. If the sum of these exceeds 128
-    /// times this size (by default, after about 500,000 tiny messages), the connection ends.
+    /// A small DATA frame needs more memory than its bytes. So for each unread frame of fewer than
+    /// 256 bytes, the client counts the difference to 256 bytes. If the sum of these differences
+    /// exceeds 128 times this size (by default, after about 500,000 tiny messages), the connection
+    /// ends.
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.clamp(SMALLEST_WINDOW, GREATEST_WINDOW);
         self

@@ -57,7 +57,7 @@ use settings::Shared;
 /// | setting | default | range | what it does |
 /// |---|---|---|---|
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get `file.br` or `file.gz` instead of `file` |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept compression get `file.br` or `file.gz` instead of `file` |
 /// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | whether files whose names begin with a dot are served |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
@@ -65,12 +65,13 @@ use settings::Shared;
 /// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with the status 404 |
 ///
 /// # What it answers
-/// * It serves GET and HEAD, and answers any other method 405 with `allow`. For a directory it
+/// * It serves GET and HEAD, and answers any other method with 405 and `allow`. For a directory it
 ///   serves `index.html`. If the path of a directory does not end with a slash, it redirects (301,
 ///   relative) to the path with the slash.
-/// * It answers `range` requests 206, with up to 16 parts as `multipart/byteranges`, or 416 if no
-///   part begins within the file. It ignores a `range` header that is malformed, that asks for more
-///   than 16 parts, or whose parts have more bytes together than the file, as RFC 9110 allows.
+/// * It answers `range` requests with 206, or with 416 if no part begins within the file. Several
+///   parts, up to 16, are sent as `multipart/byteranges`. It ignores a `range` header that is
+///   malformed, that asks for more than 16 parts, or whose parts have more bytes together than the
+///   file, as RFC 9110 allows.
 /// * It answers 304 and 412 for `if-match`, `if-none-match`, `if-modified-since`,
 ///   `if-unmodified-since` and `if-range`. The entity tag consists of inode, size and modification
 ///   time. The tag is weak while the modification time is less than a second ago, because a further

@@ -38,7 +38,7 @@ use super::settings::{Precompressed, Shared};
 /// |---|---|---|---|
 /// | [`content_type`](Self::content_type) | by the name's extension | any value | `content-type` |
 /// | [`cache_control`](Self::cache_control) | none | any value | `cache-control` of 200, 206 and 304 |
-/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept it get the file at `path` with `.br` or `.gz` appended |
+/// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept compression get the file at `path` with `.br` or `.gz` appended |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
 ///

@@ -117,8 +117,8 @@ pub struct GrpcService<S> {
 
 impl<S> GrpcService<S> {
     /// Wraps `inner` in the default settings of [`GrpcLayer`]. `inner` is a server that tonic has
-    /// generated, or `tonic::service::Routes` for several. With [`Server`](crate::Server), it
-    /// replaces `tonic::transport::Server`.
+    /// generated, or `tonic::service::Routes` for several. This service and
+    /// [`Server`](crate::Server) together replace `tonic::transport::Server`.
     ///
     /// ```no_run
     /// use wakeful_http::grpc::{self, GrpcService};

@@ -36,7 +36,7 @@ use super::scope::Scope;
 ///
 /// Requests wait in `poll_ready`, so tower's `load_shed` around this layer refuses them instead:
 /// see [the module](super#refusing-at-once). An outer [`TimeoutLayer`](super::TimeoutLayer) also
-/// limits the wait, if the wait happens within its call, as it does between two layers of one
+/// limits the wait, if the wait is part of its call. That is so if both layers belong to one
 /// router.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing by itself"]

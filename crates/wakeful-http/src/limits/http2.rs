@@ -33,10 +33,10 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// * A header has too many CONTINUATION frames. The limit is the number of full frames
 ///   (`max_frame_size`) that `max_header_size` needs, plus a quarter, but at least five.
 /// * There are more than 100 empty DATA frames that do not end a stream.
-/// * Too many small DATA frames are unread. Each unread frame of fewer than 256 bytes counts the
-///   bytes that it is shorter than 256. The sum of these may be up to half of `connection_window`.
-///   So about 2,000 tiny messages of WebSockets or gRPC streams may wait for their handlers. If
-///   more must be able to wait, raise `connection_window`.
+/// * Too many small DATA frames are unread. For each unread frame of fewer than 256 bytes, the
+///   server counts the difference to 256 bytes. The sum of these differences may be up to half of
+///   `connection_window`. So about 2,000 tiny messages of WebSockets or gRPC streams may wait for
+///   their handlers. If more must be able to wait, raise `connection_window`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Http2Limits {
@@ -121,8 +121,8 @@ impl Http2Limits {
         self
     }
 
-    /// Sets how many streams that the client has already reset may wait until the service notices
-    /// the reset.
+    /// Sets how many reset streams of a connection may wait. A stream waits from the client's reset
+    /// until the service notices the reset.
     pub fn max_pending_resets(mut self, streams: usize) -> Self {
         self.max_pending_resets = streams;
         self

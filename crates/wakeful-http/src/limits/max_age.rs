@@ -24,8 +24,8 @@ impl MaxAge {
         Self { age, jitter: 0.1, grace: Duration::from_secs(10) }
     }
 
-    /// Sets the largest random addition to the age, as a share of the age. Each connection gets
-    /// another addition, so connections that were opened together do not close together. A value
+    /// Sets the largest random addition to the age, as a share of the age. Each connection gets a
+    /// different addition, so connections that were opened together do not close together. A value
     /// out of range becomes the nearest value in the range, and NaN becomes 0.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;

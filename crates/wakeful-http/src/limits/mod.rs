@@ -94,7 +94,8 @@ pub(crate) const PROBES: u32 = 3;
 /// if `grpc_calls` exempts them.
 ///
 /// When an HTTP/1.1 connection moves to another loop, it keeps its age and its number of requests,
-/// and still counts for its peer. The header timeout and the idle timeout start again.
+/// and still counts towards `max_connections_per_peer`. The header timeout and the idle timeout
+/// start again.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a setter returns the changed limits"]
 pub struct Limits {

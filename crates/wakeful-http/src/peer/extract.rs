@@ -10,8 +10,8 @@ use http::request::Parts;
 use super::Peer;
 use crate::tls::PeerCertificates;
 
-/// The error of extracting a [`Peer`] if the sender of the request is not known. As a response it
-/// is 500.
+/// The error of extracting a [`Peer`] if the sender of the request is not known. Its response has
+/// the status 500.
 ///
 /// This happens if the handler does not run in the task of a [`Server`](crate::Server)'s
 /// connection: a test calls it, or a layer runs it in a separate task. In a test, add a [`Peer`] to
@@ -37,7 +37,7 @@ impl<S: Sync> FromRequestParts<S> for Peer {
 }
 
 /// The error of extracting [`PeerCertificates`](crate::tls::PeerCertificates) if the client has
-/// sent no certificate. As a response it is 403.
+/// sent no certificate. Its response has the status 403.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a client certificate is required")]
 #[non_exhaustive]

@@ -75,13 +75,11 @@ impl Server {
     /// [`run`](Self::run).
     ///
     /// # Errors
-    /// The same as for `serve_make_service`.
+    /// The same as for [`run`](Self::run); or the server listens on a Unix socket, whose clients
+    /// have no address.
     ///
     /// # Cancel safety
     /// Dropping the future aborts all connections.
-    ///
-    /// # Panics
-    /// If it is polled where no loop runs.
     #[track_caller]
     pub fn run_make_service<M, S, B>(mut self, make: M) -> impl Future<Output = io::Result<()>>
     where
@@ -101,10 +99,14 @@ impl Server {
     /// instead of at a signal, like [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// The same as for `serve_make_service`.
+    /// The same as for [`run_until`](Self::run_until); or the server listens on a Unix socket,
+    /// whose clients have no address.
     ///
     /// # Cancel safety
     /// Dropping the future aborts all connections.
+    ///
+    /// # Panics
+    /// If `stop` panics.
     #[track_caller]
     pub fn run_make_service_until<M, S, B>(
         mut self,

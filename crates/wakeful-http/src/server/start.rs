@@ -161,13 +161,12 @@ impl Server {
     /// The server starts at the first poll, which blocks this loop until the server has started.
     ///
     /// # Errors
-    /// The same as for [`serve`](Self::serve).
+    /// The same as for [`start`](Self::start); no loop runs on the thread that polls the future;
+    /// the signals cannot be caught (no descriptors are left); no listener can accept any more; or
+    /// a handler blocked a loop during the drain.
     ///
     /// # Cancel safety
     /// Dropping the future aborts all connections.
-    ///
-    /// # Panics
-    /// If it is polled where no loop runs.
     #[track_caller]
     pub fn run<S, B>(mut self, service: S) -> impl Future<Output = io::Result<()>>
     where
@@ -210,6 +209,9 @@ impl Server {
     ///
     /// # Cancel safety
     /// The same as for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If `stop` panics.
     #[track_caller]
     pub fn run_until<S, B>(
         mut self,

@@ -7,7 +7,7 @@
 //!
 //! The cryptography provider is `ring`, which builds in seconds and needs no CMake. The program may
 //! choose another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
-//! example of aws-lc-rs).
+//! example that of aws-lc-rs).
 
 // `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
 // side, with `tickets` of sessions, and `client` is the other one.

@@ -5,7 +5,8 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::upgrade::OwnRefusal;
 
-/// The error of a request that cannot open a WebSocket. As a response it is 400, 405 or 426.
+/// The error of a request that cannot open a WebSocket. Its response has the status 400, 405 or
+/// 426.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebSocketRejection {

@@ -177,7 +177,8 @@ impl Plan {
 
     /// Sets how long the run waits for the last answers. Requests that are unanswered after that
     /// count as failed. If the generator's thread stands still during the wait, the server may
-    /// stand still with it. So the wait becomes longer by that time, up to twice its length.
+    /// stand still with it. So the wait is extended by the time for which the thread stood still,
+    /// up to twice its length in total.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

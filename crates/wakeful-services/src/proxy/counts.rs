@@ -8,9 +8,10 @@ use wakeful_http::client::ClientCounts;
 
 /// The counters of a proxy, over all its loops.
 ///
-/// The counts of a backend begin with the proxy, or, for a backend of a name, when the name first
-/// has its address. If the name loses that address, the counts are dropped when the last request
-/// there has ended. If the address comes back later, its counts begin at 0 again.
+/// The counts of a backend begin when the proxy starts. The counts of an address of a
+/// [name](super::ProxyOptions::names) begin when a look-up first finds the address. If the name
+/// loses the address, the counts are dropped when the last request there has ended. If the address
+/// comes back later, its counts begin at 0 again.
 ///
 /// # Threads
 /// `Send` and `Sync`. Each number is exact, but two numbers are not read at the same instant.

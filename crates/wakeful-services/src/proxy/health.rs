@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// When a backend is excluded, and for how long. If all other backends are excluded, the last one
-/// is not. A value out of range becomes the nearest value in the range.
+/// When a backend is excluded, and for how long. If all other backends are excluded, the remaining
+/// one is never excluded. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|

@@ -251,9 +251,9 @@ impl ProxyOptions {
         self
     }
 
-    /// Sets how many bytes of a response's body may wait in the proxy for the client. An HTTP/2
-    /// backend may have sent the same number again (but at least 64 KiB, and at most 4 MiB), which
-    /// wait in its connection.
+    /// Sets how many bytes of a response's body may wait in the proxy for the client. From an
+    /// HTTP/2 backend, the same number again (but at least 64 KiB, and at most 4 MiB) may wait in
+    /// the connection.
     pub fn response_buffer(mut self, bytes: usize) -> Self {
         self.response_buffer = bytes;
         self

@@ -85,9 +85,9 @@ pub struct WorkerLoops {
 pub struct LoopInfo {
     /// Whether the loop is in a turn. Otherwise it waits for work.
     pub is_awake: bool,
-    /// How long the loop has been in this turn, at least: since the first time that the master saw
-    /// it in this turn. The master looks four times in each [timeout](crate::Master::timeout). It
-    /// is zero if the turn has begun since the last look.
+    /// A lower bound of the time that the loop has been in this turn. The master looks at the loop
+    /// four times in each [timeout](crate::Master::timeout), and counts the time between its first
+    /// look and its last look in this turn. The value is zero until the master has looked twice.
     pub in_turn_for: Duration,
     /// The place where the running task was spawned, and the task's name if it has one:
     /// `src/file.rs:12 (name)`. `None` if the loop runs no task, or the master does not know it.

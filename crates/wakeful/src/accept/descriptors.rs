@@ -35,7 +35,7 @@ const USUAL: usize = 1024;
 /// connections otherwise.
 ///
 /// Each server counts only its own connections. In a process with several servers, set
-/// `max_connections` for all but one of them, and add these numbers to the `spare` of the last one.
+/// `max_connections` for all servers but one, and add these numbers to the `spare` of that one.
 ///
 /// | setting | default | range |
 /// |---|---|---|

@@ -66,8 +66,8 @@ impl Draining {
     /// Like [`started`](Self::started), but also completes when the server asks this connection to
     /// close. A server does this when it has reached its [limit of
     /// connections](super::ConnectionServer::max_connections) and other connections wait. The
-    /// connection should then finish and close, as in a drain. Each loop asks first the connection
-    /// that has been idle longest. It asks busy connections only if these are not enough. A
+    /// connection should then finish and close, as in a drain. Each loop begins with the connection
+    /// that has been idle longest. It asks busy connections only if the idle ones are not enough. A
     /// connection that does not await this future is never asked.
     ///
     /// # Cancel safety

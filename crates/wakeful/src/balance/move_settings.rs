@@ -25,9 +25,9 @@ impl Moves {
         Self::default()
     }
 
-    /// Sets how busy an active loop is when it gives connections away: its utilisation exceeds both
-    /// its group's target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread))
-    /// and `ratio` times the mean of the active loops.
+    /// Sets when an active loop gives connections away: when its utilisation exceeds both its
+    /// group's target (0.6 for a group that always [spreads](crate::LoopGroupBuilder::spread)) and
+    /// `ratio` times the mean of the active loops.
     pub fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = ratio;
         self

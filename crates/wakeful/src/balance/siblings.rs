@@ -123,8 +123,8 @@ pub struct Sibling {
 impl Sibling {
     /// Returns the descriptors that a worker started by `exec` needs, in the order in which
     /// [`from_descriptors`](Self::from_descriptors) takes them: the end of the master's pipe, the
-    /// page, the alarm, and a bell for each place. All are close-on-exec, except the pipe's, which
-    /// has the flag only if it was made with it.
+    /// page, the alarm, and a bell for each place. All are close-on-exec, except the end of the
+    /// pipe: it has the flag only if the pipe was made with it.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.lifeline()].into_iter().chain(self.page.descriptors())
     }

@@ -118,7 +118,7 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// Removes a directory with all its contents. See [`std::fs::remove_dir_all`]. It is one operation:
-/// if cancelled, it continues.
+/// once a thread has begun it, it continues to its end, even if cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.

@@ -109,11 +109,11 @@ impl LoopGroupBuilder {
     /// between two requests. So each loop would sleep in between, or spin and use a whole CPU. On
     /// one loop, requests are 0.1 ms apart.
     ///
-    /// *Growth* is quick: if the mean utilisation of about a tenth of a second is above the target,
-    /// or all active loops have worked without a pause for 40 ms, the group activates as many loops
-    /// as are needed to return to the target, at least one. *Shrinking* is slow: the group
-    /// deactivates one loop after half a second in which the remaining loops would have stayed a
-    /// quarter below the target.
+    /// *Growth* is quick. It begins if the mean utilisation of about a tenth of a second is above
+    /// the target, or if all active loops have worked without a pause for 40 ms. The group then
+    /// activates as many loops as are needed to return to the target, at least one. *Shrinking* is
+    /// slow: the group deactivates one loop after half a second in which the remaining loops would
+    /// have stayed a quarter below the target.
     ///
     /// This applies only to connections that the group's own
     /// [`ConnectionServer`](crate::accept::ConnectionServer) accepts. Tasks run where they are
@@ -166,7 +166,8 @@ impl LoopGroupBuilder {
     /// runs. A supervising process reads the page: see [`heartbeat`](crate::heartbeat).
     ///
     /// Each page is for one group. [`build`](Self::build) fails if the heartbeats were made for
-    /// fewer loops, or for loops without Tokio as a guest when these loops have it.
+    /// fewer loops. It also fails if these loops have Tokio as a guest, but the heartbeats were
+    /// made for loops without it.
     pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
         self.heartbeats = Some(heartbeats);
         self

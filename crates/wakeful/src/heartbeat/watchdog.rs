@@ -115,7 +115,7 @@ struct Seen {
 
 impl Watchdog {
     /// Makes a watchdog. A loop counts as stuck if it has been in a turn for longer than `timeout`.
-    /// The watchdog detects this after at most a quarter more of that time. With a timeout below a
+    /// The watchdog detects this at most a quarter of `timeout` later. With a timeout below a
     /// second, a busy machine may look like a stuck loop.
     ///
     /// # Errors

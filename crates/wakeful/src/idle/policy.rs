@@ -29,8 +29,8 @@ pub enum IdlePolicy {
     /// the loop may run. Any other thread preempts it, and the CPU never halts, so a wake does not
     /// wait for the CPU. On the project's virtual machine this reduces the median latency of a
     /// parked loop from about 50 µs to 27 µs. It uses all the idle time of these CPUs: it costs
-    /// power, turbo frequency, time that a hypervisor may bill, and the quota of the cgroup.
-    /// Without cgroups or other programs on the CPU, it does not slow down ordinary work.
+    /// power, turbo frequency, time that a hypervisor may bill, and the quota of the cgroup. It
+    /// does not slow down ordinary work, unless the CPU is shared with other programs or cgroups.
     ///
     /// A process ends with its last thread, and a SCHED_IDLE thread needs CPU time to end. If other
     /// programs use all CPUs, that takes seconds. The threads are SCHED_IDLE even if the loop's own
@@ -171,9 +171,9 @@ impl Default for Adaptive {
 ///
 /// **What it costs.** `top` and cgroups show no extra CPU time, because the CPUs are idle. But idle
 /// CPUs that poll use power, and slow down their hyper-thread siblings. A hypervisor sees them as
-/// busy, and on a machine with CPU credits they use those up. `/dev/cpu_dma_latency` holds all CPUs
-/// of the machine at once. So by default it is used only on machines with at most four CPUs, and
-/// only if the process may use at least half of them. [`whole_machine`](Self::whole_machine)
+/// busy. If the machine has CPU credits, they use the credits up. `/dev/cpu_dma_latency` holds all
+/// CPUs of the machine at once. So by default it is used only on machines with at most four CPUs,
+/// and only if the process may use at least half of them. [`whole_machine`](Self::whole_machine)
 /// changes that.
 ///
 /// **Before the first hold** the process measures, once and as soon as there is traffic, whether a
@@ -183,7 +183,7 @@ impl Default for Adaptive {
 ///
 /// **How it ends.** A hold ends when [`silence`](Self::silence) has passed without an event, or
 /// sooner if held time has a [`hold_cost`](Self::hold_cost). This is so even if another library's
-/// loop drives this one and takes no more turns. A hold also ends when the loop or its process
+/// loop drives this one, and no longer calls it. A hold also ends when the loop or its process
 /// ends, for whatever reason. A process that is stopped (SIGSTOP) during traffic keeps its hold
 /// until it continues. A forked child holds nothing.
 ///
@@ -236,19 +236,19 @@ impl Hold {
         self
     }
 
-    /// Sets the cost of a microsecond of holding, as a share of the cost of a microsecond of
-    /// spinning: 0 to 1, in steps of a millionth (default 0: free). A number outside this range
-    /// becomes the nearest number in it, and NaN becomes the default.
+    /// Sets what a held microsecond costs, as a share of what a spun microsecond costs: 0 to 1, in
+    /// steps of a millionth (default 0: free). A number outside this range becomes the nearest
+    /// number in it, and NaN becomes the default.
     ///
     /// At 0 every hold lasts for a whole [`silence`](Self::silence). Above 0 the loop learns how
     /// long the gaps between events are, and holds only if that is worth the cost. An event that
-    /// arrives during a hold is worth a hold of a certain length, its *worth*: the duration of 50
-    /// wakes, divided by the cost. So with events at random times the loop holds if the mean gap is
-    /// shorter than the worth. A hold in which no event arrives ends after the worth (or after a
-    /// kernel tick, 4 ms, if that is longer), and never lasts longer than the silence. Within these
-    /// limits the loop chooses the shortest hold in which 999 of 1,000 events arrive. If there is
-    /// none, it chooses the hold that gains the most. At 1 a loop holds where [`Adaptive`] would
-    /// spin.
+    /// arrives during a hold justifies a hold up to a certain length, the *worth* of the event: 50
+    /// times the duration of a wake, divided by the cost. So with events at random times the loop
+    /// holds if the mean gap is shorter than the worth. A hold in which no event arrives ends after
+    /// the worth (or after a kernel tick, 4 ms, if that is longer), and never lasts longer than the
+    /// silence. Within these limits the loop chooses the shortest hold in which 999 of 1,000 events
+    /// arrive. If there is none, it chooses the hold that gains the most. At 1 a loop holds where
+    /// [`Adaptive`] would spin.
     ///
     /// | cost | holds from this event rate | for up to | if a wake takes |
     /// |---|---|---|---|

@@ -40,11 +40,12 @@ use crate::task::coop;
 /// * For a regular file or a device such as `/dev/null`, each read runs on the [blocking
 ///   pool](crate::task::spawn_blocking), and returns soon. Other holders of the same open file
 ///   share the position, as in any program.
-/// * For a terminal or a pipe that cannot be opened a second time (there is no `/proc`, or it
-///   belongs to another user, after `su`), and for anything that the loop cannot watch (the user's
-///   limit of watches is reached), reads also run on the pool. A read that waits for input occupies
-///   a thread of the pool, and keeps a paused test clock from jumping, until there is input. If
-///   another process made the pipe non-blocking, a read may return `WouldBlock`.
+/// * Reads also run on the pool for a terminal or a pipe that cannot be opened a second time: there
+///   is no `/proc`, or the terminal or pipe belongs to another user (after `su`). The same holds
+///   for anything that the loop cannot watch, because the user's limit of watches is reached. Such
+///   a read that waits for input occupies a thread of the pool, and keeps a paused test clock from
+///   jumping, until there is input. If another process made the pipe non-blocking, a read may
+///   return `WouldBlock`.
 ///
 /// Reads do not return bytes that [`std::io::stdin`] has buffered. Use only one of the two.
 ///

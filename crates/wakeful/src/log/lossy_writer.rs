@@ -193,9 +193,9 @@ impl LossyWriter {
     /// Waits up to `timeout` until all lines that were queued before are written or dropped.
     /// Returns whether they are. Blocks the calling thread.
     ///
-    /// Gives up when the destination has accepted nothing for a quarter of `timeout`, as a full
-    /// pipe that nobody reads. For a slow reader or a regular file it waits for the whole
-    /// `timeout`. In a forked child it returns `false` at once.
+    /// Gives up when the destination has accepted nothing for a quarter of `timeout`. A full pipe
+    /// that nobody reads is such a destination. For a slow reader or a regular file it waits for
+    /// the whole `timeout`. In a forked child it returns `false` at once.
     // At the end of a program there is nothing left to do about it.
     #[allow(clippy::must_use_candidate)]
     pub fn flush_within(&self, timeout: Duration) -> bool {

@@ -28,8 +28,8 @@ pub enum HoldState {
     Stolen,
     /// The process may use neither the device nor a keeper.
     NoPermission,
-    /// The machine has too many CPUs beside those of this process, and
-    /// [`whole_machine`](crate::idle::Hold::whole_machine) is not set.
+    /// The machine has more than four CPUs, or this process may use fewer than half of its CPUs,
+    /// and [`whole_machine`](crate::idle::Hold::whole_machine) is not set.
     LargeMachine,
     /// The keeper has ended, or there is none. The loop looks for it again.
     NoKeeper,

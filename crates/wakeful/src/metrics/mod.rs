@@ -176,8 +176,8 @@ pub struct LoopMetrics {
     /// *Misleads*: on a machine without spare CPUs it includes the time slices of other threads.
     /// *Do*: the same as for [`longest_poll`](Self::longest_poll).
     pub slow_turns: u64,
-    /// How many tasks and closures waited after the first one when each turn began to run them. A
-    /// turn without any counts as 0.
+    /// How many tasks and closures were ready when a turn began to run them, not counting the first
+    /// one. A turn without any counts as 0.
     ///
     /// *Misleads*: tasks that are woken during the turn are not counted, nor are events that are
     /// still in the kernel (see [`events_per_wait`](Self::events_per_wait)). *Do*: the last task in
@@ -229,10 +229,10 @@ pub struct LoopMetrics {
     /// [`before_park`](crate::before_park), whose time is not counted. None of them is a poll.
     /// *Do*: if turns are long and polls short, look here.
     pub callbacks: u64,
-    /// Panics that the loop caught because no code awaits the result: in closures, callbacks,
-    /// handlers of wakeful-http (which answers 500), wakers of other executors and log subscribers,
-    /// and in drops of all these and of unused outputs. Each is counted once. (A destructor that
-    /// panics while another panic unwinds aborts the process, as always in Rust.)
+    /// Panics that the loop caught because no code awaits the result: in closures, callbacks, log
+    /// subscribers, wakers of other executors, and handlers of wakeful-http (which answers 500).
+    /// Panics in drops of all these, and of unused outputs, also count. Each is counted once. (A
+    /// destructor that panics while another panic unwinds aborts the process, as always in Rust.)
     ///
     /// *Misleads*: a task's panic goes to its [`JoinHandle`](crate::JoinHandle) and is not counted
     /// here. *Do*: fix the code. Each panic is a bug, and the panic hook has reported its place.

@@ -8,10 +8,10 @@ use super::resolve::no_addresses;
 
 /// Values that name an address to listen on.
 ///
-/// These are all values that [`std::net::TcpListener::bind`] accepts (a socket address, an IP
-/// address or host name with a port, a string such as `127.0.0.1:8080`, `[::1]:8080` or
-/// `localhost:8080`, or a slice of addresses), the strings `unix:PATH` and `unix:@NAME`, and a
-/// [`ListenAddr`].
+/// These are a [`ListenAddr`], the strings `unix:PATH` and `unix:@NAME`, and all values that
+/// [`std::net::TcpListener::bind`] accepts: a socket address, an IP address or host name with a
+/// port, a string such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`, or a slice of
+/// addresses.
 ///
 /// ```
 /// use wakeful::net::ToListenAddrs;

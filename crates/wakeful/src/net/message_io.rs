@@ -73,9 +73,9 @@ macro_rules! message_methods {
             #[doc = concat!("Sends a ", $message, " to the peer. Several tasks may wait at once.")]
             ///
             /// # Errors
-            /// Kernel errors: `EMSGSIZE` for one that is longer than the socket's buffer
-            /// (`SO_SNDBUF`), `ECONNREFUSED` or `EPIPE` if the peer is gone (no SIGPIPE),
-            /// `ENOTCONN` without one; the loop has ended.
+            /// Kernel errors: `EMSGSIZE` if `buf` is longer than the socket's buffer (`SO_SNDBUF`),
+            /// `ECONNREFUSED` or `EPIPE` if the peer is gone (no SIGPIPE), `ENOTCONN` if the socket
+            /// has no peer; the loop has ended.
             ///
             /// # Cancel safety
             /// A call that was dropped before it returned has sent nothing.
@@ -112,7 +112,7 @@ macro_rules! message_methods {
             /// Like [`send`](Self::send), but does not wait.
             ///
             /// # Errors
-            /// `WouldBlock`: there is no room now. The same as for [`send`](Self::send).
+            /// `WouldBlock`: there is no room now. Otherwise, the same as for [`send`](Self::send).
             pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.io.attempt(Direction::Write, |fd| message_io::send(fd, buf))
             }

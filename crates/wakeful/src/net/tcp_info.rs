@@ -7,8 +7,8 @@ use crate::sys::socket_options;
 /// What the kernel knows about a TCP connection (`TCP_INFO`, tcp(7)), at the moment of
 /// [`TcpStream::tcp_info`].
 ///
-/// A field that an older kernel does not know is 0. Counts of segments are the kernel's. A segment
-/// has up to [`send_mss`](Self::send_mss) bytes.
+/// A field that an older kernel does not know is 0. Some fields count segments, the kernel's unit.
+/// A segment has up to [`send_mss`](Self::send_mss) bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {

@@ -34,12 +34,12 @@ use crate::time::{sleep, timeout};
 /// once, in each direction.
 ///
 /// It is bound to a path or to an abstract name, or has no address ([`unbound`](Self::unbound),
-/// [`pair`](Self::pair)). A receiver cannot answer a socket without an address. The file of a path
-/// stays when the socket closes: remove it yourself.
+/// [`pair`](Self::pair)). A receiver cannot answer a socket without an address. The socket file of
+/// a path stays when the socket closes: remove the file yourself.
 ///
 /// Descriptors that a peer attaches to a datagram are closed, unless
 /// [`recv_with_fds`](Self::recv_with_fds) or [`recv_from_with_fds`](Self::recv_from_with_fds)
-/// receives it.
+/// receives the datagram.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
@@ -148,8 +148,8 @@ impl UnixDatagram {
     /// Fixes the peer: [`send`](Self::send) sends to it, and only its datagrams are received.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there;
-    /// the path is too long for an address (`ENAMETOOLONG`).
+    /// Kernel errors: `NotFound` if there is no such file, `ConnectionRefused` if no socket is
+    /// bound there; the path is too long for an address (`ENAMETOOLONG`).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         Ok(rustix::net::connect(self, &SocketAddrUnix::new(path.as_ref())?)?)
     }
@@ -167,9 +167,9 @@ impl UnixDatagram {
     /// an unconnected peer has room.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there;
-    /// the path is too long for an address (`ENAMETOOLONG`); the loop has ended; the same as for
-    /// [`send`](Self::send).
+    /// Kernel errors: `NotFound` if there is no such file, `ConnectionRefused` if no socket is
+    /// bound there; the path is too long for an address (`ENAMETOOLONG`); the loop has ended; the
+    /// same as for [`send`](Self::send).
     ///
     /// # Cancel safety
     /// A call that was dropped before it returned has sent nothing.

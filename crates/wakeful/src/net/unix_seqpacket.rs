@@ -31,7 +31,7 @@ use crate::task::{consume_budget, coop};
 /// Bytes that do not fit into the buffer of a `recv` are lost.
 ///
 /// Descriptors that a peer attaches to a packet are closed, unless
-/// [`recv_with_fds`](Self::recv_with_fds) receives it.
+/// [`recv_with_fds`](Self::recv_with_fds) receives the packet.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.
@@ -105,8 +105,8 @@ impl UnixSeqpacket {
         Ok(Self { io: MessageIo::new(fd)? })
     }
 
-    /// Puts an existing connection on this loop. It becomes non-blocking. (It is a descriptor
-    /// because the standard library has no type for it.)
+    /// Puts an existing connection on this loop. It becomes non-blocking. (`fd` is a plain
+    /// descriptor, because the standard library has no type for such connections.)
     ///
     /// # Errors
     /// `InvalidInput`: it is not a `SOCK_SEQPACKET` Unix socket. No loop runs on this thread; no
@@ -122,8 +122,8 @@ impl UnixSeqpacket {
     }
 }
 
-/// Listens for connections that carry packets over a Unix socket. It belongs to its loop. The file
-/// of a path stays when it closes: remove it yourself.
+/// Listens for connections that carry packets over a Unix socket. It belongs to its loop. The
+/// socket file stays when the listener closes: remove the file yourself.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread.

@@ -162,8 +162,8 @@ macro_rules! receiving_methods {
             /// `InvalidInput`: this is a half of a TCP stream. Kernel errors: `EMFILE` or `ENFILE`
             /// if this process cannot open all of the descriptors; `EACCES` if a security module
             /// refuses them. After such an error none of them is open here, and the message is
-            /// still in the socket: close other descriptors and call again, or receive it without
-            /// descriptors.
+            /// still in the socket: close other descriptors and call again, or receive the message
+            /// without descriptors.
             ///
             /// # Cancel safety
             /// A call that was dropped before it returned has taken nothing, and `fds` is as it

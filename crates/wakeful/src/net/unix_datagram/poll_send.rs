@@ -25,9 +25,9 @@ impl UnixDatagram {
     /// it.
     ///
     /// # Errors
-    /// Kernel errors: `NotFound` without the file, `ConnectionRefused` if no socket is bound there,
-    /// `EMSGSIZE` for a datagram that is longer than the socket's buffer (`SO_SNDBUF`); the path is
-    /// too long for an address (`ENAMETOOLONG`); the loop has ended.
+    /// Kernel errors: `NotFound` if there is no such file, `ConnectionRefused` if no socket is
+    /// bound there, `EMSGSIZE` for a datagram that is longer than the socket's buffer
+    /// (`SO_SNDBUF`); the path is too long for an address (`ENAMETOOLONG`); the loop has ended.
     ///
     /// # Cancel safety
     /// A poll that was pending has sent nothing.
