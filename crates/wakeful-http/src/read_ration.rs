@@ -1,9 +1,10 @@
 //! How much is read for hyper, and for WebSockets, before other tasks on the loop run.
 //!
 //! Some bytes belong neither to a head nor to a body: a chunk's size may have any number of zeros,
-//! or of spaces after it, a client may get any number of 1xx responses, and a WebSocket's message may
-//! have any number of empty frames. hyper and tungstenite read such bytes in one poll, as long as
-//! more of them come, and parse them far more slowly than the kernel delivers them. The task's budget of operations would allow too much of that in one poll.
+//! or of spaces after it, a client may get any number of 1xx responses, and a WebSocket's message
+//! may have any number of empty frames. hyper and tungstenite read such bytes in one poll, as long
+//! as more of them come, and parse them far more slowly than the kernel delivers them. The task's
+//! budget of operations would allow too much of that in one poll.
 
 use std::cell::Cell;
 use std::io;
