@@ -230,9 +230,10 @@ impl EventLoopBuilder {
     /// poll before it has to let others run.
     ///
     /// Each further operation returns pending, although it is ready, and wakes its task at once.
-    /// After 32 such operations the poll gets a new budget. So a `block_on` of another library
-    /// inside a task completes. A future that polls many others in one poll may therefore complete
-    /// more operations than the budget.
+    /// If the task does not return to the loop after 36 such operations, the next one completes,
+    /// and so on: one operation in 37. So a `block_on` of another library inside a task completes.
+    /// A future that polls many others in one poll may therefore complete some more operations than
+    /// the budget.
     ///
     /// In a task of Tokio (feature `tokio`) Tokio's budget applies instead.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
