@@ -578,7 +578,7 @@ fn a_mix_that_does_not_fit_its_commands_is_refused() {
 }
 
 #[test]
-fn an_option_that_no_request_of_the_protocol_uses_is_refused() {
+fn an_option_that_would_have_no_effect_is_refused() {
     for (protocol, option, value, needs) in [
         ("http1", "--command", "PING", "resp"),
         ("grpc", "--keys", "5", "resp"),
@@ -595,6 +595,11 @@ fn an_option_that_no_request_of_the_protocol_uses_is_refused() {
     }
     let output = load(&["127.0.0.1:1", "--pairs", "3"]);
     assert!(text(&output.stderr).contains("--pairs needs --compare"), "{output:?}");
+    // Beyond what a kernel numbers.
+    let output = load(&["127.0.0.1:1", "--pid", "4194305"]);
+    assert!(text(&output.stderr).contains("no such process"), "{output:?}");
+    let output = load(&["null-server", "--stall", "1s", "--stall-every", "1s"]);
+    assert!(text(&output.stderr).contains("--stall must be shorter"), "{output:?}");
 }
 
 #[test]

@@ -300,6 +300,11 @@ impl Arguments {
     /// A line for the user.
     pub(super) fn task(&self) -> Result<Task, String> {
         self.request.check()?;
+        if let Some(pid) = self.machine.pid
+            && !Path::new(&format!("/proc/{pid}")).exists()
+        {
+            return Err(format!("--pid {pid}: there is no such process"));
+        }
         // clap requires nothing that the address rules out.
         if self.compare.is_none() && self.pairs != PAIRS {
             return Err("--pairs needs --compare".to_owned());

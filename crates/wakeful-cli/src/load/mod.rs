@@ -47,6 +47,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             output::merge_logs(logs, out.as_deref()).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::NullServer { listen, delay, exponential, stall, stall_every }) => {
+            if stall >= stall_every {
+                return Err("--stall must be shorter than --stall-every".to_owned());
+            }
             let spread = if *exponential { Spread::Exponential } else { Spread::Constant };
             let stall_every = if stall.is_zero() { Duration::ZERO } else { *stall_every };
             let slow = Slowness { delay: *delay, spread, seed: 1, stall: *stall, stall_every };

@@ -101,7 +101,12 @@ impl Running {
             thread::sleep(plan.pre_drain);
         }
         let addrs: Vec<_> = self.local_addrs().iter().map(ToString::to_string).collect();
-        foreign_code::log!(info, "draining {}, for {:?} at most", addrs.join(", "), plan.grace);
+        let addrs = addrs.join(", ");
+        if plan.grace.is_zero() {
+            foreign_code::log!(info, "ending {addrs} at once: the drain's grace is 0");
+        } else {
+            foreign_code::log!(info, "draining {addrs}, for {:?} at most", plan.grace);
+        }
         self.server.drain_by(&plan);
         self.ending.0.drains();
         Ok(self.serving.shutdown(plan.grace)?)
