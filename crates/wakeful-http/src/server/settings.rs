@@ -269,7 +269,11 @@ impl Server {
     ///
     /// Several set-ups run in the order in which they were added. An error, or a panic, becomes the
     /// error of [`serve`](Self::serve) or [`start`](Self::start), which block their thread until
-    /// all set-ups are done.
+    /// all set-ups are done. A signal that would end `serve` or [`run`](Self::run) ends the wait,
+    /// too: then nothing is served, and the result is `Ok`.
+    ///
+    /// `run` blocks the loop of `main` until all set-ups are done. A set-up must not wait for a
+    /// task or a connection that lives there.
     ///
     /// ```no_run
     /// use axum::{Router, body::Body, extract::State, routing::get};
