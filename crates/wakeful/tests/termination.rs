@@ -1,13 +1,15 @@
 //! Signals to the test's own process, and servers that end by them. Each test waits for its turn.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+use wakeful::accept::{ConnectionServer, SharedListener};
 use wakeful::signal::{
     SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, ctrl_c, run_until_terminated,
 };
@@ -27,6 +29,7 @@ on_every_backend! {
     ctrl_c_is_an_interrupt,
     a_server_drains_when_it_is_told_to_end_and_a_second_signal_does_not_wait,
     a_start_that_blocks_is_no_slow_turn,
+    a_start_whose_set_up_never_ends_ends_by_a_signal,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -158,4 +161,42 @@ fn a_start_that_blocks_is_no_slow_turn<B: Backend>() {
     // Whatever else this machine does meanwhile, nothing of the loop took as long as that.
     let longest = metrics.longest_poll.map_or(Duration::ZERO, |poll| poll.duration);
     assert!(longest < BLOCKED, "{longest:?} is counted as a poll");
+}
+
+/// By one that comes before the wait, or during it: whether a set-up waits or blocks its loop.
+fn a_start_whose_set_up_never_ends_ends_by_a_signal<B: Backend>() {
+    let _turn = my_turn();
+    for (is_early, blocks) in [(true, false), (false, false), (false, true)] {
+        let (release, released) = async_channel::bounded::<()>(1);
+        let (ended, end) = mpsc::channel();
+        let start = move || {
+            let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap())?;
+            if is_early {
+                send(Signal::TERM);
+            }
+            let set_up = move || {
+                let released = released.clone();
+                async move {
+                    if !is_early {
+                        send(Signal::TERM);
+                    }
+                    if blocks {
+                        let _ = released.recv_blocking();
+                    }
+                    pending::<()>().await;
+                    Ok(())
+                }
+            };
+            let group = wakeful::LoopGroup::builder().loops(1);
+            let server = ConnectionServer::new(vec![listener]).group(group).on_each_loop(set_up);
+            server.start(|| async |_connection| ())
+        };
+        thread::spawn(move || {
+            let drained = run_until_terminated(start, |_serving| "drained");
+            let _ = ended.send(drained.map_err(|error| error.to_string()));
+        });
+        let result = end.recv_timeout(Duration::from_secs(20)).expect("the signal ends it");
+        assert_eq!(result, Ok(None), "{is_early} {blocks}");
+        drop(release);
+    }
 }

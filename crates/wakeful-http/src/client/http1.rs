@@ -8,7 +8,8 @@
 //! A connection does not return if a body is dropped before its end (hyper closes it then), or if
 //! the response ends before the request's body ([`upload`](super::upload)). The task ends the
 //! connection when it was idle for too long, when hyper could not send the rest of a request within
-//! the same time after the response, and when the last sender is gone.
+//! the same time after the response, and when the last sender is gone. If the server resets it, it
+//! ends with the response that came before.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -70,6 +71,7 @@ impl<B: OutgoingBody> Http1<B> {
         transport: Transport,
     ) -> hyper::Result<Rc<Self>> {
         let (io, observed) = ObservedTransport::new(transport);
+        observed.hear_out();
         let (sender, connection) = builder(settings).handshake::<_, Outgoing<B>>(io).await?;
         let this = Rc::new(Self {
             sender: RefCell::new(Some(sender)),
@@ -171,7 +173,7 @@ async fn drive<B: OutgoingBody>(
         if let Poll::Ready(Err(error)) = &ended {
             foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
-        if ended.is_ready() || this.upload.poll_cut(cx).is_ready() {
+        if ended.is_ready() || this.upload.poll_cut(cx, this.observed.is_reset()).is_ready() {
             return Poll::Ready(());
         }
         if this.stage.get() == Stage::Answered && this.is_ready() {

@@ -46,6 +46,9 @@ pub(super) struct Observed {
     first_read: Cell<Option<Waker>>,
     /// HTTP/1.1 only.
     until_head: UntilHead,
+    /// HTTP/1.1 only: what came before a reset is read.
+    hears_out: Cell<bool>,
+    is_reset: Cell<bool>,
 }
 
 impl Observed {
@@ -80,6 +83,19 @@ impl Observed {
         self.until_head.end();
     }
 
+    /// A server may answer, and then reset the connection because it does not read the rest of the
+    /// request. hyper would drop that response when a write fails. So such a write is never ready
+    /// from now on, and what the server sent is read, up to the end. The connection's task has to
+    /// end the connection [with the response](Self::is_reset).
+    pub(super) fn hear_out(&self) {
+        self.hears_out.set(true);
+    }
+
+    /// Returns whether the server has reset the connection, and nothing more can be written.
+    pub(super) fn is_reset(&self) -> bool {
+        self.is_reset.get()
+    }
+
     /// Begins anew: another request has the connection.
     pub(super) fn forget(&self) {
         self.written.set(false);
@@ -107,12 +123,39 @@ impl ObservedTransport {
         }
     }
 
+    /// Writes, unless the connection is reset.
+    fn poll_write_by<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.observed.is_reset() {
+            return Poll::Pending;
+        }
+        let written = write(&mut self.transport, cx);
+        match &written {
+            Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
+                self.observed.is_reset.set(true);
+                // The next read asks the kernel: the response, or the end, is there.
+                self.stream().ask_anew();
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => written,
+        }
+    }
+
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.observed.written.set(true);
         }
         written
     }
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
 impl Io for ObservedTransport {
@@ -157,10 +200,10 @@ impl Write for ObservedTransport {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
+        let written = self.poll_write_by(cx, |transport, cx| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        };
+        });
         self.wrote(written)
     }
 
@@ -169,10 +212,10 @@ impl Write for ObservedTransport {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = match &mut self.transport {
+        let written = self.poll_write_by(cx, |transport, cx| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        };
+        });
         self.wrote(written)
     }
 
@@ -184,10 +227,10 @@ impl Write for ObservedTransport {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.transport {
+        self.poll_write_by(cx, |transport, cx| match transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        })
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -153,7 +153,7 @@ impl<B: OutgoingBody> Driven<B> {
             if let Poll::Ready(Err(error)) = &ended {
                 foreign_code::log!(debug, %error, "a connection of the client ended with an error");
             }
-            if ended.is_ready() || upload.poll_cut(cx).is_ready() {
+            if ended.is_ready() || upload.poll_cut(cx, false).is_ready() {
                 return Poll::Ready(());
             }
             timer.poll(cx, || upload.answered())

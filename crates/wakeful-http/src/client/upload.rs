@@ -43,12 +43,13 @@ impl Upload {
         self.answered.get()
     }
 
-    /// Completes when a response has ended before its request's body.
-    pub(super) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.is_cut.get() {
+    /// Completes when a response has ended before its request's body. If the connection `is_reset`,
+    /// completes when the response has ended.
+    pub(super) fn poll_cut(&self, cx: &Context<'_>, is_reset: bool) -> Poll<()> {
+        if self.is_cut.get() || is_reset && self.answered.get().is_some() {
             return Poll::Ready(());
         }
-        if self.is_under_way.get() {
+        if self.is_under_way.get() || is_reset {
             let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
             self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
         }
@@ -86,7 +87,7 @@ impl Drop for Answering {
         self.upload.answered.set(Some(turn_time()));
         if self.upload.is_under_way.get() {
             self.upload.is_cut.set(true);
-            self.upload.waker.take().into_iter().for_each(foreign_code::wake);
         }
+        self.upload.waker.take().into_iter().for_each(foreign_code::wake);
     }
 }

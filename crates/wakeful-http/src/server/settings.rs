@@ -269,7 +269,11 @@ impl Server {
     ///
     /// Several set-ups run in the order in which they were added. [`serve`](Self::serve) and
     /// [`start`](Self::start) block their thread until all set-ups are done. If a set-up fails or
-    /// panics, they return that as their error.
+    /// panics, they return that as their error. A signal that would end `serve` or
+    /// [`run`](Self::run) also ends the wait. Then nothing is served, and the result is `Ok`.
+    ///
+    /// `run` blocks the loop of `main` until all set-ups are done. A set-up must not wait for a
+    /// task or a connection that lives there.
     ///
     /// ```no_run
     /// use axum::{Router, body::Body, extract::State, routing::get};

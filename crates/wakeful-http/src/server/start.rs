@@ -241,7 +241,9 @@ impl Server {
         // Caught before the server starts: who sees it listen may tell it to end.
         let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
         let plan = self.drain_plan;
-        let running = start(self)?;
+        let Some(running) = signal::start_until_told(&signals, || start(self))? else {
+            return Ok(());
+        };
         let failed = until(async { signals.recv().await.map(drop) }, &running).await;
         let drained = pin!(running.drained(plan));
         let second = pin!(signal::second_signal(&mut signals));

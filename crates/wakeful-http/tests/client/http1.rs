@@ -1,7 +1,12 @@
 //! HTTP/1.1: which connection a request gets, and what becomes of it.
 
+use std::io::{Read, Write};
+use std::sync::mpsc;
+use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
+use futures_util::stream;
 use http::StatusCode;
 use wakeful_http::Server;
 use wakeful_http::client::Target;
@@ -348,6 +353,95 @@ fn a_response_whose_request_nobody_reads_on_keeps_its_connection_for_a_bounded_t
                 assert_eq!(client.counts().opened(), 2);
             }
             until(is_dropped).await;
+        }
+    });
+}
+
+/// A server that answers at a word, and closes without reading the rest of the request: the kernel
+/// resets the connection. And a body whose second piece comes when that has happened; it may be the
+/// last one.
+fn resets_behind(response: String) -> (std::net::SocketAddr, impl Fn(bool) -> Pieces) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (go, may_go) = mpsc::channel();
+    let (closed, is_closed) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            if may_go.recv().is_err() {
+                return;
+            }
+            stream.write_all(response.as_bytes()).unwrap();
+            drop(stream);
+            closed.send(()).unwrap();
+        }
+    });
+    let shared = Rc::new((go, is_closed));
+    let body = move |ends: bool| {
+        let shared = shared.clone();
+        let mut polls = 0;
+        let pieces = stream::poll_fn(move |cx| {
+            polls += 1;
+            match polls {
+                1 => return Poll::Ready(Some(Ok(Frame::data(Bytes::from("first"))))),
+                // The first one is written.
+                2 => cx.waker().wake_by_ref(),
+                // hyper has just looked for a response.
+                3 => {
+                    shared.0.send(()).unwrap();
+                    shared.1.recv().unwrap();
+                    return Poll::Ready(Some(Ok(Frame::data(Bytes::from("second")))));
+                }
+                _ if ends => return Poll::Ready(None),
+                _ => {}
+            }
+            Poll::Pending
+        });
+        StreamBody::new(pieces.boxed_local())
+    };
+    (addr, body)
+}
+
+#[test]
+fn a_response_that_came_before_a_reset_is_read() {
+    on_a_loop(async {
+        for (connection, length) in [("close", 0), ("close", 5), ("keep-alive", 20_000)] {
+            let (addr, body) = resets_behind(format!(
+                "HTTP/1.1 413 Too Large\r\nconnection: {connection}\r\n\
+                 content-length: {length}\r\n\r\n{}",
+                "x".repeat(length)
+            ));
+            let client = Client::builder().max_connections(1).build::<Pieces>();
+            let host = client.host(&Target::from(addr));
+            for ends in [false, true] {
+                let request = || Request::post("/").body(body(ends)).unwrap();
+                let response = host.send(request()).await.unwrap();
+                assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+                let read = response.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(read.len(), length);
+                until(|| host.connections() == 0).await;
+                // And one that nobody reads.
+                drop(host.send(request()).await.unwrap());
+                until(|| host.connections() == 0).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reset_without_a_response_is_an_error() {
+    on_a_loop(async {
+        for part in ["", "HTTP/1.1 200 OK\r\n"] {
+            let (addr, body) = resets_behind(part.to_owned());
+            let client = Client::builder().max_connections(1).build::<Pieces>();
+            let host = client.host(&Target::from(addr));
+            for ends in [false, true] {
+                let request = Request::post("/").body(body(ends)).unwrap();
+                let error = host.send(request).await.unwrap_err();
+                assert!(matches!(error, ClientError::Exchange { .. }), "{error}");
+                until(|| host.connections() == 0).await;
+            }
         }
     });
 }

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use super::accepting::{Accepting, accept};
 use super::connection::Connection;
@@ -171,7 +172,9 @@ impl ConnectionServer {
     /// added. The loops do not wait for one another.
     ///
     /// [`start`](Self::start) blocks its thread until all set-ups are done, and returns the first
-    /// error. A panic is an error, too. If a future never ends, the server never starts.
+    /// error. A panic is an error, too. If a future never ends, the server never starts. A signal
+    /// ends the wait if [`run_until_terminated`](crate::signal::run_until_terminated) calls the
+    /// start.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -241,7 +244,11 @@ impl ConnectionServer {
             false => AcceptStrategy::default(),
         });
         let group = self.group.build()?;
-        set_up::run(self.set_ups, group.handles())?;
+        if let Err(error) = set_up::run(self.set_ups, group.handles()) {
+            // A drop would wait for a loop that another set-up blocks.
+            let _ = group.shutdown(Duration::ZERO);
+            return Err(error);
+        }
         let loops = group.handles().len();
         let has_siblings = group.board().turn().is_some();
         let openings = strategy.openings(&self.listeners, loops, has_siblings)?;

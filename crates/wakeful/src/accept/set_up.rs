@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 
 use crate::event_loop::LoopHandle;
+use crate::group::early_end;
 
 type Run = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send + Sync;
 
@@ -33,7 +34,7 @@ impl fmt::Debug for SetUp {
 /// Awaits all of `set_ups` on each loop, in their order, and blocks this thread until then.
 ///
 /// # Errors
-/// One fails or panics; a loop has ended.
+/// One fails or panics; a loop has ended; the process is told to end.
 pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     if set_ups.is_empty() {
         return Ok(());
@@ -41,20 +42,23 @@ pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     let set_ups = Arc::new(set_ups);
     let (done, results) = mpsc::channel();
     for handle in loops {
-        let (set_ups, done) = (set_ups.clone(), done.clone());
+        let (set_ups, mut teller) = (set_ups.clone(), Teller::new(done.clone()));
         let set_up = move || async move {
-            let mut teller = Teller::new(done);
             let mut result = Ok(());
             for SetUp(set_up) in &*set_ups {
                 if result.is_ok() {
                     result = set_up().await;
                 }
             }
-            teller.result = result;
+            teller.tells(result);
         };
         handle.spawn(set_up).map_err(|_| io::Error::other("an event loop has ended"))?.detach();
     }
-    drop(done);
+    let tell = move || {
+        // Nobody waits any more.
+        let _ = done.send(Err(early_end::error()));
+    };
+    let _listening = early_end::listen(Box::new(tell));
     for _ in loops {
         results.recv().map_err(|_| has_panicked())??;
     }
@@ -70,6 +74,10 @@ struct Teller {
 impl Teller {
     fn new(done: mpsc::Sender<io::Result<()>>) -> Self {
         Self { done, result: Err(has_panicked()) }
+    }
+
+    fn tells(&mut self, result: io::Result<()>) {
+        self.result = result;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Several loops, usually one for each CPU. Under light load only some of them accept connections.
 
 mod builder;
+pub(crate) mod early_end;
 mod heartbeats;
 mod loads;
 mod loop_group;

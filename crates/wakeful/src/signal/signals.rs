@@ -124,6 +124,13 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// The numbers, and the flags that say which have arrived and were not received.
+    pub(super) fn arrivals(&self) -> Vec<(i32, Arc<AtomicBool>)> {
+        self.arrived.iter().map(|(signal, arrived, _)| (*signal, arrived.clone())).collect()
+    }
+}
+
 impl Drop for Signals {
     fn drop(&mut self) {
         for (_, _, id) in &self.arrived {

@@ -3,6 +3,8 @@
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use super::signals::Signals;
 use crate::event_loop::EventLoop;
+use crate::group::early_end::{self, Listening, Tell};
 use crate::sys::{panics, signals};
 use crate::task::{JoinError, on_own_thread};
 
@@ -24,6 +27,11 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// `timeout(1)` and terminals signal both a process and its group.) The call blocks its thread, and
 /// runs a small loop there. It calls `start` on that thread before the loop's first turn. So
 /// `start` may block, and tasks that it spawns run as soon as it returns.
+///
+/// If a signal arrives while `start` starts a server that waits for its set-ups
+/// ([`ConnectionServer::on_each_loop`](crate::accept::ConnectionServer::on_each_loop)), the server
+/// does not start. If `start` passes that error on, the call returns `None`, and the program should
+/// exit. Any other `start` that a signal finds at work runs to its end, and then the server drains.
 ///
 /// `drain` runs on a separate thread. If no thread can be started because the process is at its
 /// limit of threads, `drain` runs on the calling thread, after the small loop has stopped. Then a
@@ -110,8 +118,10 @@ where
     let (mut signals, server) = event_loop.prepare(|| {
         // Caught before the server starts: who sees it listen may tell it to end.
         let signals = Signals::new(&[SIGINT, SIGTERM])?;
-        Ok::<_, io::Error>((signals, start()?))
+        let server = start_until_told(&signals, start)?;
+        Ok::<_, io::Error>((signals, server))
     })??;
+    let Some(server) = server else { return Ok(None) };
     let (failed, ended) = event_loop.block_on(async move {
         let failed = match signal_or_failure(&mut signals, failure(&server)).await {
             Ok(signal) => {
@@ -160,6 +170,54 @@ where
         Err(Ok(payload)) => std::panic::resume_unwind(payload),
         Err(Err(error)) => Err(io::Error::other(error)),
     }
+}
+
+/// Calls `start`. If one of `signals` arrives while a server that it starts waits for set-ups, the
+/// wait ends, and the result is `None`.
+#[doc(hidden)]
+pub fn start_until_told<S>(
+    signals: &Signals,
+    start: impl FnOnce() -> io::Result<S>,
+) -> io::Result<Option<S>> {
+    let arrivals = signals.arrivals();
+    match early_end::within(move |tell| listen(arrivals.clone(), tell), start) {
+        Err(error) if early_end::is_told_to_end(&error) => {
+            panics::log!(info, "a signal came before the server's set-ups were over: ending");
+            Ok(None)
+        }
+        started => started.map(Some),
+    }
+}
+
+/// Calls `tell` when one of the signals arrives, or has arrived. The loop that would receive it is
+/// the one whose thread starts the server.
+fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
+    let (listening, over) = async_channel::bounded(1);
+    let listens = move || {
+        let is_told = EventLoop::new()?.block_on(async {
+            let numbers: Vec<_> = arrivals.iter().map(|(signal, _)| *signal).collect();
+            // Before the look at what has arrived: none is missed between the two.
+            let mut signals = Signals::new(&numbers)?;
+            if arrivals.iter().any(|(_, arrived)| arrived.load(Ordering::Acquire)) {
+                return Ok(true);
+            }
+            let (mut signal, mut over) = (pin!(signals.recv()), pin!(over.recv()));
+            poll_fn(|cx| match over.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Ok(false)),
+                Poll::Pending => signal.as_mut().poll(cx).map_ok(|_| true),
+            })
+            .await
+        })??;
+        if is_told {
+            tell();
+        }
+        Ok::<_, io::Error>(())
+    };
+    // Without a thread the signal waits until the start is over.
+    if let Ok(thread) = on_own_thread("wakeful-start", listens) {
+        thread.detach();
+    }
+    listening
 }
 
 /// How [`run_until_terminated`] came to its end.
