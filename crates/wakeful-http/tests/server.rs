@@ -4,20 +4,24 @@ mod common;
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::{Future, ready};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream as StdTcpStream};
 use std::os::unix::net::UnixStream;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::get;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use wakeful::net::TcpStream;
-use wakeful_http::{Limits, Server};
+use wakeful_http::{Limits, RequestBody, Server, service_fn};
 
 use common::*;
 
@@ -91,6 +95,52 @@ fn pipelined_requests_are_answered_in_order() {
         .collect();
     let expected: Vec<_> = (0..10).map(|n| n.to_string()).chain(["hello".to_owned()]).collect();
     assert_eq!(bodies, expected);
+}
+
+/// Its end comes without a wake: by the time of the next poll, as that of a deadline may.
+struct EndsByTheClock {
+    polls: u32,
+    wakes: wakeful::time::Sleep,
+}
+
+impl EndsByTheClock {
+    fn new() -> Self {
+        Self { polls: 0, wakes: wakeful::time::sleep(100 * GUARD) }
+    }
+}
+
+impl http_body::Body for EndsByTheClock {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.polls += 1;
+        match self.polls {
+            1 => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"body"))))),
+            2 => Pin::new(&mut self.wakes).poll(cx).map(|()| None),
+            _ => Poll::Ready(None),
+        }
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_after_a_body_that_ends_without_a_wake() {
+    let service = || {
+        service_fn(|_: Request<RequestBody>| {
+            ready(Ok::<_, Infallible>(Response::new(EndsByTheClock::new())))
+        })
+    };
+    let running = server().start_with(service).unwrap();
+    let mut stream = raw(&running);
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let last = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(format!("{request}{request}{last}").as_bytes()).unwrap();
+    let text = read_all(stream);
+    assert_eq!(text.matches("\r\n4\r\nbody\r\n0\r\n\r\n").count(), 3, "{text}");
+    running.shutdown(GUARD).unwrap();
 }
 
 #[test]

@@ -149,6 +149,7 @@ where
         loop {
             let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut connection).poll(cx)));
             match polled {
+                Ok(Poll::Pending) if observed.leaves_unread(state) => cx.waker().wake_by_ref(),
                 Ok(Poll::Pending) => {}
                 Ok(Poll::Ready(ended)) => return Poll::Ready(Ended::ByItself(ended)),
                 Err(payload) => return Poll::Ready(Ended::ByPanic(payload)),

@@ -10,6 +10,8 @@ use crate::connection::{ConnectionState, Phase};
 pub(super) struct Observed {
     /// It has called the service.
     pub(super) served: Cell<bool>,
+    /// Its last read, since it called the service, had to wait. So the next bytes wake it.
+    pub(super) waits_to_read: Cell<bool>,
     /// Something has come since the last request was over.
     pub(super) comes: Cell<bool>,
     /// It has not flushed behind its last write.
@@ -44,6 +46,20 @@ impl Observed {
         } else {
             Phase::Idle
         }
+    }
+
+    /// Has hyper stopped with a request unread, which it may have in its buffer? True once for each
+    /// request and read.
+    ///
+    /// hyper (1.12) polls a response's body a second time after it has flushed. If the body ends
+    /// then, hyper does not return to its reads, since it expects that what ended the body also
+    /// woke the task. A body may end by the clock, or by a flag, before anything wakes its task.
+    pub(super) fn leaves_unread(&self, state: &ConnectionState) -> bool {
+        !self.waits_to_read.get()
+            && self.served.get()
+            && !state.requests().is_in_flight()
+            && !self.unflushed.get()
+            && !self.waits_to_read.replace(true)
     }
 
     /// Before the first request hyper does not count as idle.

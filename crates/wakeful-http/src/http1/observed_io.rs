@@ -28,6 +28,7 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedServi
     fn call(&self, request: Request<Incoming>) -> S::Future {
         self.observed.comes.set(false);
         self.observed.served.set(true);
+        self.observed.waits_to_read.set(false);
         self.service.call(request)
     }
 }
@@ -48,6 +49,7 @@ impl<IO: Read + Unpin> Read for ObservedIo<IO> {
         let Self { io, observed, state, ration } = &mut *self;
         ration.poll_read(cx, buf, |cx, buf| {
             let read = state.poll_read(Pin::new(io), cx, buf);
+            observed.waits_to_read.set(read.is_pending());
             if !state.requests().is_in_flight() && !state.last_body().is_held() {
                 if read.is_ready() {
                     let is_rest = state.last_body().takes_rest();
