@@ -12,6 +12,8 @@ use hyper::service::Service as HyperService;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::foreign_code::Contained;
+
 /// Each request is for a clone of the service.
 #[derive(Clone)]
 pub(super) struct TowerService<S>(pub(super) S);
@@ -26,7 +28,8 @@ where
 
     #[inline(always)]
     fn call(&self, request: R) -> Called<S, R> {
-        let mut service = self.0.clone();
+        // Where it panics, its drop may, too.
+        let mut service = Contained::new(self.0.clone());
         // Whoever polls the answer asks again.
         match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Called::Serving { future: service.call(request) },
@@ -41,7 +44,7 @@ pin_project! {
     #[project = CalledProjection]
     pub enum Called<S: Service<R>, R> {
         // The service was not ready.
-        Waiting { service: S, request: Option<R> },
+        Waiting { service: Contained<S>, request: Option<R> },
         Serving { #[pin] future: S::Future },
         // It will not be ready any more.
         Failed { error: Option<S::Error> },
