@@ -48,6 +48,22 @@ fn app() -> Router {
         .route("/spoken", any(spoken))
         .route("/lingering", any(lingering))
         .route("/closing", any(closing))
+        .route("/texts", any(async |ws: WebSocketUpgrade| -> Response { ws.on_upgrade(texts) }))
+        .route("/all", any(async |ws: WebSocketUpgrade| -> Response { ws.on_upgrade(all) }))
+}
+
+/// Leaves at the first message of another kind, such as a Close.
+async fn texts(mut socket: WebSocket) {
+    while let Some(Ok(Message::Text(_))) = socket.recv().await {}
+}
+
+/// Sends back what comes, a Close, too.
+async fn all(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        if socket.send(message).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Has the last word when the server drains.
@@ -123,6 +139,20 @@ fn messages_of_every_kind_and_size_come_back() {
         assert!(client.next().await.is_none());
     });
     until("the connection is closed", || running.counts().open() == 0);
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+}
+
+#[test]
+fn a_client_s_close_is_answered_though_the_handler_does_not_read_on() {
+    let running = server().start(app()).unwrap();
+    wakeful::block_on(async {
+        for path in ["/ws", "/texts", "/all"] {
+            let mut client = connect(addr(&running), path).await;
+            client.close(Some(frame(CloseCode::Normal, "bye"))).await.unwrap();
+            assert_eq!(closed(&mut client).await, frame(CloseCode::Normal, "bye"), "{path}");
+            assert!(client.next().await.is_none());
+        }
+    });
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
 }
 

@@ -45,7 +45,7 @@ const DISCARDED_AT_ONCE: usize = 64;
 /// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
-/// the client sees code 1006.
+/// the client sees code 1006. A Close of the client is answered when it is read.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop.
@@ -139,8 +139,8 @@ impl WebSocket {
         self.protocol.as_ref()
     }
 
-    /// Waits for the next message. Returns `None` at the end. The messages include pings, which the
-    /// socket answers itself, and the client's Close.
+    /// Waits for the next message. Returns `None` at the end. The messages include pings and the
+    /// client's Close. The socket has answered both.
     ///
     /// # Errors
     /// The connection is broken, or the client violates the protocol or exceeds a limit. In the
@@ -308,8 +308,14 @@ impl Stream for WebSocket {
                     }
                 },
                 Some(Ok(message)) => {
-                    if let Message::Ping(payload) = &message {
-                        this.pongs += payload.len() + FRAME_HEAD;
+                    match &message {
+                        Message::Ping(payload) => this.pongs += payload.len() + FRAME_HEAD,
+                        // The answer waits for the next read, and a handler may not read again.
+                        Message::Close(_) => {
+                            let mut cx = this.flushers.with_reader(cx);
+                            let _ = Pin::new(&mut this.inner).poll_flush(&mut cx);
+                        }
+                        _ => {}
                     }
                     Poll::Ready(Some(Ok(message)))
                 }
