@@ -117,13 +117,7 @@ impl<D: Destination> Inline for Background<D> {
 
     fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool {
         let wait = || deadline.saturating_duration_since(Instant::now()).min(pause);
-        // An `AsFd` of the program's own may panic.
-        let has_room = |output: &Output<D>, timeout| {
-            let mut has_room = false;
-            contain(|| has_room = output.is_writable(timeout));
-            has_room
-        };
-        while has_room(&self.output, wait()) {
+        while self.output.is_writable(wait()) {
             match self.messages.try_recv() {
                 Ok(message) => {
                     contain(|| self.take(message, WhenFull::Fail));

@@ -67,7 +67,8 @@ pub fn contained(log: impl FnOnce()) {
 
 /// The destination of a [`LossyWriter`].
 ///
-/// All methods are called on the writer's thread, where they may block.
+/// All methods are called on the writer's thread, where they may block. (`fd` is also called once
+/// by [`LossyWriter::on_thread`].)
 pub trait Destination: Send + 'static {
     /// Returns the descriptor to write to. It may be in non-blocking mode.
     fn fd(&self) -> BorrowedFd<'_>;

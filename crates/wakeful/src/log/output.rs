@@ -145,13 +145,21 @@ impl<D: Destination> Output<D> {
             (false, WhenFull::Wait) => bytes,
             (false, WhenFull::Fail) => &bytes[..bytes.len().min(AT_ONCE)],
         };
-        rustix::io::write(self.destination.fd(), few)
+        // If the destination panics, these lines fail, and are counted.
+        let mut written = Err(Errno::BADF);
+        contain(|| written = rustix::io::write(self.destination.fd(), few));
+        written
     }
 
     /// Whether the destination would take something within `timeout`. A descriptor that failed
-    /// counts as writable: the write says how it failed.
+    /// counts as writable: the write says how it failed. One that panics does not.
     pub(super) fn is_writable(&self, timeout: Duration) -> bool {
-        let fd = self.destination.fd();
+        let mut is_writable = false;
+        contain(|| is_writable = Self::has_room(self.destination.fd(), timeout));
+        is_writable
+    }
+
+    fn has_room(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
         let timeout = Timespec::try_from(timeout).ok();
         loop {

@@ -243,6 +243,31 @@ fn a_descriptor_that_panics_panics_in_no_thread_that_writes() {
     assert_eq!(rest_of(reader), "one\ntwo\n");
 }
 
+#[test]
+fn lines_whose_destination_has_no_descriptor_but_a_panic_are_counted() {
+    struct Panics(PipeWriter, Arc<AtomicBool>);
+    impl Destination for Panics {
+        fn fd(&self) -> BorrowedFd<'_> {
+            assert!(!self.1.load(SeqCst), "as it was told to");
+            self.0.as_fd()
+        }
+    }
+    let (reader, writer) = io::pipe().unwrap();
+    let panics = Arc::new(AtomicBool::new(false));
+    let destination = Panics(writer, panics.clone());
+    let mut log = LossyWriter::on_thread("log", destination, Queue::default()).unwrap();
+    panics.store(true, SeqCst);
+    log.write_all(b"lost\n").unwrap();
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (0, 1));
+    panics.store(false, SeqCst);
+    log.write_all(b"one\n").unwrap();
+    assert!(log.flush_within(GUARD));
+    assert_eq!((log.written(), log.dropped()), (1, 1));
+    drop(log);
+    assert!(rest_of(reader).starts_with("one\n"));
+}
+
 /// What a destination says about itself may go through a log subscriber that panics.
 #[test]
 fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
