@@ -204,8 +204,9 @@ fn nobody_waits_for_who_has_ended_since_the_master_is_gone() {
     list(&mut desk, false, &[listed(1, WorkerState::Serving), ended]);
     answer(reports[0].clone(), "text");
     let collect = |limit| wakeful::block_on(reports[0].collect(limit)).unwrap();
-    let all = collect(Duration::from_millis(20));
-    assert!(all[0].is_current && all[1].worker.is_some(), "the master has not said so");
+    // The other one never answers. The first may not, in so short a time, on a busy machine.
+    let all = (0..100).map(|_| collect(Duration::from_millis(20))).find(|all| all[0].is_current);
+    assert!(all.expect("the first answers")[1].worker.is_some(), "the master has not said so");
     drop(master);
     let all = collect(LIMIT);
     assert!(all[0].is_current && all[1].worker.is_none());
