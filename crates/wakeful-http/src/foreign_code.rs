@@ -152,3 +152,22 @@ pub(crate) fn drops_without_waiting(it: impl Send + 'static) {
     });
     told.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for nobody");
 }
+
+/// For tests: counts the wakes of a waker that is made from it.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(std::sync::atomic::AtomicUsize);
+
+#[cfg(test)]
+impl Wakes {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl std::task::Wake for Wakes {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -35,7 +35,7 @@ impl ReadRation {
         self.give(buf.remaining(), cx, |cx| read(cx, buf))
     }
 
-    /// As [`poll_read`](Self::poll_read), for a `read` with so many bytes of room.
+    /// Like [`poll_read`](Self::poll_read), for any `read` that has `room` for so many bytes.
     #[inline]
     pub(crate) fn give<R>(
         &self,

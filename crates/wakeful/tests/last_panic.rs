@@ -17,7 +17,8 @@ impl Drop for PanicsInItsDrop {
     }
 }
 
-/// So many lines, one after the other, take every limit that the hook has.
+/// The hook chooses one of its 16 limits by the number of the line. So panics on 16 lines in a row
+/// use up all of them.
 #[rustfmt::skip]
 fn panic_at_many_places() {
     let places: [fn(); 16] = [

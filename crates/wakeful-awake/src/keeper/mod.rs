@@ -143,7 +143,7 @@ impl Keeper {
             && let Err(error) = fs::metadata(directory)
         {
             lines.trouble(format_args!(
-                "the state file {} cannot be written, and until then no CPU is held: {}: {error}",
+                "the state file {} cannot be written, so no CPU is held: {}: {error}",
                 state.display(),
                 directory.display()
             ));

@@ -1,17 +1,16 @@
 //! The flags of `wakeful load`, and what they say together.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use wakeful_load::internals::bench::Load;
 use wakeful_load::internals::find_max::Promise;
 use wakeful_load::internals::servers::ServerSpec;
-use wakeful_load::{
-    ConnectionUse, Plan, Protocol, Rate, Requests, Schedule, Target, Template, read_trace,
-};
+use wakeful_load::{ConnectionUse, Plan, Rate, Requests, Schedule, Target, read_trace};
 
+use super::input_files::read_text;
+use super::request::Request;
 use crate::numbers::{count, positive_count, share_of_cpu, time_in, whole};
 
 /// Of a comparison, by default.
@@ -103,63 +102,6 @@ pub(super) enum Command {
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
         stall_every: Duration,
     },
-}
-
-#[derive(Debug, Args)]
-struct Request {
-    /// The protocol. h2: HTTP/2 with prior knowledge. grpc: unary calls over it, of the method
-    /// --path (/package.Service/Method), with the encoded message --body or --body-file. frames: 4
-    /// bytes of length, big-endian, then a payload, as `wakeful serve echo` answers.
-    #[arg(long, value_enum, default_value = "http1")]
-    protocol: ProtocolName,
-
-    /// HTTP: the method.
-    #[arg(long, default_value = "GET")]
-    method: String,
-
-    /// HTTP: path and query [default: the path of ADDR, or /].
-    #[arg(long)]
-    path: Option<String>,
-
-    /// HTTP: a header. May be repeated.
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = header)]
-    headers: Vec<(String, String)>,
-
-    /// HTTP: the request's body.
-    #[arg(long, conflicts_with = "body_file")]
-    body: Option<String>,
-
-    /// HTTP: a regular file with the request's body, of at most 256 MiB.
-    #[arg(long, value_name = "FILE")]
-    body_file: Option<PathBuf>,
-
-    /// RESP: the command and its first arguments; the last argument is a payload of --size bytes.
-    /// {key} stands for a key below --keys, in 12 digits. May be repeated: then --mix draws one of
-    /// them for each request, and the report also has each by itself.
-    #[arg(long = "command", value_name = "COMMAND", default_value = "ECHO")]
-    resp_commands: Vec<String>,
-
-    /// RESP: how frequent each --command is, for example 3:1 [default: all the same].
-    #[arg(long, value_name = "N:N…", value_delimiter = ':', value_parser = whole(0..=1_000_000_u32))]
-    mix: Vec<u32>,
-
-    /// RESP: how many keys {key} stands for.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = keys)]
-    keys: u64,
-
-    /// Frames and RESP: bytes of payload. One number for each --command, or one for all; 0 for
-    /// commands without a payload, as `GET {key}`.
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1024", value_parser = whole::<u32>(0..=16 << 20))]
-    size: Vec<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ProtocolName {
-    Http1,
-    H2,
-    Grpc,
-    Frames,
-    Resp,
 }
 
 #[derive(Debug, Args)]
@@ -310,10 +252,10 @@ impl Arguments {
             return Err("--pairs needs --compare".to_owned());
         }
         let (servers, url_path) = self.servers()?;
-        let template = self.template(url_path, &self.authority(&servers))?;
+        let template = self.request.template(url_path, &self.authority(&servers))?;
         let requests = match self.request.mix()? {
             Some(mix) => mix,
-            None => Requests::new(self.request.protocol.protocol(), &template)
+            None => Requests::new(self.request.protocol(), &template)
                 .map_err(|error| error.to_string())?,
         };
         let in_flight = match self.connections.in_flight {
@@ -383,28 +325,6 @@ impl Arguments {
         }
     }
 
-    fn template(&self, url_path: Option<String>, authority: &str) -> Result<Template, String> {
-        let request = &self.request;
-        Ok(match request.protocol {
-            ProtocolName::Frames => Template::of_size(request.sizes(1)?[0]),
-            ProtocolName::Resp => {
-                // The first of them; `mix` has the others.
-                let size = request.sizes(request.resp_commands.len())?[0];
-                Template::command(&request.resp_commands[0]).body_of_size(size)
-            }
-            ProtocolName::Http1 | ProtocolName::H2 => {
-                let path = request.path.clone().or(url_path).unwrap_or_else(|| "/".to_owned());
-                let template = Template::http(&request.method, authority, &path);
-                request.with_headers(template.body(request.body()?))
-            }
-            ProtocolName::Grpc => {
-                let path = request.path.clone().or(url_path);
-                let path = path.ok_or("grpc needs --path /package.Service/Method")?;
-                request.with_headers(Template::grpc(authority, &path, &request.body()?))
-            }
-        })
-    }
-
     fn schedules(&self) -> Result<Vec<Schedule>, String> {
         let when = &self.when;
         if when.closed {
@@ -418,133 +338,6 @@ impl Arguments {
         let schedule = if when.constant { Schedule::Constant } else { Schedule::Poisson };
         Ok(when.rate.iter().map(|rate| schedule(rate.0)).collect())
     }
-}
-
-/// In bytes. What is read is kept in memory.
-const LARGEST: u64 = 256 << 20;
-
-fn read_body(path: &Path) -> Result<Vec<u8>, String> {
-    // Before it is opened: a FIFO would wait for its writer.
-    let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !known.is_file() {
-        return Err("it is not a regular file, so it may have no end".to_owned());
-    }
-    read_at_most(path, known.len(), "a body")
-}
-
-/// A trace. It may also come by a pipe, from a program that unpacks it.
-fn read_text(path: &Path) -> Result<String, String> {
-    let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    let text = read_at_most(path, known.len(), "a trace: split it, and replay its parts")?;
-    String::from_utf8(text).map_err(|_| "it is not valid UTF-8".to_owned())
-}
-
-fn read_at_most(path: &Path, known: u64, what: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    if known <= LARGEST {
-        let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-        // It may grow, or be a device.
-        let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
-        read.map_err(|error| error.to_string())?;
-    }
-    if known > LARGEST || bytes.len() as u64 > LARGEST {
-        return Err(format!("it has more than {} MiB, the most for {what}", LARGEST >> 20));
-    }
-    Ok(bytes)
-}
-
-impl Request {
-    fn body(&self) -> Result<Vec<u8>, String> {
-        match (&self.body, &self.body_file) {
-            (Some(text), _) => Ok(text.clone().into_bytes()),
-            (None, Some(file)) => {
-                read_body(file).map_err(|problem| format!("{}: {problem}", file.display()))
-            }
-            (None, None) => Ok(Vec::new()),
-        }
-    }
-
-    /// The payload of each of so many commands.
-    fn sizes(&self, commands: usize) -> Result<Vec<usize>, String> {
-        match self.size[..] {
-            [size] => Ok(vec![size as usize; commands]),
-            _ if self.size.len() == commands => {
-                Ok(self.size.iter().map(|size| *size as usize).collect())
-            }
-            _ => Err(format!(
-                "--size has {} sizes for {commands} requests: one for each, or one for all",
-                self.size.len()
-            )),
-        }
-    }
-
-    fn with_headers(&self, template: Template) -> Template {
-        self.headers.iter().fold(template, |template, (name, value)| template.header(name, value))
-    }
-
-    /// # Errors
-    /// Names an option that no request of this protocol uses.
-    fn check(&self) -> Result<(), String> {
-        let is_resp = self.protocol == ProtocolName::Resp;
-        let is_http = !is_resp && self.protocol != ProtocolName::Frames;
-        let unused = [
-            ("--command", !is_resp && self.resp_commands != ["ECHO"], "resp"),
-            ("--keys", !is_resp && self.keys != 1, "resp"),
-            ("--size", is_http && self.size != [1024], "frames or resp"),
-            ("--path", !is_http && self.path.is_some(), "http1, h2 or grpc"),
-            ("--header", !is_http && !self.headers.is_empty(), "http1, h2 or grpc"),
-            ("--body", !is_http && self.body.is_some(), "http1, h2 or grpc"),
-            ("--body-file", !is_http && self.body_file.is_some(), "http1, h2 or grpc"),
-        ];
-        match unused.into_iter().find(|(_, is_unused, _)| *is_unused) {
-            Some((option, _, protocols)) => Err(format!("{option} needs --protocol {protocols}")),
-            None => Ok(()),
-        }
-    }
-
-    /// Several commands, if there are several.
-    fn mix(&self) -> Result<Option<Requests>, String> {
-        let commands = &self.resp_commands;
-        if self.protocol != ProtocolName::Resp || commands.len() == 1 {
-            return match self.mix[..] {
-                [] => Ok(None),
-                _ => Err("--mix needs --protocol resp and several --command".to_owned()),
-            };
-        }
-        let weights = if self.mix.is_empty() { vec![1; commands.len()] } else { self.mix.clone() };
-        if weights.len() != commands.len() || weights.iter().all(|weight| *weight == 0) {
-            return Err(format!(
-                "--mix needs a number for each of the {} commands, and one above 0",
-                commands.len()
-            ));
-        }
-        let sizes = self.sizes(commands.len())?;
-        let commands = commands.iter().zip(weights).zip(sizes).map(|((command, weight), size)| {
-            (command, weight, Template::command(command).body_of_size(size))
-        });
-        Requests::mix(commands).map(Some).map_err(|error| error.to_string())
-    }
-}
-
-impl ProtocolName {
-    fn protocol(self) -> Protocol {
-        match self {
-            Self::Http1 => Protocol::Http1,
-            Self::H2 | Self::Grpc => Protocol::Http2,
-            Self::Frames => Protocol::Frames,
-            Self::Resp => Protocol::Resp,
-        }
-    }
-}
-
-fn keys(text: &str) -> Result<u64, String> {
-    let keys = text.parse().ok().filter(|keys| (1..=1_000_000_000_000).contains(keys));
-    keys.ok_or_else(|| "expected a whole number from 1 to 1000000000000".to_owned())
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 /// More is a slip of the finger.

@@ -1,7 +1,9 @@
 //! `wakeful load`.
 
 mod arguments;
+mod input_files;
 mod output;
+mod request;
 
 use std::io;
 use std::net::TcpListener;

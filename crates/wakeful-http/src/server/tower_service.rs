@@ -30,7 +30,7 @@ where
     fn call(&self, request: R) -> Called<S, R> {
         // Where it panics, its drop may, too.
         let mut service = Contained::new(self.0.clone());
-        // Whoever polls the answer asks again.
+        // If it is not ready, the first poll of the answer asks again, with that task's waker.
         match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Called::Serving { future: service.call(request) },
             Poll::Ready(Err(error)) => Called::Failed { error: Some(error) },
@@ -77,10 +77,9 @@ mod tests {
     use std::pin::pin;
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
 
     use super::*;
+    use crate::foreign_code::Wakes;
 
     #[derive(Default)]
     struct Shared {
@@ -109,15 +108,6 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn a_service_that_is_ready_is_called_at_once() {
         let doubles = Doubles::default();
@@ -137,7 +127,7 @@ mod tests {
         assert_eq!(answer.as_mut().poll(&mut cx), Poll::Pending);
         doubles.0.readiness.set(Some(Ok(())));
         doubles.0.asked_by.take().unwrap().wake();
-        assert_eq!((wakes.0.load(Ordering::Relaxed), doubles.0.calls.get()), (1, 0));
+        assert_eq!((wakes.count(), doubles.0.calls.get()), (1, 0));
         assert_eq!(answer.poll(&mut cx), Poll::Ready(Ok(42)));
     }
 

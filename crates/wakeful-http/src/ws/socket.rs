@@ -362,8 +362,6 @@ impl Sink<Message> for WebSocket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
     use bytes::Bytes;
     use wakeful::net::UnixStream;
@@ -371,6 +369,7 @@ mod tests {
     use wakeful::time::{now, pause, timeout};
 
     use super::*;
+    use crate::foreign_code::Wakes;
     use crate::read_ration::AT_ONCE;
     use crate::upgrade::Upgraded;
 
@@ -451,15 +450,6 @@ mod tests {
         });
     }
 
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn empty_frames_without_end_leave_their_loop_to_others() {
         /// Not the message's last frame.
@@ -476,7 +466,7 @@ mod tests {
             assert!(held > AT_ONCE, "{held} bytes");
             let wakes = Arc::new(Wakes::default());
             let (waker, mut polls) = (Waker::from(wakes.clone()), 0);
-            while wakes.0.load(Ordering::Relaxed) >= polls {
+            while wakes.count() >= polls {
                 polls += 1;
                 let polled = Pin::new(&mut socket).poll_next(&mut Context::from_waker(&waker));
                 assert!(polled.is_pending());

@@ -76,6 +76,7 @@ impl Teller {
         Self { done, result: Err(has_panicked()) }
     }
 
+    /// A closure that assigned to the field itself would capture nothing else of this.
     fn tells(&mut self, result: io::Result<()>) {
         self.result = result;
     }

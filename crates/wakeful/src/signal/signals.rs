@@ -122,9 +122,7 @@ impl Signals {
         })
         .await
     }
-}
 
-impl Signals {
     /// The numbers, and the flags that say which have arrived and were not received.
     pub(super) fn arrivals(&self) -> Vec<(i32, Arc<AtomicBool>)> {
         self.arrived.iter().map(|(signal, arrived, _)| (*signal, arrived.clone())).collect()

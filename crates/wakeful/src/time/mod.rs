@@ -90,7 +90,7 @@ pub fn turn_time() -> Instant {
 /// deadline as expired only if it is not later than this moment.
 #[must_use]
 pub fn seen_until() -> Instant {
-    current().map_or_else(Instant::now, |inner| inner.seen_until())
+    of_current(Inner::seen_until).unwrap_or_else(Instant::now)
 }
 
 /// `now + duration`, or a deadline that nobody lives to see.
