@@ -37,7 +37,8 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The numbers of a process's threads; none if there is no such process.
+/// The numbers of a process's threads; none if there is no such process. A thread that lives may be
+/// missing if another one ended while the list was read: the kernel breaks its list off there.
 #[must_use]
 pub fn threads_of(pid: u32) -> Vec<u32> {
     numbers_in(format!("/proc/{pid}/task"))
