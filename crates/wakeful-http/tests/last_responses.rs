@@ -4,12 +4,18 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
 
 use axum::Router;
 use axum::routing::get;
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
 use socket2::{Domain, Socket, Type};
 use wakeful_http::{Limits, Running};
 
@@ -110,4 +116,59 @@ fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_tha
     // It may have been closed before all was written.
     let _ = writes.join().unwrap();
     until("it is closed", || running.counts().open() == 0);
+}
+
+/// Less than the server's socket has room for, and more than the client's.
+const FIRST: usize = 128 << 10;
+
+/// Sets its flag, and then fails in one of two ways.
+struct FailingBody {
+    panics: bool,
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Body for FailingBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.has_failed.store(true, Ordering::Release);
+        assert!(!self.panics, "on purpose");
+        Poll::Ready(Some(Err(io::Error::other("on purpose"))))
+    }
+}
+
+/// What comes behind the request that fails is unread when the connection closes.
+#[test]
+fn the_response_before_one_that_fails_comes_whole() {
+    for panics in [false, true] {
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let flag = has_failed.clone();
+        let fails = move || {
+            let body = FailingBody { panics, has_failed: flag.clone() };
+            async { axum::body::Body::new(body) }
+        };
+        let app = Router::new()
+            .route("/first", get(|| async { vec![b'x'; FIRST] }))
+            .route("/fails", get(fails));
+        let running = server().start(app).unwrap();
+        let mut stream = connect(&running);
+        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let more = request("/first").repeat(3000);
+        let requests = [request("/first"), request("/fails"), more].concat();
+        let mut writer = stream.try_clone().unwrap();
+        let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
+        until("it has failed", || has_failed.load(Ordering::Acquire));
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).unwrap();
+        let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
+        let answer = answers.get(first..first + FIRST);
+        assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
+        drop(stream);
+        let _ = writes.join().unwrap();
+        until("it is closed", || running.counts().open() == 0);
+    }
 }

@@ -92,8 +92,9 @@ fn with_http2_no_body_follows_where_there_is_none() {
 }
 
 #[test]
-fn a_version_that_http1_does_not_have_costs_no_answer() {
-    for version in [Version::HTTP_09, Version::HTTP_2, Version::HTTP_3] {
+fn a_version_that_a_response_was_given_costs_neither_it_nor_its_connection() {
+    let versions = [Version::HTTP_09, Version::HTTP_10, Version::HTTP_2, Version::HTTP_3];
+    for version in versions {
         let service = move |_: Request<RequestBody>| async move {
             let mut response = Response::new(Full::<Bytes>::from("a body"));
             *response.version_mut() = version;

@@ -6,6 +6,7 @@ use std::any::Any;
 use http::StatusCode;
 use hyper::rt::{Read, Write};
 
+use super::observed::Observed;
 use crate::connection::{ConnectionState, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
@@ -21,7 +22,7 @@ pub(super) enum Ended {
 }
 
 /// Which limit hyper found exceeded, by what it has left in its buffer.
-pub(super) fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
+fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
     // A head that is too large stays there. One that names a length beyond what hyper can count is
     // taken off first.
     let has_head = unread.len() >= limits.max_header_size
@@ -29,20 +30,33 @@ pub(super) fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
     if has_head { Refusal::HeaderTooLarge } else { Refusal::BodyTooLarge }
 }
 
-/// Closes it, so that the client learns of what was answered last.
+/// Closes it, so that the client learns of what was answered last. `unread` is what hyper has left
+/// in its buffer.
 pub(super) async fn close<IO: Read + Write + Unpin>(
     mut io: IO,
     ended: Ended,
-    has_come: bool,
-    too_large: Option<Refusal>,
+    unread: &[u8],
+    observed: &Observed,
     state: &ConnectionState,
 ) -> hyper::Result<()> {
+    let has_come = !unread.is_empty();
     match ended {
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
         }
         Ended::By(_) | Ended::ByPanic(_) => {}
         Ended::ByItself(result) => {
+            if result.is_ok() && !observed.is_shut.get() {
+                lingering_close::linger(&mut io).await;
+            }
+            let has_failed = matches!(&result, Err(error) if error.is_user());
+            if has_failed && observed.ends_by_close.get() {
+                // With TLS, a close that is announced would make the response look complete.
+                return result;
+            }
+            let limits = state.loop_state().limits();
+            let too_large =
+                observed.found_too_large.get().then(|| what_is_too_large(unread, limits));
             let refusal = match &result {
                 Err(error) if error.is_parse_too_large() => {
                     too_large.or(Some(Refusal::HeaderTooLarge))
@@ -63,7 +77,8 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
             }
             // Its own answer is written; what is still on its way to it must not reset the
             // connection before that was read.
-            if refusal.is_some()
+            if has_failed
+                || refusal.is_some()
                 || state.closing().is_after_refusal()
                 || state.last_body().is_left()
             {

@@ -35,7 +35,7 @@ use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 use wakeful::time::Deadline;
 
-use self::close::{Ended, close, what_is_too_large};
+use self::close::{Ended, close};
 use self::observed::Observed;
 use self::observed_io::{ObservedIo, ObservedService};
 use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingering_close};
@@ -183,7 +183,11 @@ where
     if let Ended::ByPanic(payload) = ended {
         // Not while it unwinds: what the service, its future or a body has may panic in its drop,
         // too.
-        foreign_code::contain(|| drop(connection));
+        let mut io = None;
+        foreign_code::contain(|| io = Some(connection.into_parts().io.io));
+        if let Some(mut io) = io.filter(|_| !observed.ends_by_close.get()) {
+            lingering_close::linger(&mut io).await;
+        }
         resume_unwind(payload);
     }
     if matches!(ended, Ended::ByItself(Ok(())))
@@ -201,14 +205,8 @@ where
         return Ok(End::Closed);
     }
     if !observed.leaves.get() {
-        let mut parts = connection.into_parts();
-        let has_come = !parts.read_buf.is_empty();
-        if matches!(ended, Ended::ByItself(Ok(()))) && !observed.is_shut.get() {
-            lingering_close::linger(&mut parts.io.io).await;
-        }
-        let too_large =
-            observed.found_too_large.get().then(|| what_is_too_large(&parts.read_buf, limits));
-        let closed = close(parts.io.io, ended, has_come, too_large, state).await;
+        let parts = connection.into_parts();
+        let closed = close(parts.io.io, ended, &parts.read_buf, &observed, state).await;
         return closed.map(|()| End::Closed);
     }
     let parts = connection.into_parts();

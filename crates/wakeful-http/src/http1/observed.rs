@@ -23,6 +23,8 @@ pub(super) struct Observed {
     pub(super) finishes: Cell<bool>,
     /// It was told to end because the connection goes on elsewhere.
     pub(super) leaves: Cell<bool>,
+    /// The end of its response may be known by the close alone, since its client speaks HTTP/1.0.
+    pub(super) ends_by_close: Cell<bool>,
     /// It has ended its side. Behind a request for an upgrade that came to nothing it does not, and
     /// leaves that to others.
     pub(super) is_shut: Cell<bool>,

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::Service;
@@ -29,6 +29,7 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedServi
         self.observed.comes.set(false);
         self.observed.served.set(true);
         self.observed.waits_to_read.set(false);
+        self.observed.ends_by_close.set(request.version() == Version::HTTP_10);
         self.service.call(request)
     }
 }

@@ -281,7 +281,9 @@ where
             upgrade::refuse_interim(&mut response);
         }
         in_flight.connection().loop_state().counts().response(response.status());
-        correct_version(&mut response);
+        // A handler may hand on a response of another server. hyper panics over HTTP/3's version,
+        // and cuts off by a close what has HTTP/1.0's.
+        *response.version_mut() = Version::HTTP_11;
         say_close(&mut response, in_flight.connection());
         // hyper leaves these bodies out with HTTP/1 only.
         let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
@@ -309,14 +311,6 @@ fn failed(error: BoxError) -> BoxError {
         );
     }
     error
-}
-
-/// hyper panics over a version that HTTP/1 does not have, as a handler may take from a response of
-/// HTTP/3 that it hands on.
-fn correct_version<B>(response: &mut Response<B>) {
-    if !matches!(response.version(), Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2) {
-        *response.version_mut() = Version::HTTP_11;
-    }
 }
 
 fn is_without_body(status: StatusCode) -> bool {

@@ -5,7 +5,10 @@ use std::net::TcpStream as StdTcpStream;
 use std::thread;
 use std::time::Duration;
 
-use futures_lite::AsyncWriteExt;
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_lite::{AsyncWriteExt, stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
@@ -440,6 +443,27 @@ fn a_response_that_is_cut_off_is_an_error_for_the_client() {
     });
     assert!(body.is_err());
     server.join().unwrap();
+}
+
+/// A client of HTTP/1.0 knows its end by the close alone.
+#[test]
+fn a_response_that_fails_ends_without_a_word_to_a_client_of_http_1_0() {
+    let site = Site::new();
+    let body = || {
+        let failure = std::io::Error::other("on purpose");
+        Body::from_stream(stream::iter([Ok(Bytes::from("the first half")), Err(failure)]))
+    };
+    let app = Router::new().route("/", get(move || async move { body() }));
+    let running = server().tls(site.tls()).start(app).unwrap();
+    for (version, says_so) in [("1.1", true), ("1.0", false)] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        write!(client, "GET / HTTP/{version}\r\nhost: localhost\r\n\r\n").unwrap();
+        let answer = rest(&mut client);
+        match says_so {
+            true => assert!(!answer.unwrap().ends_with("0\r\n\r\n"), "its chunks have no end"),
+            false => assert_eq!(answer.unwrap_err().kind(), ErrorKind::UnexpectedEof),
+        }
+    }
 }
 
 #[test]
