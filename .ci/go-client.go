@@ -1,5 +1,5 @@
-// Gets a file over HTTP/2 and reads it in pieces of 4 KiB, behind each of which Go's client updates two windows; the first time only
-// when much of it has come.
+// Gets a file over HTTP/2 and reads it in pieces of 4 KiB, behind each of which Go's client updates
+// two windows; the first time only when much of it has come.
 //
 //	go run .ci/go-client.go http://ADDR/FILE LENGTH
 package main

@@ -1,6 +1,8 @@
 #!/bin/sh
-# The same server, measured by wakeful load, h2load and oha in turn, three rounds: p50 and p99 of `GET /` at 5,000 requests a second over 32 connections.
-# h2load comes with Debian's nghttp2-client, oha from `cargo install oha`; what is missing is left out.
+# The same server, measured by wakeful load, h2load and oha in turn, three rounds: p50 and p99 of
+# `GET /` at 5,000 requests a second over 32 connections.
+# h2load comes with Debian's nghttp2-client, oha from `cargo install oha`; what is missing is left
+# out.
 #
 #   cargo build --release && proof/benches/agreement.sh
 set -eu

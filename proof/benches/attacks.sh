@@ -1,32 +1,39 @@
 #!/usr/bin/env bash
 # What attacks do to honest clients, to memory, and to the metrics.
 #
-#   ./attacks.sh [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...'] [--beside server|generator] [--option=OPTION...]
+#   ./attacks.sh [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...']
+#                [--beside server|generator] [--option=OPTION...]
 #
-# `wakeful serve http` answers GET / for an honest open-loop client (5,000 requests a second on 16 connections unless told
-# otherwise), quiet, then under an attack of `crates/wakeful-http/examples/attack.rs`, then quiet again, in several rounds. Each
-# attack has its own scale (1,000 connections at a byte a second, 10,000 connections a second that are reset, 500 header bombs a
-# second, 100 floods a second of up to 20,000 frames) and a server of its own. The generator has the last CPU; server and attacker
-# share the others, the attacker at the lowest priority (nice 19), so that what is measured is the server's work and not the
-# attacker's. Not quite: a loop that spins loses its CPU to the attacker now and then, for up to a tick of the kernel's. What an
-# attacker that works for milliseconds at once (slowloris-burst) does to the server is seen with `--beside generator`.
-# Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
+# `wakeful serve http` answers GET / for an honest open-loop client (5,000 requests a second on 16
+# connections unless told otherwise), quiet, then under an attack of
+# `crates/wakeful-http/examples/attack.rs`, then quiet again, in several rounds. Each attack has its
+# own scale (1,000 connections at a byte a second, 10,000 connections a second that are reset, 500
+# header bombs a second, 100 floods a second of up to 20,000 frames) and a server of its own. The
+# generator has the last CPU; server and attacker share the others, the attacker at the lowest
+# priority (nice 19), so that the server's work is measured and not the attacker's. Not quite: a
+# loop that spins loses its CPU to the attacker now and then, for up to a tick of the kernel's. What
+# an attacker that works for milliseconds at once (slowloris-burst) does to the server is seen with
+# `--beside generator`. Slowloris lasts longer than the server's header timeout (5 s here), so that
+# it strikes. Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
 #
-# All are response times, from when a request was due, so that a generator that is late itself (as one beside the attacker may be) only
-# makes them larger. Of each figure the median of the rounds is printed, and the least and the largest.
+# All times are response times, from when a request was due. So a generator that is late itself (as
+# one beside the attacker may be) only makes them larger. Of each figure the median of the rounds is
+# printed, and the least and the largest. RSS is the server's largest. The metric is what
+# `wakeful_http_refused_total` has gained, by reason.
 #
-# A hypervisor that stops a CPU for milliseconds now and then decides on the p99 of a whole run, quiet or attacked. So two other
-# figures stand beside it:
-# * p99 of a tenth of a second: of each tenth of a run the p99 of its requests, of these the median; and the ratio within a round,
-#   attacked / quiet, which is to be at most 2, beside quiet behind the attack / quiet before it. Stops that reach less than half of the
-#   tenths do not change it; nor does an attack that strikes less than half of them, as slowloris-burst. (Runs of more than six seconds
-#   have longer slices than a tenth of a second: a sixtieth of the run.)
-# * The share of the requests, of all rounds together, that took longer than twice what p99 is without stops (the least quiet p99 of
-#   the service times, which few requests share with a CPU that stands still), quiet and attacked, which does see such an attack. p99 is
-#   doubled where this share is above 1 % without stops; what it is without them is not known here, so that to add less than 1 % is
-#   needed and is not proof. The shares are known in steps of 9 %.
-# RSS is the server's largest; the metric is what `wakeful_http_refused_total` has gained, by reason.
-# Slowloris is on for longer than the server's header timeout (5 s here), so that it strikes.
+# A hypervisor that stops a CPU for milliseconds now and then decides the p99 of a whole run, quiet
+# or attacked. So two other figures stand beside it:
+# * p99 of a tenth of a second: for each tenth of a run the p99 of its requests, and the median of
+#   these. The ratio within a round, attacked / quiet, should be at most 2; quiet behind the attack
+#   / quiet before it stands beside it. Stops that reach less than half of the tenths do not change
+#   this figure; nor does an attack that strikes less than half of them, as slowloris-burst. (Runs
+#   of more than six seconds have longer slices than a tenth of a second: a sixtieth of the run.)
+# * The share of the requests, of all rounds together, that took longer than twice the p99 without
+#   stops (the least quiet p99 of the service times, since few requests share their time with a CPU
+#   that stands still), quiet and attacked. This figure does see such an attack. p99 is doubled
+#   where the share is above 1 % without stops. What the share is without stops is not known here:
+#   so an attack has to add less than 1 %, and even that is no proof. The shares are known in steps
+#   of 9 %.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -63,7 +70,8 @@ refused() {
   curl -s "http://127.0.0.1:$1/metrics" | awk -F '"' '/^wakeful_http_refused_total/ { split($3, value, " "); print $2, value[2] }'
 }
 
-# p99 NAME: of the honest client, in µs, or ? where there are too few; and how many were not answered well. What was measured is kept
+# p99 NAME: of the honest client, in µs, or ? where there are too few; and how many were not
+# answered well. What was measured is kept
 # in NAME.
 p99() {
   local status=0
@@ -87,7 +95,8 @@ service_p99() {
   tr -d ' \n' <"$directory/$1" | sed 's/.*"service":{//; s/"p9999".*//; s/.*"p99":\([0-9]*\).*/\1/' | awk '$1 > 0 { print int($1 / 1000) }'
 }
 
-# slower BOUND NAME...: the share of the requests in these that took longer than BOUND, in µs; all are of one length.
+# slower BOUND NAME...: the share of the requests in these that took longer than BOUND, in µs; all
+# are of one length.
 slower() {
   local bound=$1 name
   shift

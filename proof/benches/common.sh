@@ -55,7 +55,8 @@ accepts() {
   (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port; if it ends before, the end of the file SAID tells why.
+# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port; if it ends before, the end of
+# the file SAID tells why.
 until_it_accepts() {
   SECONDS=0
   until accepts "$port"; do
@@ -65,7 +66,8 @@ until_it_accepts() {
   done
 }
 
-# serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until it accepts on $port.
+# serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until
+# it accepts on $port.
 serve_http() {
   local cpus=$1
   shift

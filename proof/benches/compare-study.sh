@@ -1,5 +1,6 @@
 #!/bin/sh
-# How often `wakeful load --compare` is right: a server against itself, and against the same with 20 µs added, 20 seeds each.
+# How often `wakeful load --compare` is right: a server against itself, and against the same with 20
+# µs added, 20 seeds each.
 # Takes about 15 minutes on a quiet machine; prints one line for each comparison and the counts.
 #
 #   cargo build --release && proof/benches/compare-study.sh [RUNS]

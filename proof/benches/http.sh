@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# HTTP and gRPC beside axum and tonic on Tokio: the same router, the same service, on one thread each.
+# HTTP and gRPC beside axum and tonic on Tokio: the same router, the same service, on one thread
+# each.
 #
 #   ./http.sh [--pairs N] [--only http|grpc|closed]
 #
-# Each comparison is `wakeful load --compare`: blocks of both in turn, behind a server compared with itself; the generator has the last CPU and the servers all
-# others. Wakeful has its default idle policy; Tokio is its current-thread runtime, and the multi-thread one with one worker for each CPU that servers have.
+# Each comparison is `wakeful load --compare`: blocks of both in turn, behind a server compared with
+# itself; the generator has the last CPU and the servers all others. Wakeful has its default idle
+# policy; Tokio is its current-thread runtime, and the multi-thread one with one worker for each CPU
+# that servers have.
 #
-# http is GET / at 10,000 a second and random arrivals, grpc a unary call with a message of seven bytes, closed the most that 32 connections get answered.
+# http is GET / at 10,000 a second and random arrivals, grpc a unary call with a message of seven
+# bytes, closed the most that 32 connections get answered.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

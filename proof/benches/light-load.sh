@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# A light load, over more and more loops: what it costs to have many, and whether they stay awake together.
+# A light load, over more and more loops: what it costs to have many, and whether they stay awake
+# together.
 #
 #   ./light-load.sh [--rate N] [--rounds N] [--loops 'N N...']
 #
-# `wakeful serve http` with so many loops answers GET / on 32 connections, 10,000 a second unless told otherwise, in all; the servers take turns, a fresh
-# one each time, the generator has the last CPU and the servers all others. Beside it one loop that always spins, which is as fast as it gets; so many
-# that spin burn so many CPUs by definition, so that is not measured. `capped` is one loop that may spin for half of a CPU.
+# `wakeful serve http` with so many loops answers GET / on 32 connections, 10,000 a second unless
+# told otherwise, in all; the servers take turns, a fresh one each time, the generator has the last
+# CPU and the servers all others. Beside it one loop that always spins, which is as fast as it gets;
+# so many that spin burn so many CPUs by definition, so that is not measured. `capped` is one loop
+# that may spin for half of a CPU.
 #
-# p50 is the median of the rounds with their span, as a share of the spinning loop's in the same round too. CPU is in CPUs. Parks and remote wakes are
-# of all loops together, for each request, from /metrics; so is how many loops were active at the end.
+# p50 is the median of the rounds with their span, as a share of the spinning loop's in the same
+# round too. CPU is in CPUs. Parks and remote wakes are of all loops together, for each request,
+# from /metrics; so is how many loops were active at the end.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -50,7 +50,8 @@ quantiles() {
     --no-floor --quiet-patience 0s --repeats 0 --json >"$directory/loaded" 2>"$directory/said" || status=$?
   # 4: INVALID, for who wants a figure to quote. Here it is compared with its neighbour.
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/said")"
-  # Of the first of the runs, its response times come first. Four seconds: p99 is null with fewer than 100 requests beyond it.
+  # Of the first of the runs, its response times come first. Four seconds: p99 is null with fewer
+  # than 100 requests beyond it.
   awk '/"p50":/ && !p50 { p50 = $2 } /"p99":/ && !p99 { p99 = $2 } END { print p50 / 1000, p99 / 1000 }' \
     <(sed -n '/"runs"/,$p' "$directory/loaded" | sed -n '/"response"/,$p' | tr -d ,)
 }
