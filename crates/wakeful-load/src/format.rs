@@ -176,7 +176,7 @@ pub const FLOOR_MARK: &str = "*";
 
 /// What [`FLOOR_MARK`] means.
 pub const FLOOR_NOTE: &str =
-    "* is under twice the floor: the generator and the kernel account for more than half of it.";
+    "* marks a figure below twice the floor: more than half of it is the generator's and the kernel's.";
 
 /// A percentile that may be absent, marked if it is under twice the floor's.
 pub fn marked_time(nanoseconds: Option<u64>, floor: Option<u64>) -> String {

@@ -135,14 +135,14 @@ impl Lab<'_> {
             let repeated: usize = runs.iter().map(|run| run.repeated).sum();
             let blocks: usize = runs.iter().map(|run| run.blocks).sum();
             notes.push(format!(
-                "Blocks measured again because other programs used more than {share} of a CPU: {repeated}, beside {blocks} that count."
+                "Blocks that were measured again, because other programs used more than {share} of a CPU: {repeated}. Blocks that count: {blocks}."
             ));
         }
         let ProbeRuns { kept, repeated, spoilt } = self.counted;
         if kept > 0 {
             notes.push(format!(
-                "Probes and single calls run again because other programs used more than {share} of a CPU: {repeated}, beside {kept} that count, \
-                 of which {spoilt} were disturbed as well."
+                "Probes and single calls that were run again, because other programs used more than {share} of a CPU: {repeated}. \
+                 Of the {kept} that count, {spoilt} were disturbed, too."
             ));
         }
         if self.bench.is_interrupted() {

@@ -257,7 +257,7 @@ impl Measured {
         let repeated: usize = self.runs.iter().map(|run| run.repeated).sum();
         let blocks: usize = self.runs.iter().map(|run| run.blocks).sum();
         self.notes.push(format!(
-            "Blocks measured again because other programs used more than {} of a CPU: {repeated}, beside {blocks} that count.",
+            "Blocks that were measured again, because other programs used more than {} of a CPU: {repeated}. Blocks that count: {blocks}.",
             format::percent(limits.share)
         ));
         let results = Results {

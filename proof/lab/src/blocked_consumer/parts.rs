@@ -14,8 +14,8 @@ pub(super) const ALONE: &str = "one producer, one consumer, a CPU each";
 pub(super) const SWEEP: &str = "a sweep over 64 sources";
 /// Producers stopped at the points that a design names.
 pub(super) const POINTS: &str = "a producer stopped at named points";
-/// Producers stopped behind any instruction.
-pub(super) const STEPS: &str = "a producer stopped behind any instruction";
+/// Producers stopped at any of their instructions.
+pub(super) const STEPS: &str = "a producer stopped at any instruction";
 /// Producers that a CPU quota stops.
 pub(super) const QUOTA: &str = "producers under a CPU quota";
 /// Producers beside a busy loop of a higher priority.

@@ -9,7 +9,7 @@ use crate::interleaved::Measured;
 
 const NOTE: &str = "All but the last two columns are for each connection. Woken: how often a thread of the server was woken, by the kernel's trace; 1 or less is \
      good. In vain: wakes after which the thread got neither a connection nor data before its next wake; 0 is good. To read: wakes for data of a \
-     connection that the thread already had. Failed accepts: how often a worker asked for a connection, and none was left. Busiest / mean: the \
+     connection that the thread already had. Failed accepts: how often a worker tried to accept, and found no connection left. Busiest / mean: the \
      connections of the busiest worker, divided by the mean; 1 is even. Connections: how many a second; do not compare them between languages.";
 
 pub(super) fn tables(found: &Found) -> Vec<Table> {
