@@ -351,6 +351,28 @@ fn come_while_all_end(accept: &[&'static str; 2]) {
     assert!(clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>() > 0);
 }
 
+/// Who ends all processes of a service may tell the workers first.
+#[test]
+fn who_comes_when_no_worker_accepts_any_more_and_the_master_ends_is_answered() {
+    for name in ["TERM", "KILL"] {
+        let mut master = Master::start(&with(&["--workers", "2"]));
+        let (addr, workers) = (master.addr(), master.workers());
+        // It hears of all that at once.
+        master.signal("STOP");
+        workers.iter().for_each(|pid| signal(*pid, name));
+        master.waits_until(|_| workers.iter().all(|pid| has_closed_all(*pid)), "over");
+        let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(&addr).unwrap()).collect();
+        master.signal("TERM");
+        master.signal("CONT");
+        for mut client in clients {
+            client.set_read_timeout(Some(GUARD)).unwrap();
+            asks(&mut client).expect("who is let in is answered");
+        }
+        let (status, log) = master.ended();
+        assert!(status.success(), "{log}");
+    }
+}
+
 /// There is nobody else for whom they could wait.
 #[test]
 fn who_waits_at_the_limit_of_connections_while_all_end_is_answered() {

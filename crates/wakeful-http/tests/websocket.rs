@@ -554,3 +554,37 @@ fn a_half_that_writes_is_not_forgotten_when_the_other_half_tells_of_a_mistake() 
     assert_eq!(running.shutdown(GUARD).unwrap(), 0);
     assert!(has_ended);
 }
+
+#[test]
+fn a_busy_client_of_a_handler_that_leaves_when_it_cannot_send_is_told_of_the_drain() {
+    let running = server().start(app()).unwrap();
+    let addr = addr(&running);
+    let (open, opened) = async_channel::bounded(1);
+    let client = std::thread::spawn(move || {
+        wakeful::block_on(async {
+            let client = connect(addr, "/ws").await;
+            let (mut sink, mut stream) = client.split();
+            // Never waits for an answer, as who sends events does.
+            let writer = wakeful::spawn(async move {
+                let message = Message::binary(vec![7; 10_000]);
+                while SinkExt::send(&mut sink, message.clone()).await.is_ok() {}
+            });
+            let mut echoes = 0;
+            let end = loop {
+                match StreamExt::next(&mut stream).await {
+                    Some(Ok(Message::Binary(_))) => echoes += 1,
+                    other => break other,
+                }
+                if echoes == 100 {
+                    open.send(()).await.unwrap();
+                }
+            };
+            drop(writer);
+            end
+        })
+    });
+    opened.recv_blocking().unwrap();
+    assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+    let end = client.join().unwrap().unwrap().unwrap();
+    assert_eq!(end, Message::Close(Some(frame(CloseCode::Away, "the server is draining"))));
+}

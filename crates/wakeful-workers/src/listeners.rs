@@ -14,7 +14,7 @@ use wakeful::net::ListenAddr;
 use crate::listen_again::listen_again;
 pub(crate) use crate::port_groups::Inherited;
 use crate::port_groups::{
-    PortGroups, address_of, is_reached_by_others, let_in_again, let_nobody_in,
+    PortGroups, address_of, is_reached_by_others, is_waited_at, let_in_again, let_nobody_in,
 };
 use crate::sys;
 use crate::systemd::{self, KEPT, Kept};
@@ -204,6 +204,12 @@ impl Listeners {
             // Handshakes with other hosts are under way: they complete.
             thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
         }
+    }
+
+    /// Do clients wait at a socket that all workers share, and that ends with this master?
+    pub(crate) fn are_waited_at(&self) -> bool {
+        let mut own = self.all.iter().filter(|one| !one.is_kept());
+        own.any(|one| is_waited_at(one.socket.as_fd()))
     }
 
     /// The workers accept what has come before they close theirs.

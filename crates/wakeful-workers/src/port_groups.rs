@@ -330,7 +330,7 @@ impl PortGroups {
     }
 }
 
-fn is_waited_at(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_waited_at(socket: BorrowedFd<'_>) -> bool {
     let mut fd = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     let is_ready = poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
     // One that was shut down is readable, too.

@@ -3,12 +3,14 @@
 //! Reading drives it: it answers pings, notices the drain, and tells a client that breaks the
 //! protocol why. After the server's Close it sends nothing more. Messages that the client had sent
 //! before it saw the Close are read, and delivered or dropped: a connection that is closed with
-//! unread bytes is reset, and a reset may overtake the Close.
+//! unread bytes is reset, and a reset may overtake the Close. So if a socket is dropped meanwhile
+//! (by a handler that leaves when it can send no more, for example), a task of its own reads on.
 //!
 //! tungstenite keeps every pong until it is sent. If a client does not read its pongs, the server
 //! stops reading from it once [`MOST_PONGS`] may wait.
 
 use std::future::{Future, poll_fn};
+use std::ops::{Deref, DerefMut};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -21,6 +23,7 @@ use futures_io::AsyncRead;
 use futures_util::task::AtomicWaker;
 use futures_util::{Sink, SinkExt};
 use http::HeaderValue;
+use wakeful::LoopHandle;
 use wakeful::task::consume_budget;
 use wakeful::time::Deadline;
 
@@ -45,13 +48,15 @@ const DISCARDED_AT_ONCE: usize = 64;
 /// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
-/// the client sees code 1006. A Close of the client is answered when it is read.
+/// the client sees code 1006. A Close of the client is answered when it is read. If the server has
+/// already sent a Close (for example, because it drains), the connection stays open until the
+/// client's Close arrives, for up to 5 s. Messages that arrive in between are dropped.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop.
 #[derive(Debug)]
 pub struct WebSocket {
-    inner: WebSocketStream<Followed>,
+    inner: Inner,
     /// Who waits for a message. tungstenite would drop a waker with its place locked, and wake it
     /// before the one that writes.
     reader: SafeWaker,
@@ -61,6 +66,26 @@ pub struct WebSocket {
     phase: Phase,
     /// Bytes of pongs since all was sent.
     pongs: usize,
+    /// A task reads on for a drop.
+    is_left: bool,
+}
+
+/// Left by a drop that leaves the rest to a task.
+#[derive(Debug)]
+struct Inner(Option<WebSocketStream<Followed>>);
+
+impl Deref for Inner {
+    type Target = WebSocketStream<Followed>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect("only a drop takes it")
+    }
+}
+
+impl DerefMut for Inner {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_mut().expect("only a drop takes it")
+    }
 }
 
 /// Who waits until something is sent: the half that writes, and the half that reads, for a Close of
@@ -129,8 +154,8 @@ impl WebSocket {
         linger: Duration,
     ) -> Self {
         let (flushers, phase) = (Flushers::new(), Phase::Open(drain_begins()));
-        let reader = SafeWaker::default();
-        Self { inner, reader, flushers, protocol, linger, phase, pongs: 0 }
+        let (inner, reader) = (Inner(Some(inner)), SafeWaker::default());
+        Self { inner, reader, flushers, protocol, linger, phase, pongs: 0, is_left: false }
     }
 
     /// Returns the chosen subprotocol: see [`protocols`](super::WebSocketUpgrade::protocols).
@@ -174,11 +199,11 @@ impl WebSocket {
     /// closed, there is no error.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: dropping the future closes the connection, with or without the Close.
+    /// Dropping the future drops the socket: the Close is sent nevertheless, if the client reads.
     pub async fn close(mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             // It is queued whether or not there is room for it, and what reads on sends it.
-            match Pin::new(&mut self.inner).start_send(Message::Close(frame)) {
+            match Pin::new(&mut *self.inner).start_send(Message::Close(frame)) {
                 // The client was first.
                 Ok(()) | Err(Error::Protocol(ProtocolError::SendAfterClosing)) => {}
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
@@ -196,7 +221,7 @@ impl WebSocket {
     fn begin_to_close(&mut self, code: CloseCode, reason: &'static str) {
         let frame = CloseFrame { code, reason: reason.into() };
         // Refused only if one has been sent already.
-        let _ = Pin::new(&mut self.inner).start_send(Message::Close(Some(frame)));
+        let _ = Pin::new(&mut *self.inner).start_send(Message::Close(Some(frame)));
     }
 
     /// Pending while too many pongs wait. A flush that fails is reported by the read behind it.
@@ -204,7 +229,7 @@ impl WebSocket {
         // Behind our Close no ping is answered, and the client's Close is waited for.
         if self.pongs >= MOST_PONGS && !matches!(self.phase, Phase::Closing(_)) {
             let mut cx = self.flushers.with_reader(cx);
-            let _ = ready!(Pin::new(&mut self.inner).poll_flush(&mut cx));
+            let _ = ready!(Pin::new(&mut *self.inner).poll_flush(&mut cx));
             self.pongs = 0;
         }
         Poll::Ready(())
@@ -212,7 +237,7 @@ impl WebSocket {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
         let Self { reader, inner, .. } = self;
-        reader.with(cx, |cx| Pin::new(inner).poll_next(cx))
+        reader.with(cx, |cx| Pin::new(&mut **inner).poll_next(cx))
     }
 
     /// Reads, and drops it, until the client closes or its time is up.
@@ -221,7 +246,7 @@ impl WebSocket {
         if Pin::new(until).poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let _ = Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_reader(cx));
+        let _ = Pin::new(&mut *self.inner).poll_flush(&mut self.flushers.with_reader(cx));
         let mut unwanted = [0; 4096];
         for _ in 0..DISCARDED_AT_ONCE {
             match AsyncRead::poll_read(Pin::new(&mut self.inner.get_mut().inner), cx, &mut unwanted)
@@ -233,6 +258,28 @@ impl WebSocket {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Drop for WebSocket {
+    fn drop(&mut self) {
+        let is_closing = matches!(self.phase, Phase::Closing(_) | Phase::Discarding(..));
+        // The task goes with its loop, and then nobody reads on.
+        let is_over = self.is_left || LoopHandle::try_current().is_err();
+        if !is_closing || is_over || std::thread::panicking() {
+            return;
+        }
+        let mut rest = Self {
+            inner: Inner(self.inner.0.take()),
+            reader: SafeWaker::default(),
+            flushers: Flushers::new(),
+            protocol: None,
+            linger: self.linger,
+            phase: std::mem::replace(&mut self.phase, Phase::Ended),
+            pongs: self.pongs,
+            is_left: true,
+        };
+        wakeful::spawn(async move { while rest.recv().await.is_some() {} }).detach();
     }
 }
 
@@ -277,7 +324,7 @@ impl Stream for WebSocket {
                         continue;
                     }
                     let mut cx = this.flushers.with_reader(cx);
-                    let _ = Pin::new(&mut this.inner).poll_flush(&mut cx);
+                    let _ = Pin::new(&mut *this.inner).poll_flush(&mut cx);
                 }
                 Phase::Discarding(..) => {
                     ready!(this.poll_discard(cx));
@@ -313,7 +360,7 @@ impl Stream for WebSocket {
                         // The answer waits for the next read, and a handler may not read again.
                         Message::Close(_) => {
                             let mut cx = this.flushers.with_reader(cx);
-                            let _ = Pin::new(&mut this.inner).poll_flush(&mut cx);
+                            let _ = Pin::new(&mut *this.inner).poll_flush(&mut cx);
                         }
                         _ => {}
                     }
@@ -341,22 +388,22 @@ impl Sink<Message> for WebSocket {
         // After the end it fails at once, each time.
         ready!(pin!(consume_budget()).poll(cx));
         let this = self.get_mut();
-        Pin::new(&mut this.inner).poll_ready(&mut this.flushers.with_writer(cx))
+        Pin::new(&mut *this.inner).poll_ready(&mut this.flushers.with_writer(cx))
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Message) -> Result<(), Error> {
-        Pin::new(&mut self.inner).start_send(message)
+        Pin::new(&mut *self.inner).start_send(message)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let this = self.get_mut();
-        Pin::new(&mut this.inner).poll_flush(&mut this.flushers.with_writer(cx))
+        Pin::new(&mut *this.inner).poll_flush(&mut this.flushers.with_writer(cx))
     }
 
     /// Sends a Close, without waiting for the client's.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let this = self.get_mut();
-        Pin::new(&mut this.inner).poll_close(&mut this.flushers.with_writer(cx))
+        Pin::new(&mut *this.inner).poll_close(&mut this.flushers.with_writer(cx))
     }
 }
 
@@ -364,6 +411,7 @@ impl Sink<Message> for WebSocket {
 mod tests {
     use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
     use bytes::Bytes;
+    use futures_lite::AsyncReadExt;
     use wakeful::net::UnixStream;
     use wakeful::task::yield_now;
     use wakeful::time::{now, pause, timeout};
@@ -506,6 +554,54 @@ mod tests {
                 yield_now().await;
             }
             writes.await.unwrap().unwrap();
+        });
+    }
+
+    /// A socket whose Close is sent, and not answered.
+    async fn closing() -> (UnixStream, WebSocket) {
+        let (client, mut socket) = pair().await;
+        socket.begin_to_close(CloseCode::Away, "");
+        socket.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
+        (client, socket)
+    }
+
+    #[test]
+    fn a_socket_that_is_dropped_behind_its_close_sends_it_and_waits_for_the_client_s() {
+        wakeful::block_on(async {
+            pause();
+            let (mut client, socket) = closing().await;
+            drop(socket);
+            // More than a Close is read, and it is not reset.
+            client.write_all(&X.repeat(1000)).await.unwrap();
+            let mut close = [0; 4];
+            client.read_exact(&mut close).await.unwrap();
+            assert_eq!(close, [0x88, 2, 3, 0xe9]);
+            client.write_all(&X.repeat(1000)).await.unwrap();
+            yield_now().await;
+            client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+            let begun = now();
+            let end = timeout(LONG, client.read(&mut close)).await;
+            assert_eq!(end.expect("it closes").unwrap(), 0);
+            assert!(now() - begun < CLOSE_WAIT);
+
+            let (mut client, socket) = closing().await;
+            drop(socket);
+            let begun = now();
+            while timeout(LONG, client.read(&mut close)).await.expect("it closes").unwrap() > 0 {}
+            assert!(now() - begun >= CLOSE_WAIT);
+        });
+    }
+
+    #[test]
+    fn a_socket_that_ends_with_its_loop_is_not_read_on() {
+        wakeful::block_on(async {
+            let both = closing().await;
+            wakeful::spawn(async move {
+                let _both = both;
+                std::future::pending::<()>().await;
+            })
+            .detach();
+            yield_now().await;
         });
     }
 }

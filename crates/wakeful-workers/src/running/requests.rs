@@ -22,7 +22,8 @@ const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 /// whom nobody accepts.
 const SOONER: Duration = Duration::from_millis(250);
 
-/// So long workers that are told to end have to accept what waits at sockets of their own.
+/// So long workers that are told to end have to accept what waits. Those that somebody else told
+/// before accept no more, and nor do dead ones.
 const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 
 impl Running {
@@ -112,9 +113,9 @@ impl Running {
         if self.close_at.is_some_and(|at| at <= now) {
             self.close_at = None;
             self.listeners.let_nobody_in();
-            let has_one_each = !self.listeners.groups.is_empty();
+            let may_wait = !self.listeners.groups.is_empty() || self.listeners.are_waited_at();
             self.closing =
-                Some(now + if has_one_each { UNTIL_BACKLOGS_ARE_EMPTY } else { Duration::ZERO });
+                Some(now + if may_wait { UNTIL_BACKLOGS_ARE_EMPTY } else { Duration::ZERO });
         }
         let is_due = self.closing.is_some_and(|at| at <= now) && !self.crew.is_clearing();
         if is_due && !self.clear_who_waits(now) {
@@ -128,7 +129,9 @@ impl Running {
         if self.at_once.is_some() || self.ends_by.is_some_and(|by| by <= now) {
             return false;
         }
-        let waited_at = self.listeners.groups.waited_at();
+        let mut waited_at = self.listeners.groups.waited_at();
+        // A worker in any place accepts from the sockets that all share.
+        waited_at.extend(self.listeners.are_waited_at().then_some(0));
         let crew = &mut self.crew;
         let clears =
             waited_at.into_iter().filter(|place| crew.clear_at_the_end(*place)).count() > 0;
