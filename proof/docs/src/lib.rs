@@ -14,9 +14,11 @@
 mod command_lines;
 mod pages;
 mod shell;
+mod tools;
 
 pub use command_lines::{CommandLine, command_lines, options};
-pub use pages::{Block, Page, Place, pages, root};
+pub use pages::{Block, Page, Place, blocks, pages, root};
+pub use tools::is_installed;
 
 /// The blocks of a page are programs, each with a `main`.
 macro_rules! programs {
