@@ -9,6 +9,8 @@
 //! * What `cargo` is told to build, and each dependency, is known to cargo: the test `cargo`.
 //! * `docs/metrics.md` lists what `/metrics` has, and no page names another metric: the test
 //!   `metrics` of wakeful-cli.
+//! * Each other block by a test of its language, and each other program that a block starts: the
+//!   test `kinds` has the list, also of what is not run, and fails for what is not in it.
 //! * Links, and the README's servers as processes: `.ci/docs`.
 
 mod command_lines;
