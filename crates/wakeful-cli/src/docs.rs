@@ -127,6 +127,31 @@ fn a_server_would_start_with_every_settings_file() {
     }
 }
 
+/// A container is started with the entry point and the arguments of its image, or with those of the
+/// manifest.
+#[test]
+fn containers_start_with_a_command_line() {
+    let read =
+        |file: &str| fs::read_to_string(doc_pages::root().join("packaging").join(file)).unwrap();
+    let image = read("container/Dockerfile");
+    let of_image = |name: &str| -> Vec<String> {
+        let list = image.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        serde_json::from_str(list).unwrap()
+    };
+    let manifest = read("kubernetes/wakeful.yaml");
+    let (_, behind) = manifest.split_once(" args:\n").expect("arguments");
+    let lines = behind.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let of_manifest = lines.map_while(|line| line.strip_prefix("- ")).map(str::to_owned);
+    for arguments in [of_image("CMD "), of_manifest.collect()] {
+        assert!(arguments.len() > 1, "{arguments:?}");
+        let words = [of_image("ENTRYPOINT "), arguments].concat();
+        let place = doc_pages::Place { file: "packaging".to_owned(), line: 1 };
+        let line = CommandLine { place, words, is_whole: true };
+        let given = line.words.iter().map(OsString::from).collect();
+        assert_eq!(check(&line, given), Ok(()), "{:?}", line.words);
+    }
+}
+
 #[test]
 fn a_wrong_line_is_refused() {
     let line = |words: &str, is_whole| CommandLine {

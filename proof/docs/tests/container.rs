@@ -1,5 +1,5 @@
-//! The image of docs/production.md is built as packaging/container/Dockerfile, which `.ci/container`
-//! and `.ci/packaging` check.
+//! The image of docs/production.md is built as packaging/container/Dockerfile, which
+//! `.ci/container` and `.ci/packaging` check.
 
 use std::fs;
 
