@@ -12,7 +12,7 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 
 /// Runs an `async fn main` on a new event loop.
 ///
-/// ```ignore
+/// ```
 /// #[wakeful::main]
 /// async fn main() -> std::io::Result<()> {
 ///     wakeful::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -26,7 +26,7 @@ use syn::{AttrStyle, Error, Ident, ItemFn, Meta, Result, Token};
 /// With the argument `tokio` (and the feature `tokio` of `wakeful-rt`), Tokio is a guest of that
 /// loop: see `wakeful::tokio`.
 ///
-/// ```ignore
+/// ```
 /// #[wakeful::main(tokio)]
 /// async fn main() {
 ///     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -51,7 +51,7 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// As for `#[test]`, the test fails if the function panics or returns an error. It also fails if no
 /// loop can be built. With `#[wakeful::test(tokio)]` Tokio is a guest of that loop.
 ///
-/// ```ignore
+/// ```test_harness
 /// #[wakeful::test]
 /// async fn a_yielding_task_comes_back() {
 ///     wakeful::task::yield_now().await;
@@ -63,7 +63,9 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// timer: see `wakeful::time::pause`. The arguments can be combined:
 /// `#[wakeful::test(tokio, start_paused)]`.
 ///
-/// ```ignore
+/// ```test_harness
+/// use std::time::Duration;
+///
 /// #[wakeful::test(start_paused)]
 /// async fn an_hour_takes_no_time() {
 ///     let start = wakeful::time::now();

@@ -9,14 +9,18 @@
 //! * What `cargo` is told to build, and each dependency, is known to cargo: the test `cargo`.
 //! * `docs/metrics.md` lists what `/metrics` has, and no page names another metric: the test
 //!   `metrics` of wakeful-cli.
+//! * Each other block by a test of its language, and each other program that a block starts: the
+//!   test `kinds` has the list, also of what is not run, and fails for what is not in it.
 //! * Links, and the README's servers as processes: `.ci/docs`.
 
 mod command_lines;
 mod pages;
 mod shell;
+mod tools;
 
 pub use command_lines::{CommandLine, command_lines, options};
-pub use pages::{Block, Page, Place, pages, root};
+pub use pages::{Block, Page, Place, blocks, pages, root};
+pub use tools::is_installed;
 
 /// The blocks of a page are programs, each with a `main`.
 macro_rules! programs {

@@ -4,7 +4,7 @@ use std::fmt::{Display, Formatter, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A Markdown file; or a unit of systemd, which is one block of `ini`.
+/// A Markdown file; or a service or socket of systemd, which is one block of `ini`.
 #[derive(Debug)]
 pub struct Page {
     /// Below the root of the repository.
@@ -61,6 +61,13 @@ pub fn pages() -> Vec<Page> {
     files.into_iter().map(read).collect()
 }
 
+/// All blocks of a language, in all pages.
+#[must_use]
+pub fn blocks(language: &str) -> Vec<Block> {
+    let all = pages().into_iter().flat_map(|page| page.blocks());
+    all.filter(|block| block.language == language).collect()
+}
+
 fn has_end(file: &str, end: &str) -> bool {
     Path::new(file).extension().is_some_and(|of_file| of_file == end)
 }
@@ -76,7 +83,7 @@ fn find(folder: &Path, below: &mut String, files: &mut Vec<String>) {
             below.push('/');
             find(&entry.path(), below, files);
             below.truncate(length);
-        } else if !is_folder && (has_end(&name, "md") || has_end(&name, "service")) {
+        } else if !is_folder && ["md", "service", "socket"].iter().any(|end| has_end(&name, end)) {
             files.push(format!("{below}{name}"));
         }
     }

@@ -121,16 +121,27 @@ fn check(line: &CommandLine, all: &BTreeMap<&str, Vec<Package>>) -> Result<(), S
 }
 
 /// The program or script that a command line begins with, and the files of this repository that it
-/// names.
-fn check_files(line: &CommandLine, all: &BTreeMap<&str, Vec<Package>>) -> Result<(), String> {
+/// names. `cd` is a folder that the lines above it have gone to.
+fn check_files(
+    line: &CommandLine,
+    cd: Option<&str>,
+    all: &BTreeMap<&str, Vec<Package>>,
+) -> Result<(), String> {
     let folder = root().join(Path::new(&line.place.file).parent().expect("a folder"));
+    // Names without a folder are files of the one that was gone to.
+    if let (Some(cd), "cp", [_, files @ .., _]) = (cd, &*line.words[0], &line.words[..])
+        && let Some(file) = files.iter().find(|file| !root().join(cd).join(file).exists())
+    {
+        return Err(format!("there is no {file} in {cd}"));
+    }
     for (index, word) in line.words.iter().enumerate() {
         if let Some((_, built)) = word.split_once("target/release/") {
-            let name = built.trim_start_matches("examples/");
+            // It may be a command line within this one.
+            let name = built.split(' ').next().unwrap_or_default().trim_start_matches("examples/");
             let name =
                 name.strip_prefix("lib").and_then(|name| name.split('.').next()).unwrap_or(name);
             let mut targets = all.values().flatten().flat_map(|package| package.targets.keys());
-            if !name.contains(' ') && !targets.any(|(_, target)| target == name) {
+            if !targets.any(|(_, target)| target == name) {
                 return Err(format!("nothing is built as {word}"));
             }
             continue;
@@ -165,9 +176,16 @@ fn what_command_lines_name_exists() {
             refuse(line, reason);
         }
     }
+    let mut gone: Option<CommandLine> = None;
     for line in command_lines("") {
-        if let Err(reason) = check_files(&line, &all) {
+        // Each page begins at the root.
+        gone.take_if(|gone| gone.place.file != line.place.file);
+        let cd = gone.as_ref().map(|line| &*line.words[1]);
+        if let Err(reason) = check_files(&line, cd, &all) {
             refuse(&line, reason);
+        }
+        if line.words[0] == "cd" {
+            gone = Some(line);
         }
     }
     assert!(refused.is_empty(), "\n{}", refused.join("\n"));
@@ -188,11 +206,14 @@ fn what_does_not_exist_is_refused() {
         ("README.md", "proof/sim/refreshed"),
         ("README.md", "cd peers"),
         ("README.md", "target/release/wakefull serve"),
+        ("README.md", "x --compare a=target/release/wakefull --listen"),
+        ("README.md", "cp wakeful.sockets /etc"),
     ] {
         let place = doc_pages::Place { file: file.to_owned(), line: 1 };
         let words = words.split(' ').map(str::to_owned).collect();
         let line = CommandLine { place, words, is_whole: true };
-        let outcome = check(&line, &all).and_then(|()| check_files(&line, &all));
+        let outcome =
+            check(&line, &all).and_then(|()| check_files(&line, Some("packaging/systemd"), &all));
         assert!(outcome.is_err(), "{file}: {:?}", line.words);
     }
 }

@@ -30,7 +30,7 @@ pub use self::timeout::{Elapsed, Timeout, timeout, timeout_at};
 
 use std::time::{Duration, Instant};
 
-use crate::event_loop::{Inner, current, of_current};
+use crate::event_loop::{Inner, of_current};
 
 /// Returns the time on the clock of this loop's timers. It returns the same as [`Instant::now`], at
 /// the same cost, unless a test has paused that clock (`wakeful::time::pause`, with the feature
@@ -53,7 +53,7 @@ use crate::event_loop::{Inner, current, of_current};
 #[inline]
 pub fn now() -> Instant {
     #[cfg(feature = "test-util")]
-    return current().map_or_else(Instant::now, |inner| inner.clock().now());
+    return crate::event_loop::current().map_or_else(Instant::now, |inner| inner.clock().now());
     #[cfg(not(feature = "test-util"))]
     Instant::now()
 }
