@@ -158,8 +158,8 @@ impl Scrape {
         Said { own: self.own(), earlier: earlier.unwrap_or_default() }
     }
 
-    /// The counts that the next worker adds to its own. Gauges are left out, because they would
-    /// stay for ever.
+    /// The counts that the next worker adds to its own. Backends that are gone are left out,
+    /// because otherwise their counts would be carried on for ever.
     fn last_said(&self) -> Said {
         let Said { own, earlier } = self.said();
         let earlier = of_present(&earlier, &samples(&own).collect());
