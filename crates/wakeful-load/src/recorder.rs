@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The longest time that is told apart, an hour; what took longer counts as this.
+/// The longest time that is recorded exactly: one hour. Longer times count as one hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Three significant digits: no value is off by more than 0.1 %.
