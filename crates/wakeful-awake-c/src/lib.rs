@@ -26,7 +26,7 @@ pub extern "C" fn wakeful_awake_enable() -> c_int {
     // SAFETY: the address is this thread's own.
     let before = unsafe { *errno };
     let code = catch_unwind(enable).unwrap_or_else(|panic| {
-        // Its destructor may panic, too.
+        // The payload of the panic is forgotten, because its destructor may panic, too.
         std::mem::forget::<Box<dyn Any + Send>>(panic);
         libc::ENOTRECOVERABLE
     });
@@ -42,7 +42,7 @@ pub extern "C" fn wakeful_awake_enable() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn wakeful_awake_error() -> *const c_char {
     let text = catch_unwind(|| ERROR.try_with(|error| error.borrow().as_ptr()));
-    // The thread ends, and its text is gone.
+    // The thread is ending, and its text is already gone.
     text.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
 }
 
@@ -60,7 +60,7 @@ fn enable() -> c_int {
     }
 }
 
-/// As errno.h names what is wrong.
+/// Returns the number in `errno.h` for an error.
 fn code(error: &WatchError) -> c_int {
     let (kind, other) = match error {
         WatchError::Hold(HoldError::Large(_)) => (libc::E2BIG, None),

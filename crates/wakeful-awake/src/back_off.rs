@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The kernel's counts are read once in this time at most.
+/// The kernel's counts are read no more often than this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// More percent of the CPUs' time than this were stolen since the last look.
+/// If a larger percentage than this of the CPUs' time was stolen since the last check, CPUs are not
+/// held,
 const MOST_STOLEN: u8 = 10;
-/// No hold for this long after that.
+/// for this long.
 const PAUSE: Duration = Duration::from_secs(10);
 const CPU_TIMES: &str = "/proc/stat";
 const POWER_SUPPLIES: &str = "/sys/class/power_supply";
@@ -65,7 +66,7 @@ impl BackOff {
         Self { cpu_times, power_supplies, looked: None, times: None, until: None, found: None }
     }
 
-    /// When a look may find something new; `None` before the first one.
+    /// When the next check may find something new. `None` before the first check.
     #[cfg(feature = "keeper")]
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.looked.map(|looked| looked + LOOK_EVERY)
@@ -123,7 +124,7 @@ impl CpuTimes {
     }
 }
 
-/// Does a battery discharge, and is no mains supply online?
+/// Is a battery discharging, while no mains supply is online?
 fn is_on_battery(supplies: &Path) -> bool {
     let Ok(entries) = fs::read_dir(supplies) else { return false };
     let mut discharges = false;
@@ -132,7 +133,7 @@ fn is_on_battery(supplies: &Path) -> bool {
             let text = fs::read_to_string(entry.path().join(file));
             text.is_ok_and(|text| text.trim() == value)
         };
-        // A mouse has a battery, too.
+        // Devices such as a mouse have batteries, too.
         if is("scope", "Device") {
             continue;
         }

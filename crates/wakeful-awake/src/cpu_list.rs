@@ -1,6 +1,6 @@
 //! Lists of CPUs as the kernel writes them: `0-3,8`.
 
-/// The kernel's largest `CONFIG_NR_CPUS`: a higher number is no CPU's.
+/// The kernel's largest `CONFIG_NR_CPUS`. No CPU has a higher number.
 const CPUS: usize = 8192;
 
 /// Parses a list of CPUs, such as `0-3,8`. Returns `None` if the text is not such a list, if the
@@ -19,7 +19,7 @@ pub fn parse_cpus(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Digits only: `parse` takes a sign too.
+/// Only digits are allowed, because `parse` accepts a sign, too.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -12,20 +12,21 @@ use crate::fork_gate::{self, NOBODY, said, word};
 use crate::hold::HoldSettings;
 use crate::watcher::{Done, WatchError, Watcher, own};
 
-/// By what this process's watcher holds; a forked child closes it.
+/// The number of the descriptor by which this process's watcher holds CPUs. A forked child closes
+/// it.
 static HELD_BY: AtomicU64 = AtomicU64::new(NOBODY);
-/// What this process's watcher does. A forked child has none, and finds its parent's process here.
-/// No lock, which a child could find locked.
+/// The state of this process's watcher. A forked child has none, and finds its parent's process
+/// here. There is no lock, because a child could find it locked.
 static STATE: AtomicU64 = AtomicU64::new(NOBODY);
-/// What it has done. Locked for the time of a copy. A child that was forked in that time finds it
-/// locked for ever: nobody waits for it.
+/// What the watcher has done. It is locked only for a copy. A child that was forked during the copy
+/// finds it locked for ever, so nobody waits for the lock.
 static DONE: Mutex<Option<Done>> = Mutex::new(None);
-/// So often it is tried.
+/// How often a read of it is tried.
 const TRIES: u32 = 100;
 const OFF: u32 = 0;
 const BEGINS: u32 = 1;
 const RUNS: u32 = 2;
-/// Between two looks whether another thread's `enable` has come to its end.
+/// How often to check whether another thread's `enable` has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Starts a thread that keeps the machine's CPUs from halting while this process has traffic,
@@ -83,7 +84,7 @@ fn enable_with(settings: HoldSettings) -> Result<(), WatchError> {
                 }
             }
             Some(RUNS) => return Ok(()),
-            // In another thread.
+            // Another thread is calling `enable`.
             Some(_) => thread::sleep(PAUSE),
         }
     }
@@ -106,7 +107,7 @@ fn begin(settings: HoldSettings) -> Result<(), WatchError> {
         }
     }
     let (opened, result) = mpsc::sync_channel(1);
-    // The thread opens, so that it does not count itself.
+    // The thread itself opens the events, so that it does not count itself.
     let watch = move || {
         let mut watcher = match Watcher::open_published(own(), settings, &HELD_BY, &DONE) {
             Ok(watcher) => watcher,
@@ -115,7 +116,7 @@ fn begin(settings: HoldSettings) -> Result<(), WatchError> {
         watcher.publish();
         STATE.store(word(RUNS), Ordering::Release);
         let _ = opened.send(Ok(()));
-        // A kernel that refuses later on: the hold is gone with the device.
+        // The kernel has refused something later on. The hold ended with the device.
         let _ = watcher.run(None, None, |_| ());
         drop(watcher);
         STATE.store(word(OFF), Ordering::Release);
@@ -149,7 +150,7 @@ extern "C" fn in_parent() {
     fork_gate::after_fork();
 }
 
-/// The copy would go on holding for as long as the child lives.
+/// In a forked child the copy would hold CPUs for as long as the child lives.
 extern "C" fn in_child() {
     if let Some(copy) = fork_gate::in_child(&HELD_BY) {
         // SAFETY: it was the watcher's, whose thread is not in this process.
@@ -161,13 +162,13 @@ extern "C" fn in_child() {
 mod tests {
     use super::*;
 
-    /// In a child that found its parent's state, in which no handler ran.
+    /// This is a child in which no handler ran, and which has found its parent's state.
     #[test]
     fn what_another_process_s_watcher_does_is_nothing_here() {
         for state in [BEGINS, RUNS] {
             let parents = u64::from(std::process::id() + 1) << 32 | u64::from(state);
             STATE.store(parents, Ordering::Release);
-            // Whether it is permitted depends on the machine.
+            // Whether holding is permitted depends on the machine.
             let enabled = enable();
             let expected = if enabled.is_ok() { RUNS } else { OFF };
             assert_eq!(said(STATE.load(Ordering::Acquire)), Some(expected));

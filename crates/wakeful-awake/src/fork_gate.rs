@@ -1,13 +1,14 @@
 //! Descriptors of which a forked child must not keep a copy: the child closes the published number.
 //!
-//! Between the moment when a descriptor is opened and the moment when its number is published a
-//! child would not know of it; and between the moment when the number is taken back and the close.
-//! So both are one step for the handlers of a fork: they wait for it, and no such step begins while
-//! the process forks. One step takes some microseconds, so both sides yield in the meantime.
+//! A child would not know of a descriptor between its opening and the publication of its number,
+//! and between the withdrawal of the number and the close. So each of these is one step for the
+//! fork handlers: they wait until the step is over, and no step begins while the process forks. A
+//! step takes some microseconds, so both sides yield while they wait.
 //!
-//! Each word names its process. A child in which no handler ran (of a bare `clone(2)`, or of a fork
-//! that began before the handlers were registered) finds its parent's there, and takes it for
-//! nothing: no gate that somebody else closed, no number that may be another file's by now.
+//! Each word names its process. In some children no handler runs: those of a bare `clone(2)`, and
+//! of a fork that began before the handlers were registered. Such a child finds its parent's
+//! process in the word, and ignores the word. So it never waits for a gate that another process
+//! closed, and never closes a number that may belong to another file by now.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -15,7 +16,8 @@ use std::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
-/// Of which process: 1 while a thread opens or closes; and 2 for each thread that forks.
+/// The gate, with its process. The count is 1 while a thread opens or closes, plus 2 for each
+/// thread that forks.
 static GATE: AtomicU64 = AtomicU64::new(NOBODY);
 const OPENS: u32 = 1;
 const FORKS: u32 = 2;
@@ -23,18 +25,18 @@ const FORKS: u32 = 2;
 /// The process that forks.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// No process has this word.
+/// The word of no process.
 pub(crate) const NOBODY: u64 = 0;
 
-/// Where the number of a descriptor is for a forked child.
+/// The place where a forked child finds the number of a descriptor.
 pub(crate) type Place = &'static AtomicU64;
 
-/// What this process says in a word that a forked child may find.
+/// The value of this process in a word that a forked child may find.
 pub(crate) fn word(said: u32) -> u64 {
     u64::from(process::id()) << 32 | u64::from(said)
 }
 
-/// What this process has said. `None`: nothing, or another process has.
+/// The value that this process has stored. `None`: there is none, or another process stored it.
 pub(crate) fn said(word: u64) -> Option<u32> {
     (of(word) == process::id()).then_some(word as u32)
 }
@@ -43,7 +45,7 @@ fn of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Waits until `may_enter` says so of the gate, and adds `step`.
+/// Waits until `may_enter` allows it for the gate, and adds `step`.
 fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
     loop {
         let gate = GATE.load(Ordering::Relaxed);
@@ -58,7 +60,7 @@ fn enter(step: u32, may_enter: impl Fn(u32) -> bool) {
     }
 }
 
-/// A step between forks. It ends with the value, also after a panic.
+/// A step between forks. It ends when this is dropped, even after a panic.
 struct Step;
 
 impl Step {
@@ -74,16 +76,16 @@ impl Drop for Step {
     }
 }
 
-/// What owns a descriptor that a forked child closes, if there is a place for its number.
+/// The owner of a descriptor that a forked child closes, if there is a place for its number.
 #[derive(Debug)]
 pub(crate) struct Gated<T> {
-    /// There until the end.
+    /// Present until the drop.
     value: Option<T>,
     published: Option<(Place, u64)>,
 }
 
 impl<T: AsFd> Gated<T> {
-    /// Opens, and publishes the number.
+    /// Opens the descriptor, and publishes its number.
     pub(crate) fn open<E>(
         place: Option<Place>,
         open: impl FnOnce() -> Result<T, E>,
@@ -111,7 +113,7 @@ impl<T> Drop for Gated<T> {
     fn drop(&mut self) {
         let Some((place, entry)) = self.published else { return };
         if said(entry).is_none() {
-            // A copy of the value in a child. The number may be another file's by now.
+            // This is a copy of the value in a child. The number may belong to another file by now.
             return std::mem::forget(self.value.take());
         }
         let _step = Step::enter();
@@ -120,18 +122,18 @@ impl<T> Drop for Gated<T> {
     }
 }
 
-/// Before a fork.
+/// The handler before a fork.
 pub(crate) fn before_fork() {
     PARENT.store(process::id(), Ordering::Relaxed);
     enter(FORKS, |inside| inside & OPENS == 0);
 }
 
-/// After a fork, in the parent.
+/// The handler after a fork, in the parent.
 pub(crate) fn after_fork() {
     GATE.fetch_sub(FORKS.into(), Ordering::Release);
 }
 
-/// After a fork, in the child: no other thread is there. The copy to be closed.
+/// The handler after a fork, in the child, which has no other thread. Returns the copy to close.
 pub(crate) fn in_child(place: Place) -> Option<RawFd> {
     GATE.store(NOBODY, Ordering::Relaxed);
     let entry = place.swap(NOBODY, Ordering::Relaxed);
@@ -146,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// There is one gate.
+    /// There is only one gate, so tests run one at a time.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

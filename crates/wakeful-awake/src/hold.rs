@@ -1,4 +1,4 @@
-//! CPUs that are held for somebody else, if that gains anything.
+//! Holds CPUs for another process, if that gains anything.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,8 @@ use crate::latency_device::{self, OpenError};
 use crate::machine::{LargeMachine, check_share};
 use crate::wake_cost::Gain;
 
-/// A no is asked again behind this, and then behind twice as long, up to the second.
+/// After a no, the measurement is repeated after the first time, and then after twice as long, up
+/// to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
 /// The settings that say which CPUs are held, and how.
@@ -86,14 +87,15 @@ pub enum HoldError {
     KeeperOff,
 }
 
-/// See the [module](self). It ends with the value, and with the process.
+/// A hold for another process. It ends with this value, and with this process. See the
+/// [module](self).
 #[derive(Debug)]
 pub(crate) struct Hold {
     means: Means,
     tolerated: Duration,
-    /// Not those that are used.
+    /// The CPUs that the user chose, instead of those that are used.
     cpus: Option<Vec<usize>>,
-    /// Why nothing was held when that was asked for last.
+    /// Why nothing was held at the last attempt.
     why_not: Option<String>,
     held_since: Option<Instant>,
     held: Duration,
@@ -101,7 +103,7 @@ pub(crate) struct Hold {
 
 #[derive(Debug)]
 enum Means {
-    /// The CPUs that are used, by the machine's keeper.
+    /// Only the CPUs that are used, by the machine's keeper.
     Keeper(KeptHold),
     /// All CPUs, by the kernel's device.
     Device(Device),
@@ -111,7 +113,7 @@ enum Means {
 struct Device {
     fd: Gated<OwnedFd>,
     measured: Measured,
-    /// (A keeper looks by itself.)
+    /// Set with the device only, because a keeper checks by itself.
     back_off: BackOff,
 }
 
@@ -119,14 +121,15 @@ struct Device {
 enum Measured {
     NotYet,
     Gains(Gain),
-    /// And when it is asked again, and the pause after that.
+    /// When the measurement is repeated, and the pause after that.
     Useless(Gain, Instant, Duration),
-    /// Somebody else held the CPUs: to join costs nothing.
+    /// Another program held the CPUs already, and joining a hold costs nothing.
     Joins,
 }
 
 impl Hold {
-    /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
+    /// Holds by the machine's keeper, if one runs, and otherwise by the device. Nothing is held
+    /// yet.
     pub(crate) fn open(settings: HoldSettings, place: Option<Place>) -> Result<Self, HoldError> {
         let means = match socket_path().map(|path| KeptHold::connect(path, place)) {
             Some(Ok(kept)) => Means::Keeper(kept),
@@ -135,7 +138,7 @@ impl Hold {
             Some(Err(KeeperError::Missing(_))) | None => {
                 Means::Device(Device::open(&settings, place)?)
             }
-            // It is there, and should be used.
+            // A keeper is there, and should be used, so its error is the one to return.
             Some(Err(error)) => match Device::open(&settings, place) {
                 Ok(device) => Means::Device(device),
                 Err(_) => return Err(HoldError::Keeper(error)),
@@ -151,10 +154,10 @@ impl Hold {
         })
     }
 
-    /// Holds from now on, unless that gains nothing, or others need the power or the time more. A
-    /// keeper holds the CPUs that are used, unless others were asked for; the device holds all, and
-    /// measures the first time, for some 60 ms. To be called again and again while there is
-    /// traffic.
+    /// Holds from now on, unless that gains nothing, or the power or the CPU time is needed
+    /// elsewhere. A keeper holds the CPUs that are used, or those that were chosen. The device
+    /// holds all CPUs, and measures before the first hold, for some 60 ms. Must be called again and
+    /// again while there is traffic.
     pub(crate) fn begin(&mut self, used: &[usize]) -> io::Result<()> {
         let cpus = self.cpus.as_deref().unwrap_or(used);
         if let Means::Device(device) = &mut self.means {
@@ -211,7 +214,7 @@ impl Hold {
         self.held_since.is_some()
     }
 
-    /// In all.
+    /// The total time of holds.
     pub(crate) fn held_time(&self) -> Duration {
         self.held + self.held_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -221,7 +224,7 @@ impl Hold {
         self.why_not.as_deref()
     }
 
-    /// What was measured last. (A keeper measures by itself.)
+    /// The last measurement. (A keeper measures by itself.)
     pub(crate) fn gain(&self) -> Option<Gain> {
         match &self.means {
             Means::Device(Device {
@@ -252,7 +255,7 @@ impl Device {
             self.measured = Measured::Joins;
             return Ok(());
         }
-        // A thread of its own: it stays pinned.
+        // This runs on a separate thread, because the measurement leaves it pinned.
         let device = &*self.fd;
         let gain = thread::scope(|scope| {
             let measuring = thread::Builder::new().spawn_scoped(scope, || Gain::measure(device))?;

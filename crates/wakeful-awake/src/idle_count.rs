@@ -8,7 +8,7 @@ use std::path::Path;
 pub(crate) struct IdleCount(Vec<File>);
 
 impl IdleCount {
-    /// `None`: there is no idle driver, or sysfs does not say.
+    /// `None`: there is no idle driver, or sysfs does not show it.
     pub(crate) fn of(cpu: usize) -> Option<Self> {
         Self::at(Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle")))
     }
@@ -19,7 +19,7 @@ impl IdleCount {
         (!files.is_empty()).then_some(Self(files))
     }
 
-    /// How often it was idle until now, in whichever state. A stay counts once it is over.
+    /// How often the CPU was idle until now, in any state. A stay counts when it is over.
     pub(crate) fn read(&self) -> Option<u64> {
         self.0.iter().map(number_in).sum()
     }

@@ -1,4 +1,5 @@
-//! The connection of a program to the machine's keeper: it never waits, unless it is asked to.
+//! A program's connection to the machine's keeper. It never waits, except in the functions that say
+//! so.
 
 use std::cell::Cell;
 use std::io;
@@ -15,8 +16,9 @@ use rustix::net::{
 
 use crate::keeper_protocol::{Answer, MOST_ANSWER_BYTES, Request};
 
-/// With this many requests unanswered, the next one drops the answers that are there, and is not
-/// sent if none is. The keeper closes a connection whose buffer is full, at some hundred answers.
+/// If this many requests are unanswered, the next request first drops the answers that have come.
+/// If there are none, it is not sent. The keeper closes a connection whose buffer is full, after
+/// some hundred answers.
 const MOST_UNANSWERED: u32 = 64;
 
 /// The reason why there is no connection to a keeper. The message says what would permit it.
@@ -76,7 +78,7 @@ pub enum KeeperError {
 #[derive(Debug)]
 pub struct KeeperClient {
     socket: OwnedFd,
-    /// Requests whose answer was not read yet.
+    /// The number of requests whose answer was not read yet.
     unanswered: Cell<u32>,
 }
 
@@ -177,7 +179,8 @@ impl KeeperClient {
     fn send(&self, request: &Request) -> io::Result<()> {
         if self.unanswered.get() >= MOST_UNANSWERED {
             self.drop_answers(&mut None)?;
-            // There is room for this one, so that nothing stays held for want of it.
+            // There is always room for this request, so that a hold cannot stay because of a full
+            // queue.
             let is_release = matches!(request, Request::Release);
             let most = if is_release { 2 * MOST_UNANSWERED } else { MOST_UNANSWERED };
             if self.unanswered.get() >= most {
@@ -191,7 +194,7 @@ impl KeeperClient {
         Ok(())
     }
 
-    /// `last` is the last one then.
+    /// Reads the answers up to `last`, the last one.
     fn drop_answers(&self, last: &mut Option<Answer>) -> io::Result<()> {
         while let Some(answer) = self.answer()? {
             *last = Some(answer);
@@ -199,7 +202,7 @@ impl KeeperClient {
         Ok(())
     }
 
-    /// The answer to this request.
+    /// Waits for the answer to this request.
     fn ask(&self, request: &Request, limit: Duration) -> io::Result<Answer> {
         let start = Instant::now();
         let mut last = None;
@@ -212,7 +215,8 @@ impl KeeperClient {
                     let flags = if is_full { PollFlags::OUT } else { PollFlags::IN };
                     self.wait(flags, start, limit)?;
                 }
-                // Not let in: the connection was closed with this answer.
+                // The keeper did not let this client in, and closed the connection with this
+                // answer.
                 (Err(_), Some(Answer::Refused(reason))) => return Ok(Answer::Refused(reason)),
                 (Err(error), _) => return Err(error),
             }
@@ -255,7 +259,7 @@ impl AsFd for KeeperClient {
 
 fn connected(path: &Path) -> Result<OwnedFd, Errno> {
     let addr = SocketAddrUnix::new(path)?;
-    // A keeper whose queue is full would have a blocking connect wait.
+    // A blocking connect would wait for a keeper whose queue is full.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     retry_on_intr(|| connect(&socket, &addr))?;

@@ -115,7 +115,7 @@ impl Request {
             return Err(ProtocolError::TooLong);
         }
         let text = std::str::from_utf8(message).map_err(|_| ProtocolError::NotText)?;
-        // A shell's `echo` ends its line.
+        // A shell's `echo` ends its text with a line feed.
         let text = text.strip_suffix('\n').unwrap_or(text);
         if text.is_empty() {
             return Err(ProtocolError::Empty);

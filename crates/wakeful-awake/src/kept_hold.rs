@@ -8,9 +8,9 @@ use crate::fork_gate::{Gated, Place};
 use crate::keeper_client::{KeeperClient, KeeperError};
 use crate::keeper_protocol::Answer;
 
-/// An answer that takes longer is none.
+/// An answer that takes longer counts as none.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A keeper that said no, or is gone, is asked again after this.
+/// After this time, a keeper that said no, or was gone, is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
@@ -21,13 +21,13 @@ pub(crate) struct KeptHold {
     place: Option<Place>,
     client: Option<Gated<KeeperClient>>,
     held: Vec<usize>,
-    /// Why it is not asked, and until when.
+    /// Why the keeper is not asked, and until when.
     refused: Option<(String, Instant)>,
 }
 
 impl KeptHold {
-    /// The number of the connection's descriptor is in `place` from then on: a copy of it in a
-    /// forked child would hold as well.
+    /// From now on the number of the connection's descriptor is in `place`, because a copy of it in
+    /// a forked child would hold as well.
     pub(crate) fn connect(path: PathBuf, place: Option<Place>) -> Result<Self, KeeperError> {
         let client = Some(connected(&path, place)?);
         Ok(Self { path, place, client, held: Vec::new(), refused: None })
@@ -40,7 +40,7 @@ impl KeptHold {
     /// Holds these CPUs, in ascending order, and no other.
     ///
     /// # Errors
-    /// Why none is held.
+    /// The reason why none is held.
     pub(crate) fn hold(&mut self, cpus: &[usize], tolerated: Duration) -> Result<(), String> {
         if let Some((reason, until)) = &self.refused {
             if Instant::now() < *until {
@@ -52,7 +52,7 @@ impl KeptHold {
             .still_held()
             .and_then(|()| if self.held == cpus { Ok(()) } else { self.ask(cpus, tolerated) });
         if let Err((reason, pause)) = held {
-            // A keeper that has ended a hold gives none before a release.
+            // A keeper that has ended a hold gives no other one before a release.
             self.release();
             self.refused = Some((reason.clone(), Instant::now() + pause));
             return Err(reason);
@@ -68,7 +68,7 @@ impl KeptHold {
         }
     }
 
-    /// Reads what the keeper says unasked.
+    /// Reads messages that the keeper sends without a request.
     fn still_held(&mut self) -> Result<(), (String, Duration)> {
         while let Some(client) = &self.client {
             match client.answer() {

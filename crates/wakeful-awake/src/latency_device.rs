@@ -14,9 +14,10 @@ use rustix::io::Errno;
 /// The path of the device.
 pub const PATH: &str = "/dev/cpu_dma_latency";
 
-/// What the kernel reads as "no wish" (`PM_QOS_DEFAULT_VALUE`).
+/// The value that the kernel reads as "no request" (`PM_QOS_DEFAULT_VALUE`).
 const NO_WISH: i32 = -1;
-/// What it says when nobody has a wish, in microseconds (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
+/// The value that the kernel reports when there is no request, in microseconds
+/// (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`).
 const NOBODY: i32 = 2_000_000_000;
 
 /// The reason why CPUs cannot be held with this device. The message says what would permit it.
@@ -49,7 +50,7 @@ pub enum OpenError {
 /// # Errors
 /// The device does not exist, or may not be used.
 pub fn open() -> Result<OwnedFd, OpenError> {
-    // The standard library opens close-on-exec.
+    // The standard library opens files close-on-exec.
     let opened = File::options().read(true).write(true).open(PATH);
     opened.map(OwnedFd::from).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => OpenError::Missing,
@@ -145,14 +146,15 @@ mod tests {
         assert_eq!(written(&device), -1);
     }
 
-    /// Where the device may be used: the kernel says what was asked for, and forgets it.
+    /// If the device may be used, the kernel must report the requested value, and forget it
+    /// afterwards.
     #[test]
     fn the_kernel_keeps_to_a_wish_for_as_long_as_its_descriptor_is_open() {
         let Ok(reader) = open() else {
             eprintln!("skipped: {PATH} may not be used here");
             return;
         };
-        // Others may hold at the same time: it is never more than this.
+        // Other programs may hold at the same time, so the value is never more than this.
         let wish = Duration::from_micros(1_234_567);
         let in_force = || super::in_force(&reader).unwrap();
         let is_kept = || in_force().is_some_and(|latency| latency <= wish);

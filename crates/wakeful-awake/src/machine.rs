@@ -1,5 +1,5 @@
-//! Whether a process may hold all CPUs of the machine without being told to: where most of the
-//! machine is its own.
+//! Whether a process may hold all CPUs of the machine by default: it may if it can use most of the
+//! machine.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::thread::sched_getaffinity;
 
 use crate::cpu_list::parse_cpus;
 
-/// A machine with more CPUs is not one program's.
+/// A machine with more CPUs probably serves several programs.
 const MOST_CPUS: usize = 4;
 
 /// The machine has more than four CPUs, or this thread may run on fewer than half of the machine's
@@ -51,7 +51,7 @@ fn usable() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
-/// The numbers of the CPUs that run.
+/// The numbers of the CPUs that are online.
 pub(crate) fn online_cpus() -> io::Result<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpus(text.trim()).ok_or_else(|| io::Error::other(format!("not a list of CPUs: {text:?}")))

@@ -1,4 +1,4 @@
-//! What a hold does on this machine, in words.
+//! A report on what a hold gains on this machine.
 
 use std::fmt;
 use std::io;
@@ -19,18 +19,18 @@ pub struct Probe {
     driver: IdleDriver,
     cpus: Option<usize>,
     share: Result<(), LargeMachine>,
-    /// Whether the machine's keeper lets this process in; `None`: it may use none.
+    /// Whether the machine's keeper accepts this process. `None`: the process may not use a keeper.
     keeper: Option<Result<(), KeeperError>>,
-    /// What the machine keeps to already, whoever asked for it.
+    /// The latency that the machine has already, whichever program requested it.
     in_force: Option<Duration>,
     measured: Measured,
 }
 
 #[derive(Debug)]
 enum Measured {
-    /// With and without.
+    /// The costs of a wake with and without a hold.
     Both(Gain),
-    /// Not permitted: without only.
+    /// A hold is not permitted, so this is the cost without one.
     Unheld(OpenError, io::Result<Duration>),
     Failed(io::Error),
 }

@@ -1,50 +1,51 @@
 //! Whether a process has traffic: from how often its threads were switched away.
 //!
-//! Pure: who counts and when is up to the caller. A process without traffic keeps house (redis 10
-//! times a second, a JVM 32), which is no traffic.
+//! This makes no system calls: the caller counts, and decides when. A process without traffic has
+//! some regular activity, its housekeeping (redis 10 times a second, a JVM 32 times), which is no
+//! traffic.
 
 use std::time::Duration;
 
-/// Traffic begins with so many switches a second above the housekeeping …
+/// Traffic begins with this many switches a second above the housekeeping …
 const ON: f64 = 50.0;
-/// … and ends below so many.
+/// … and ends below this many.
 const OFF: f64 = 25.0;
-/// A rate is what was counted in a window of this length.
+/// A rate is counted in a window of this length.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A rate so many times above [`ON`] is traffic before its window is over; a lower one behind two
-/// windows.
+/// A rate this many times above [`ON`] counts as traffic before its window is over. A lower one
+/// counts after two windows.
 const AT_ONCE: f64 = 10.0;
-/// No more than this is taken for housekeeping, a second.
+/// Housekeeping is assumed to be no more than this, per second.
 const MOST_HOUSEKEEPING: f64 = 100.0;
-/// The share of the newest window in the housekeeping that is believed.
+/// The weight of the newest window in the estimate of the housekeeping.
 const NEWEST: f64 = 0.2;
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Traffic {
     state: State,
-    /// When the window began, and the count then.
+    /// When the window began, and the count at that time.
     begin: (Duration, u64),
     housekeeping: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing to look at before something is switched.
+    /// There is nothing to check until there is a switch.
     Silent,
-    /// Something was. Was it already traffic in the window before this one?
+    /// There was a switch. The value says whether the window before this one had traffic, too.
     Attentive {
         before: bool,
     },
     On,
 }
 
-/// What the caller does until it counts again.
+/// What the caller should do until the next count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Wait until there is a switch.
     Armed,
-    /// The same, but no longer than this.
+    /// The same, but for no longer than this.
     ArmedFor(Duration),
     /// There is traffic: wait for a while, and count.
     Hold,
@@ -55,8 +56,9 @@ impl Traffic {
         Self { state: State::Silent, begin: (now, count), housekeeping: 0.0 }
     }
 
-    /// There were `count` switches until `now`, both since some fixed moment. A count that falls
-    /// (a thread has ended, and its switches with it) begins a new window.
+    /// Takes a count: there were `count` switches until `now`, both since a fixed moment. If the
+    /// count is smaller than before (a thread has ended, and its switches with it), a new window
+    /// begins.
     pub(crate) fn counted(&mut self, now: Duration, count: u64) -> Next {
         let elapsed = now.saturating_sub(self.begin.0);
         let Some(switches) = count.checked_sub(self.begin.1) else {
@@ -69,7 +71,7 @@ impl Traffic {
         let rate = switches / elapsed.max(WINDOW).as_secs_f64() - self.housekeeping;
         match self.state {
             State::Silent if switches == 0.0 => self.begin = (now, count),
-            // A silence that ends: what is counted from here on is a rate.
+            // The silence ends here. The next counts give a rate.
             State::Silent => {
                 self.state = State::Attentive { before: false };
                 self.begin = (now, count);
@@ -86,7 +88,7 @@ impl Traffic {
                 }
                 self.begin = (now, count);
             }
-            // A program that starts, or collects its garbage, is busy for a moment.
+            // A program that starts, or collects its garbage, is busy only for a moment.
             State::Attentive { before: false } if is_over && rate >= ON => {
                 self.state = State::Attentive { before: true };
                 self.begin = (now, count);
@@ -122,7 +124,7 @@ impl Traffic {
 mod tests {
     use super::*;
 
-    /// Counts every 10 ms, as by switches that come evenly: from when to when it holds.
+    /// Counts every 10 ms, for switches that come evenly. Returns when traffic begins and ends.
     fn held(rate: impl Fn(f64) -> f64, seconds: f64) -> Vec<(f64, bool)> {
         let mut traffic = Traffic::new(Duration::ZERO, 0);
         let (mut changes, mut holds, mut total, mut now) = (Vec::new(), false, 0.0, 0.0);

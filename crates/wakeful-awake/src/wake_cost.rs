@@ -12,16 +12,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::idle_count::IdleCount;
 use crate::latency_device;
 
-/// Wakes of an idle CPU that are timed for one median.
+/// How many wakes of an idle CPU are timed for one median.
 const WAKES: usize = 21;
-/// Wakes that are tried for them. One that finds the CPU at work says nothing about a halt.
+/// How many wakes are tried for that. A wake that finds the CPU at work shows nothing about a halt.
 const TRIES: usize = 3 * WAKES;
-/// Medians of each kind and CPU, in turns.
+/// How many medians are taken of each kind and CPU, in turns.
 const ROUNDS: usize = 3;
-/// So long a thread sleeps in front of each: long enough for its CPU to halt.
+/// How long a thread sleeps before each wake: long enough for its CPU to halt.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Something that keeps CPUs from halting, and lets them.
+/// Something that keeps CPUs from halting, and releases them.
 pub(crate) trait Holding {
     /// # Errors
     /// The kernel refuses.
@@ -69,17 +69,18 @@ impl Gain {
         Self::measure_by(&mut Device(device), None)
     }
 
-    /// The same with another hold, on the first two of `cpus` that the process may use; `None` is
-    /// all.
+    /// Like [`measure`](Self::measure), with another hold, on the first two of `cpus` that the
+    /// process may use.
+    /// `None` means all CPUs.
     ///
     /// # Errors
-    /// As for [`measure`](Self::measure).
+    /// The same as for [`measure`](Self::measure).
     pub(crate) fn measure_by(
         holding: &mut impl Holding,
         cpus: Option<&[usize]>,
     ) -> io::Result<Self> {
-        // First without a hold. After one, haltpoll still polls until the CPU has been idle for
-        // longer than a sixteenth of a tick.
+        // The measurement without a hold comes first. After a hold, haltpoll still polls until the
+        // CPU has been idle for longer than a sixteenth of a tick.
         let unheld = best_of_rounds(cpus)?;
         holding.hold()?;
         let held = best_of_rounds(cpus);
@@ -93,8 +94,8 @@ impl Gain {
         Ok(first.or_better(second))
     }
 
-    /// That of a CPU that was idle; of two such, the one in which a wake is shortened to the
-    /// smaller part.
+    /// The result of a CPU that was idle. If both were, the one in which a hold shortens a wake
+    /// more.
     fn or_better(self, other: Self) -> Self {
         let rank =
             |gain: &Self| (!gain.is_of_idle, gain.held.as_secs_f64() / gain.unheld.as_secs_f64());
@@ -109,25 +110,25 @@ impl Gain {
     }
 }
 
-/// What wakes took.
+/// The duration of wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cost {
     median: Duration,
-    /// The CPU was idle at each of them. (Also where the kernel does not say.)
+    /// Whether the CPU was idle at each of them. It is `true` if the kernel does not tell.
     is_of_idle: bool,
 }
 
 impl Cost {
     const UNKNOWN: Self = Self { median: Duration::MAX, is_of_idle: false };
 
-    /// The better one. That of a CPU at work counts only if there is no other.
+    /// The better of two results. The result of a CPU at work counts only if there is no other.
     fn or_better(self, other: Self) -> Self {
         let rank = |cost: &Self| (!cost.is_of_idle, cost.median);
         if rank(&other) < rank(&self) { other } else { self }
     }
 }
 
-/// Which of two CPUs is slept on. The other one rings.
+/// The CPU of the two on which a thread sleeps. The other one rings.
 #[derive(Debug, Clone, Copy)]
 enum Sleeper {
     First,
@@ -161,7 +162,7 @@ pub fn wake_cost() -> io::Result<Duration> {
 }
 
 fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
-    // Not only where the thread is pinned that asked for it.
+    // The thread may run on all CPUs, even if the thread that started it is pinned.
     pin_to(0..CpuSet::MAX_CPU)?;
     let allowed = sched_getaffinity(None)?;
     let is_meant = |cpu: &usize| among.is_none_or(|among| among.contains(cpu));
@@ -185,7 +186,7 @@ fn wake_cost_of(sleeper: Sleeper, among: Option<&[usize]>) -> io::Result<Cost> {
             let pinned = pin(first);
             trial.wakes().and_then(|cost| pinned.map(|()| cost))
         })?;
-        // In any case it rings: the other one sleeps until it does.
+        // This rings in any case, because the other thread sleeps until it does.
         let pinned = pin(second);
         let rings = trial.ring();
         let wakes = sleeper
@@ -205,17 +206,17 @@ fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// What the two threads share. One rings, and waits until the other one has heard it.
+/// What the two threads share. One rings, and waits until the other one has noticed.
 struct Trial {
     bell: OwnedFd,
     epoch: Instant,
-    /// When it was rung last, in nanoseconds.
+    /// When the last ring was, in nanoseconds.
     rung: AtomicU64,
     /// How often the sleeper's CPU had been idle just before.
     idle_before: AtomicU64,
-    /// How many rings the sleeper has heard.
+    /// How many rings the sleeper has noticed.
     heard: AtomicUsize,
-    /// One of the two has had enough.
+    /// Whether one of the two has ended.
     is_over: AtomicBool,
     idle: Option<IdleCount>,
 }
@@ -264,7 +265,7 @@ impl Trial {
             let took = self.now().saturating_sub(self.rung.load(Ordering::Relaxed));
             let idle_after = self.idle.as_ref().and_then(IdleCount::read);
             all.push(took);
-            // A stay counts when it ends, which this ring has brought about.
+            // A stay counts when it ends, and this ring has ended it.
             if idle_after.is_none_or(|after| after > self.idle_before.load(Ordering::Relaxed)) {
                 of_idle.push(took);
             }

@@ -16,14 +16,14 @@ use crate::switches::{CountError, Switches, Target, needed};
 use crate::traffic::{Next, Traffic};
 use crate::wake_cost::Gain;
 
-/// How often it counts while there is traffic.
+/// How often the watcher counts while there is traffic.
 const WHILE_HELD: Duration = Duration::from_millis(50);
-/// CPUs are held on which the process ran so lately.
+/// A CPU is held if the process ran on it within this time.
 const LATELY: Duration = Duration::from_millis(200);
-/// How often it counts in silence, if nothing wakes it.
+/// How often the watcher counts without traffic, if no perf event wakes it.
 const SAMPLED: Duration = Duration::from_millis(200);
 
-/// How often it looks whether a cgroup was removed and made again, as with a service's restart.
+/// How often to check whether a cgroup was removed and made again, as when a service restarts.
 const FOLDER: Duration = Duration::from_secs(5);
 
 /// The reason why a process cannot be watched.
@@ -52,13 +52,13 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct Watcher {
     target: Target,
-    /// Of a cgroup: the folder that is watched.
+    /// For a cgroup: the folder that is watched.
     folder: Option<(u64, u64)>,
     switches: Switches,
     hold: Hold,
     epoch: Instant,
     done: Counted,
-    /// Where what was done is for other threads.
+    /// Where other threads find the counters.
     published: Option<Published>,
     /// When each CPU was used last.
     used: BTreeMap<usize, Instant>,
@@ -70,12 +70,12 @@ struct Counted {
     wakes: u64,
     held_wakes: u64,
     traffic: Duration,
-    /// When the last look found traffic.
+    /// When the last count was made, if it found traffic.
     traffic_at: Option<Instant>,
 }
 
-/// Where what a watcher has done is for other threads. Nobody waits for it: in a forked child it
-/// may be locked for ever.
+/// Where other threads find a watcher's counters. Nobody waits for the lock, because in a forked
+/// child it may be locked for ever.
 pub(crate) type Published = &'static Mutex<Option<Done>>;
 
 /// The counters of a watcher.
@@ -133,9 +133,9 @@ impl Watcher {
         Self::opened(target, settings, None)
     }
 
-    /// As [`open`](Self::open). From now on the number of the descriptor by which CPUs are held is
-    /// in `place`: a copy of it in a forked child would hold as well. What was done until the last
-    /// look is in `published`.
+    /// Like [`open`](Self::open). From now on, `place` has the number of the descriptor that holds
+    /// the CPUs, because a copy of the descriptor in a forked child would hold them as well.
+    /// `published` has the counters as of the last count.
     pub(crate) fn open_published(
         target: Target,
         settings: HoldSettings,
@@ -192,7 +192,7 @@ impl Watcher {
         Ok(ended)
     }
 
-    /// Until one of `ends` is readable. CPUs may be held then.
+    /// Watches until one of `ends` is readable. CPUs may still be held when this returns.
     fn watch(
         &mut self,
         ends: &[(Ended, BorrowedFd<'_>)],
@@ -262,7 +262,7 @@ impl Watcher {
         }
     }
 
-    /// What the last look found.
+    /// Notes whether the last count found traffic, and publishes the counters.
     fn saw_traffic(&mut self, is_traffic: bool) {
         let now = Instant::now();
         let since = std::mem::replace(&mut self.done.traffic_at, is_traffic.then_some(now));
@@ -270,20 +270,20 @@ impl Watcher {
         self.publish();
     }
 
-    /// For other threads.
+    /// Publishes the counters for other threads.
     pub(crate) fn publish(&self) {
         if let Some(Ok(mut published)) = self.published.map(Mutex::try_lock) {
             *published = Some(self.done());
         }
     }
 
-    /// Watches the cgroup that is there now, if it is another one.
+    /// If the cgroup was made again, watches the new one and returns `true`.
     fn follow_folder(&mut self) -> bool {
         let folder = self.target.folder();
         if folder.is_none() || folder == self.folder {
             return false;
         }
-        // It may be gone again. Then it is looked for the next time.
+        // The cgroup may be gone again. Then the next check looks for it.
         let Ok(switches) = Switches::open(&self.target) else { return false };
         (self.switches, self.folder, self.done.seen) = (switches, folder, 0);
         true
@@ -312,7 +312,8 @@ impl Watcher {
         Ok(count)
     }
 
-    /// Waits for a switch, unless `next` is to hold, for one of `ends`, or for a pause.
+    /// Waits for one of `ends`, for the end of the pause, or for a switch. With `Next::Hold`, a
+    /// switch does not end the wait.
     fn wait(
         &mut self,
         next: Next,
@@ -329,7 +330,7 @@ impl Watcher {
             Err(error) => return Err(error.into()),
         }
         let ended = ends.iter().zip(&all).find(|(_, fd)| !fd.revents().is_empty());
-        // They would be readable for ever.
+        // Descriptors that hung up are removed, because they would be readable for ever.
         let hung_up = all[ends.len()..].iter().enumerate();
         let hung_up = hung_up.filter(|(_, fd)| fd.revents().contains(PollFlags::HUP));
         let hung_up: Vec<usize> = hung_up.map(|(number, _)| number).collect();
@@ -339,7 +340,7 @@ impl Watcher {
     }
 }
 
-/// The process whose id it is.
+/// The calling process as a target.
 pub(crate) fn own() -> Target {
     Target::Process(rustix::process::getpid())
 }

@@ -30,7 +30,7 @@ enum Command {
     },
 }
 
-/// `read` makes arguments of a command line.
+/// Checks the file. `read` parses a command line.
 ///
 /// # Errors
 /// Lines for the user.

@@ -1,4 +1,5 @@
-//! The command lines and the settings files of the documentation, as the program reads them.
+//! Tests that the program understands the command lines and the settings files of the
+//! documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -12,17 +13,17 @@ use tempfile::TempDir;
 
 use crate::{Arguments, Command, Refusal, arguments, config, lab, serve, serve_arguments};
 
-/// Fewer can only mean that they are not found any more.
+/// If fewer command lines are found, the search itself is broken.
 const AT_LEAST: usize = 60;
 
-/// Where documents have their certificates.
+/// The directory of certificates in the documentation.
 const CERTIFICATES: &str = "/etc/ssl/";
 
 /// The settings files that documents show, each under the name in its first line, in a folder
 /// beside certificates.
 struct Settings {
     folder: TempDir,
-    /// Where they are instead.
+    /// Where the test's copies of the files are.
     files: BTreeMap<String, PathBuf>,
 }
 
@@ -47,8 +48,8 @@ impl Settings {
         Self { folder, files }
     }
 
-    /// Settings files are those of the folder, `FILE` any of them; what a shell would put in
-    /// (`$(pgrep …)`) is the id of a process.
+    /// The words of a command line. Settings files are replaced by those of the folder, `FILE` by
+    /// any of them, and what a shell would substitute (`$(pgrep …)`) by the id of a process.
     fn words(&self, line: &CommandLine) -> Vec<OsString> {
         let any = self.files.values().next().expect("a settings file");
         let replaced = line.words.iter().map(|word| match self.files.get(word) {
@@ -61,8 +62,9 @@ impl Settings {
     }
 }
 
-/// A mention does not say all that is needed, as in "`wakeful load --compare` does so"; or it names
-/// a value (`FORMAT`, `PID`), or leaves it out (`…`).
+/// Is the command line only incomplete? A mention in a text does not contain all that is needed, as
+/// in "`wakeful load --compare` does so"; or it has a placeholder (`FORMAT`, `PID`), or leaves a
+/// value out (`…`).
 fn is_only_incomplete(error: &clap::Error) -> bool {
     let is_without_value = || match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => {
@@ -80,7 +82,7 @@ fn is_only_incomplete(error: &clap::Error) -> bool {
     }
 }
 
-/// As far as it goes without a socket, and without measuring anything.
+/// Checks the line as far as possible without a socket, and without measuring anything.
 fn check(line: &CommandLine, words: Vec<OsString>) -> Result<(), String> {
     let arguments = match arguments(words) {
         Ok(arguments) => arguments,
@@ -203,7 +205,7 @@ fn known(command: &clap::Command) -> BTreeSet<String> {
 fn every_option_is_one() {
     let known = known(&Arguments::command());
     let mut options = doc_pages::options(&["ARCHITECTURE.md", "README.md", "crates/", "docs/"]);
-    // The page of another program of ours.
+    // This page is about another program of this project.
     options.retain(|(place, _)| place.file != "docs/simulator.md");
     assert!(options.len() >= 100, "only {} found", options.len());
     options.retain(|(_, name)| !known.contains(name));

@@ -1,5 +1,5 @@
-//! The signals that are ignored, for example by `nohup`, or in a shell's background job. To catch
-//! one would end that.
+//! The signals that are ignored, for example by `nohup`, or in a shell's background job. Catching
+//! such a signal would end that.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) struct IgnoredSignals(u64);
 
 impl IgnoredSignals {
-    /// Of this process; none if the kernel does not say.
+    /// The ignored signals of this process. If the kernel does not tell them, there are none.
     pub(crate) fn read() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

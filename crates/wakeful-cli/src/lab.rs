@@ -21,10 +21,10 @@ use crate::file_size;
 use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
 use crate::logging::say;
 
-/// As clap says it of everything that can be seen from the flags alone.
+/// clap's exit code for errors that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
 
-/// A claim does not hold here.
+/// The exit code if a claim does not hold here.
 const DOES_NOT_HOLD: u8 = 3;
 
 /// # Errors
@@ -95,7 +95,7 @@ fn run_experiments(arguments: &Arguments) -> Result<ExitCode, Refusal> {
             Ok(results) => results,
             Err(LabError::Nothing) if lab.bench.is_interrupted() => break,
             Err(LabError::Bench(error)) if error.is_interrupted() => break,
-            // What was measured before it is not thrown away.
+            // Results that were measured before the failure are not lost.
             Err(error) => {
                 failed = Some(Refusal::Error(error.to_string()));
                 break;
@@ -147,7 +147,7 @@ fn asked_for(arguments: &Arguments) -> Result<Vec<&'static dyn Experiment>, Refu
     Ok(experiments)
 }
 
-/// Whether it would run, as far as that can be known from the words.
+/// Checks whether the experiments would run, as far as that can be known from the command line.
 ///
 /// # Errors
 /// A line for the user.
@@ -163,7 +163,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Whether `--parts`, `--rounds` and `--block` mean something to one of the experiments.
+/// Checks that `--parts`, `--rounds` and `--block` apply to one of the experiments.
 fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<(), Refusal> {
     let known: Vec<&str> =
         experiments.iter().flat_map(|experiment| experiment.parts()).copied().collect();
@@ -186,7 +186,7 @@ fn check_parts(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result
     }
 }
 
-/// Whether a flag `means` something to one of the experiments.
+/// Checks that a flag `means` something to one of the experiments.
 fn check_means(
     flag: &str,
     arguments: &Arguments,
@@ -223,11 +223,11 @@ fn list() -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the files of all experiments before anything runs: one that cannot be written is no
-/// surprise after an hour.
+/// Opens the files of all experiments before anything runs, so that a file that cannot be written
+/// is an error at once, and not after an hour.
 fn open(arguments: &Arguments, experiments: &[&dyn Experiment]) -> Result<Vec<Outputs>, String> {
     if let Some(path) = &arguments.plot {
-        // An older plot stays until there is a new one.
+        // An old plot stays until there is a new one.
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         file.map_err(|error| format!("{}: {error}", path.display()))?;
     }
@@ -250,7 +250,8 @@ fn style(arguments: &Arguments) -> Style {
     if arguments.markdown { Style::Markdown } else { Style::Terminal }
 }
 
-/// First what goes to stdout: it is there even if a file cannot be written.
+/// Writes the results. Standard output comes first, so that they are there even if a file cannot be
+/// written.
 fn write(
     arguments: &Arguments,
     experiment: &dyn Experiment,
@@ -307,7 +308,7 @@ fn plot_some(path: &Path, names: &[String], results: &Results) -> Result<(), Str
     std::fs::write(path, svg).map_err(|error| failed(&error))
 }
 
-/// `DIR/FILE.svg` with a name behind its stem: `DIR/FILE-NAME.svg`.
+/// `DIR/FILE.svg` with a name after its stem: `DIR/FILE-NAME.svg`.
 fn beside(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{stem}-{name}.svg"))

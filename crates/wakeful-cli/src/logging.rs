@@ -12,14 +12,14 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use wakeful::log::{LossyWriter, report_panics};
 
-/// Of this process: a worker's own takes the place of its master's.
+/// The log of this process. A worker's own log replaces its master's.
 static LOG: RwLock<Option<LossyWriter>> = RwLock::new(None);
 
-/// How long the end of the program waits for a standard error that is slow; for one that nobody
-/// reads a quarter of that.
+/// How long the end of the program waits for a slow standard error. For one that nobody reads it is
+/// a quarter of that.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
-/// Writes the last lines when it is dropped, also by a panic in `main`.
+/// Writes the last lines when it is dropped, even after a panic in `main`.
 pub(crate) struct Logging(());
 
 impl Drop for Logging {
@@ -30,7 +30,7 @@ impl Drop for Logging {
     }
 }
 
-/// The time of a line; if several processes write to one log, also which one it was.
+/// The prefix of a line: the time and, if several processes write to one log, the process id.
 struct Stamp {
     with_process: bool,
 }
@@ -46,7 +46,7 @@ impl FormatTime for Stamp {
 /// warnings. h2 warns of what single clients do, which could fill a disk;
 /// `wakeful_http_refused_total` counts that.
 ///
-/// A master has no thread that would write the lines: see [`of_worker`].
+/// A master writes the lines itself, because it must not have a thread: see [`of_worker`].
 pub(crate) fn start(is_master: bool) -> Logging {
     let stderr = io::stderr();
     set(if is_master { LossyWriter::without_thread(stderr) } else { LossyWriter::new(stderr) });
@@ -61,13 +61,13 @@ pub(crate) fn start(is_master: bool) -> Logging {
         .with_writer(|| writer().unwrap_or_else(|| LossyWriter::without_thread(io::stderr())))
         .with_timer(Stamp { with_process: is_master })
         .with_ansi(io::stderr().is_terminal())
-        // They would be printed by `eprintln!`.
+        // Such errors would be printed by `eprintln!`.
         .log_internal_errors(false)
         .init();
     Logging(())
 }
 
-/// In a worker that was just forked: from now on a thread of its own writes the lines.
+/// Called in a worker that was just forked: from now on a separate thread writes the lines.
 pub(crate) fn of_worker() {
     set(LossyWriter::new(io::stderr()));
 }
@@ -77,17 +77,17 @@ fn set(log: LossyWriter) {
     *LOG.write().unwrap_or_else(PoisonError::into_inner) = Some(log);
 }
 
-/// Writes a line to standard error. In contrast to `eprintln!` it neither waits nor panics.
+/// Writes a line to standard error. Unlike `eprintln!` it neither waits nor panics.
 pub(crate) fn say(line: impl Display) {
     let text = format!("{line}\n");
     match writer() {
         Some(log) => log.write_lines(text.into_bytes(), 1),
-        // A test of a part of the program.
+        // This is a test of a part of the program, without a log.
         None => drop(io::stderr().write_all(text.as_bytes())),
     }
 }
 
-/// The writer, for those who count its lines.
+/// The writer, for code that reads its counters.
 pub(crate) fn writer() -> Option<LossyWriter> {
     LOG.read().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -28,7 +28,7 @@ use wakeful_workers::is_executed_worker;
 
 use self::settings_file::CommandLine;
 
-/// As clap says it.
+/// The exit code that clap uses.
 const WRONG_USAGE: i32 = 2;
 
 /// An event-loop runtime for Linux servers: a ready event never waits.
@@ -71,7 +71,7 @@ fn run() -> ExitCode {
     let arguments = arguments(env::args_os().collect()).unwrap_or_else(|refusal| refusal.exit());
     let is_master =
         matches!(&arguments.command, Command::Serve(serve) if serve.are_workers_wanted());
-    // A worker begins without a thread, as it does where it is only forked.
+    // An executed worker begins without a thread, like a forked one.
     let _logging = logging::start(is_master || is_executed_worker());
     let result = match arguments.command {
         Command::Serve(arguments) if is_executed_worker() => {
@@ -96,7 +96,7 @@ fn run() -> ExitCode {
     }
 }
 
-/// What a command line says, with its settings file.
+/// Parses a command line together with its settings file.
 fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
     let command = numbers::take_negative_values(Arguments::command());
     let line = CommandLine::new(&command, words).map_err(Refusal::File)?;
@@ -106,7 +106,7 @@ fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
     })
 }
 
-/// What a command line says that has all of its settings file already.
+/// Parses a command line that already contains all of its settings file.
 fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
     let command = numbers::take_negative_values(Arguments::command());
     let mut arguments = Arguments::from_arg_matches(&command.try_get_matches_from(&words)?)?;
@@ -131,11 +131,12 @@ fn serve_only(arguments: Result<Arguments, Refusal>) -> Result<serve::Arguments,
     }
 }
 
-/// Why a command line is none.
+/// Why a command line is refused.
 enum Refusal {
-    /// The settings file cannot be read, is none, or lacks something.
+    /// The settings file cannot be read, is malformed, or lacks something.
     File(String),
-    /// What clap says, also of `--help`; and the settings file, if that is what it is about.
+    /// clap's message, which may also be that of `--help`; and the settings file, if the message is
+    /// about it.
     Words { file: Option<PathBuf>, error: clap::Error },
 }
 

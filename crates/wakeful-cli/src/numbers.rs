@@ -1,4 +1,4 @@
-//! Options that take a number: what they say of one that they do not take.
+//! Parses the numbers of options, and makes their error messages.
 //!
 //! clap names the option and the value; these functions name what is expected, with the range.
 
@@ -11,7 +11,7 @@ use clap::Command;
 use clap::builder::Arg;
 use wakeful_awake::keeper_protocol::parse_cpus;
 
-/// More CPUs than a machine has.
+/// A number above that of any machine's CPUs.
 const MOST_CPUS: f64 = 1024.0;
 
 /// The value names of options that take a number, or something that begins with one.
@@ -35,8 +35,8 @@ const NUMBERS: [&str; 17] = [
     "PORT",
 ];
 
-/// Has the options that take a number take a negative one too. Otherwise clap takes it for another
-/// option, and its message names neither the option nor the range.
+/// Makes the options that take a number also accept a negative one. Otherwise clap takes it for
+/// another option, and its message names neither the option nor the range.
 pub(crate) fn take_negative_values(command: Command) -> Command {
     let take = |arg: Arg| {
         let is_number = takes_a_number(&arg);
@@ -63,7 +63,7 @@ pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }
 
-/// Of an option that takes whole numbers in this range.
+/// Parses whole numbers in this range.
 pub(crate) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
@@ -83,10 +83,10 @@ pub(crate) fn positive_count<T: FromStr + PartialOrd + Default>(text: &str) -> R
     count.ok_or_else(|| "expected a whole number, 1 or more".to_owned())
 }
 
-/// A share of one CPU, which may be several.
+/// Parses a share of a CPU, which may be more than 1.
 ///
 /// # Errors
-/// A text that says what would have been understood.
+/// A text that says what is expected.
 pub(crate) fn share_of_cpu(text: &str) -> Result<f64, String> {
     let share: Option<f64> = text.parse().ok();
     let share = share.filter(|share| (0.0..=MOST_CPUS).contains(share));
@@ -105,11 +105,12 @@ pub(crate) fn time_in(
     if range.contains(&time) { Ok(time) } else { Err(format!("expected {expected}")) }
 }
 
-/// For clap, to which a `Vec` would be an option that may be given several times.
+/// A list of CPUs. It is a separate type, because clap takes a `Vec` for an option that may be
+/// repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuList(pub(crate) Vec<usize>);
 
-/// CPUs, as `0-3,8`.
+/// Parses CPUs such as `0-3,8`.
 pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     let cpus = parse_cpus(text).map(CpuList);
     cpus.ok_or_else(|| "expected CPUs in ascending order, as 0-3,8".to_owned())
@@ -121,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Those of options that take a text. A new name belongs here or into `NUMBERS`.
+    /// The value names of options that take a text. A new name belongs here or into `NUMBERS`.
     const TEXTS: [&str; 23] = [
         "A",
         "ADDR",

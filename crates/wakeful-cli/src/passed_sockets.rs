@@ -12,21 +12,22 @@ use wakeful_workers::KEPT;
 /// The lowest number of a descriptor that is passed (sd_listen_fds(3)).
 const FIRST: RawFd = 3;
 
-/// The sockets, in their order, without those that a master gave it to keep.
+/// The sockets, in their order, without those that a master has given systemd to keep.
 ///
 /// # Errors
-/// They cannot be had, or are no sockets that listen: a line for the user.
+/// A line for the user: the sockets cannot be used, or do not listen.
 pub(crate) fn passed_sockets() -> Result<Vec<OwnedFd>, String> {
     let failed = |error: io::Error| format!("the sockets that systemd passes: {error}");
     let passed = sd_notify::listen_fds_with_names()
         .map_err(|error| missing(&error).unwrap_or_else(|| failed(error)))?;
     let passed = passed.filter(|(_, name)| !name.starts_with(KEPT));
-    // Not by pidfd_getfd(2), which the filters of services and containers mostly refuse.
+    // This does not use pidfd_getfd(2), which the filters of services and containers usually
+    // refuse.
     let own = |number| listening(number, duplicate(number).map_err(failed)?);
     passed.map(|(number, _)| own(number)).collect()
 }
 
-/// Says which descriptor there is not, if one is missing.
+/// Says which descriptor does not exist, if one is missing.
 fn missing(error: &io::Error) -> Option<String> {
     let is_missing = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::BADF);
     let first = is_missing(error).then(|| {
@@ -35,7 +36,8 @@ fn missing(error: &io::Error) -> Option<String> {
     Some(wrong(first, "is not open"))
 }
 
-/// This program may have opened the descriptor itself, if too few are passed.
+/// Checks that the socket listens. If too few descriptors were passed, this one may be a descriptor
+/// that the program itself has opened.
 fn listening(number: RawFd, socket: OwnedFd) -> Result<OwnedFd, String> {
     match socket_acceptconn(&socket) {
         Ok(false) | Err(Errno::NOTSOCK) => Err(wrong(number, "is no socket that listens")),

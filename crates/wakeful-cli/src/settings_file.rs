@@ -1,6 +1,6 @@
 //! `wakeful serve --config FILE`: options from a TOML file. What the command line says wins.
 //!
-//! What the file says becomes words behind those of the command line, so that each is read, and
+//! The file's settings become words after those of the command line, so that each is parsed, and
 //! refused, as if it stood there.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use toml::{Table, Value};
 
-/// Which service it is, unless the command line says it.
+/// The setting that names the service, unless the command line does.
 const SERVICE: &str = "service";
 
 /// A command line, with what a settings file adds to it.
@@ -27,17 +27,17 @@ pub(crate) struct CommandLine {
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// Those that the command line does not have.
+    /// The options that only the file has.
     options: Vec<String>,
 }
 
-/// In bytes. A device may have no end.
+/// The largest file, in bytes. (A device may have no end.)
 const LARGEST: u64 = 1 << 20;
 
 fn read(path: &Path) -> io::Result<String> {
     let text = wakeful::fs::read_small(path, LARGEST)?;
     if text.is_empty() && fs::metadata(path)?.file_type().is_fifo() {
-        // A pipe of a shell's `<(command)` cannot be read twice.
+        // The pipe of a shell's `<(command)` cannot be read twice.
         return Err(io::Error::other(
             "nothing was in this pipe. With --workers each worker reads the settings again, so they \
              have to be in a file",
@@ -50,10 +50,11 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl CommandLine {
-    /// `words` are those of the process, its name first.
+    /// Reads the settings file. `words` are those of the process, with its name first.
     ///
     /// # Errors
-    /// The settings file cannot be read, or says what is no setting: lines for the user.
+    /// Lines for the user: the settings file cannot be read, or contains something that is no
+    /// setting.
     pub(crate) fn new(program: &Command, words: Vec<OsString>) -> Result<Self, String> {
         let serve = program.find_subcommand("serve").filter(|_| is(words.get(1), "serve"));
         let (Some(serve), Some(path)) = (serve, named(&words)) else {
@@ -119,7 +120,7 @@ impl CommandLine {
         Ok(Self { words, from: Some(File { path: path.to_owned(), options }) })
     }
 
-    /// The file that has something to do with what clap refuses.
+    /// The file, if it has to do with clap's error.
     pub(crate) fn blamed(&self, error: &clap::Error) -> Option<&Path> {
         let file = self.from.as_ref()?;
         let said = error.to_string();
@@ -127,8 +128,8 @@ impl CommandLine {
         file.options.iter().any(is_named).then_some(&*file.path)
     }
 
-    /// What clap misses could stand in the settings file. If a running server reads it again, it
-    /// has to: its command line stays as it is.
+    /// The option that clap misses could also be in the settings file. If a running server reads
+    /// the file again, it must be there, because the command line stays the same.
     pub(crate) fn missed(&self, error: &clap::Error) -> Option<String> {
         let file = self.from.as_ref()?;
         let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
@@ -151,7 +152,7 @@ fn is(word: Option<&OsString>, text: &str) -> bool {
     word.is_some_and(|word| word == text)
 }
 
-/// Before what is no option any more.
+/// The options before `--`.
 fn options(words: &[OsString]) -> impl Iterator<Item = (usize, &str)> {
     let before = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let texts = words[..before].iter().map(|word| word.to_str().unwrap_or_default());
@@ -172,10 +173,10 @@ fn options_of(words: &[OsString]) -> BTreeSet<String> {
     options(words).filter_map(name).collect()
 }
 
-/// As they would stand on the command line.
+/// The words for one setting, as they would stand on the command line.
 ///
 /// # Errors
-/// A table, a date, or a list without a value: that would silently be the default.
+/// A table, a date, or a list without a value, which would silently be the default.
 fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
     let word = |text: &dyn AsRef<OsStr>| {
         let mut word = OsString::from(format!("--{name}="));

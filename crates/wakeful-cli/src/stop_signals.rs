@@ -23,7 +23,7 @@ fn caught(signals: &[i32]) -> io::Result<UnixStream> {
     for &signal in signals {
         pipe::register(signal, stopper.try_clone()?)?;
     }
-    // The parent process may have blocked them.
+    // The parent process may have blocked the signals.
     wakeful::signal::unblock(signals)?;
     Ok(stop)
 }

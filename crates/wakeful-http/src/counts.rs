@@ -178,7 +178,7 @@ impl LoopHttpCounts {
     /// Returns the number of requests in flight on this loop, like [`HttpCounts::in_flight`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        // In this order, so that it is never less than none.
+        // In this order the difference is never negative.
         let ended = self.ended.load(Ordering::Acquire);
         self.begun.load(Ordering::Relaxed).saturating_sub(ended)
     }
@@ -221,7 +221,7 @@ impl LoopHttpCounts {
     }
 }
 
-/// There is one writer.
+/// Adds one. There is only one writer.
 fn one_more(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

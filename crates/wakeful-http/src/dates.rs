@@ -2,17 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
-/// 9999-12-31T23:59:59Z: the last second for which `httpdate` and `humantime` have a text. Behind
-/// it, and before 1970, the one panics and the other fails.
+/// 9999-12-31T23:59:59Z: the last second for which `httpdate` and `humantime` have a text. For
+/// later times, and for times before 1970, one of them panics and the other fails.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// `time`, or the nearest moment that has a date. A wall clock may be anywhere, and a request must
-/// not pay for it.
+/// `time`, or the nearest moment that has a date. A wall clock may be set to any time, and a
+/// request must not fail because of it.
 pub(crate) fn writable(time: SystemTime) -> SystemTime {
     time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST)
 }
 
-/// As a header has it (RFC 9110, 5.6.7).
+/// The date in the form of a header (RFC 9110, 5.6.7).
 pub(crate) fn of_header(time: SystemTime) -> String {
     httpdate::fmt_http_date(writable(time))
 }

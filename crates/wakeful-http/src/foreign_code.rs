@@ -14,8 +14,8 @@ use http_body::Frame;
 pub(crate) use wakeful::log::contained as contain;
 pub(crate) use wakeful::task::{Locking, SafeWaker, hold_back_wakers};
 
-/// Ends a panic that was caught. The loop of this thread counts it, and the log says what to do if
-/// a Tokio runtime was missing. The drop of `payload` may panic, too.
+/// Contains a panic that was caught. The loop of this thread counts it, and the log says what to do
+/// if a Tokio runtime was missing. The drop of `payload` may panic, too.
 #[cold]
 pub(crate) fn contain_payload(payload: Box<dyn Any + Send>) {
     contain(|| resume_unwind(payload));
@@ -31,12 +31,12 @@ pub(crate) fn discard(waker: Option<Waker>) {
     contain(|| drop(waker));
 }
 
-/// So many frames without data are passed over in one poll.
+/// How many frames without data are skipped in one poll.
 const EMPTY_FRAMES: u32 = 32;
 
-/// Asks a body for a frame that says something. hyper passes over a frame without data, or has
-/// HTTP/2 queue it, and asks again at once: a body that has nothing else would keep its loop for
-/// ever. Here such frames are dropped, and after some of them others have their turn.
+/// Polls a body for a frame with content. hyper skips a frame without data, or queues it with
+/// HTTP/2, and polls again at once, so a body that has nothing else would block its loop for ever.
+/// Here such frames are dropped, and after [`EMPTY_FRAMES`] of them other tasks may run.
 pub(crate) fn poll_frame_with_data<D: Buf, E>(
     cx: &mut Context<'_>,
     mut poll_frame: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>>,
@@ -53,14 +53,14 @@ pub(crate) fn poll_frame_with_data<D: Buf, E>(
     Poll::Pending
 }
 
-/// Contains a panic in the drop of what it has. Within another panic that would be the end of the
+/// Contains a panic in the drop of its value. Such a panic during another panic would abort the
 /// process.
 ///
-/// What hyper has of a stream of HTTP/2 may panic there: where a panic has ended the connection (of
-/// a body's data, say), h2's lock stays poisoned.
+/// hyper's values of an HTTP/2 stream may panic in their drop: if a panic (for example, of a body's
+/// data) has ended the connection, h2's lock stays poisoned.
 #[derive(Debug)]
 pub(crate) struct Contained<T>(
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     Option<T>,
 );
 
@@ -69,7 +69,7 @@ impl<T> Contained<T> {
         Self(Some(value))
     }
 
-    /// `None`: never.
+    /// Returns the value, which is always there.
     pub(crate) fn into_inner(mut self) -> Option<T> {
         self.0.take()
     }
@@ -103,9 +103,9 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// A body's data. hyper has several pieces of it in a collection, where two that panic in their
-/// drop (as `Bytes::from_owner` does if its owner does) would be the end of the process; h2 drops
-/// it with its lock held.
+/// A body's data. hyper keeps several pieces of it in a collection, where two that panic in their
+/// drop (as `Bytes::from_owner` does if its owner does) would abort the process. h2 drops the data
+/// with its lock held.
 impl<T: Buf> Buf for Contained<T> {
     #[inline]
     fn remaining(&self) -> usize {
@@ -142,7 +142,7 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-/// For tests: fails if this waits for somebody as it is dropped, for a lock, say.
+/// For tests: fails if the drop of `it` waits for another thread, for example for a lock.
 #[cfg(test)]
 pub(crate) fn drops_without_waiting(it: impl Send + 'static) {
     let (tell, told) = std::sync::mpsc::channel();

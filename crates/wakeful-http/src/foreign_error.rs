@@ -1,8 +1,8 @@
 //! Errors of the program's code on their way through hyper.
 //!
-//! hyper asks such an error for its sources, to find out how HTTP/2 resets the stream, and then
-//! drops it. Both are the program's code: a panic in the one and then in the other would be the end
-//! of the process, and one in the task of a connection would end other requests.
+//! hyper asks such an error for its sources, to find out how to reset the HTTP/2 stream, and then
+//! drops it. Both run user code. A panic in the first and then in the second would abort the
+//! process, and a panic in the task of a connection would end other requests.
 
 use std::error::Error;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::fmt;
 use crate::error::BoxError;
 use crate::foreign_code::{Contained, contain};
 
-/// Contains a panic in the drop of the error that it has, and asks it for no source if that
-/// panicked once.
+/// Contains a panic in the drop of its error. If asking for the sources has panicked once, it has
+/// no source.
 struct ForeignError {
-    /// `None`: it panicked as it was made.
+    /// `None`: the conversion of the error panicked.
     error: Option<Contained<BoxError>>,
     has_sound_sources: bool,
 }

@@ -1,10 +1,10 @@
-//! Copies of header values, in place of the program's own.
+//! Replaces header values by copies.
 //!
-//! The bytes of a header value may belong to the program (`Bytes::from_owner`), whose drop may
+//! The bytes of a header value may belong to the program (`Bytes::from_owner`), and their drop may
 //! panic. h2 keeps the values of many messages together: in its queue of frames, and in the table
-//! by which it compresses headers. It drops an old one with a new one in its hands, and all of them
-//! when the connection ends: two panics, which would be the end of the process. So values are
-//! copied before h2 gets them, and those of the program are dropped here, one at a time.
+//! by which it compresses headers. It drops an old value while it holds a new one, and drops all of
+//! them when the connection ends. Two such panics would abort the process. So values are copied
+//! before h2 gets them, and the program's values are dropped here, one at a time.
 //!
 //! From outside, a value that belongs to the program looks like a static one, so all values are
 //! copied. The copies share blocks of memory, so this allocates once for many values.
@@ -18,11 +18,11 @@ use http_body::Frame;
 
 use crate::foreign_code::contain;
 
-/// In bytes, of a block. A value that is kept keeps its block.
+/// The size of a block in bytes. A value that is kept keeps its whole block in memory.
 const BLOCK: usize = 1 << 10;
 
 thread_local! {
-    /// What is left of the last block.
+    /// The rest of the last block.
     static REST: RefCell<BytesMut> = RefCell::default();
 }
 
@@ -56,7 +56,7 @@ fn copy(bytes: &[u8]) -> Bytes {
         rest.extend_from_slice(bytes);
         rest.split().freeze()
     });
-    // The thread ends.
+    // The thread-local is gone, because the thread is ending.
     copied.unwrap_or_else(|_| Bytes::copy_from_slice(bytes))
 }
 

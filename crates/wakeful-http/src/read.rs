@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf};
 
-/// Reads what is there, at least a byte; 0 at the end.
+/// Reads what is there, at least a byte. Returns 0 at the end.
 pub(crate) async fn read<IO: Read + Unpin>(io: &mut IO, buf: &mut [u8]) -> io::Result<usize> {
     poll_fn(|cx| poll_read(io, cx, buf)).await
 }

@@ -18,7 +18,7 @@ pub(crate) const AT_ONCE: usize = 64 * 1024;
 /// The ration of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ReadRation {
-    /// How much room the reads had since one of them had to wait.
+    /// How much room the reads have had since the last read that was pending.
     given: Cell<usize>,
 }
 
@@ -35,7 +35,7 @@ impl ReadRation {
         self.give(buf.remaining(), cx, |cx| read(cx, buf))
     }
 
-    /// Like [`poll_read`](Self::poll_read), for any `read` that has `room` for so many bytes.
+    /// Like [`poll_read`](Self::poll_read), for any `read` with room for `room` bytes.
     #[inline]
     pub(crate) fn give<R>(
         &self,
@@ -68,7 +68,7 @@ mod tests {
         const ROOM: usize = 8 * 1024;
         let ration = ReadRation::default();
         let mut parts = Vec::new();
-        // A read that does not wake its task would hang here.
+        // If a read did not wake its task, this test would hang.
         futures_lite::future::block_on(poll_fn(|cx| {
             parts.push(0);
             while parts.len() < 4 {

@@ -12,7 +12,7 @@ use futures_util::Stream;
 use pin_project_lite::pin_project;
 use wakeful::time::{Sleep, sleep, turn_time};
 
-/// As axum's `KeepAlive` has it.
+/// The interval of axum's `KeepAlive`.
 const EVERY: Duration = Duration::from_secs(15);
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -57,11 +57,11 @@ pin_project! {
         stream: S,
         comment: F,
         every: Duration,
-        // `None`: it was not needed yet.
+        // `None`: the timer was not needed yet.
         timer: Option<Sleep>,
-        // Since when the stream is silent, the timer does not know yet.
+        // The stream has had items since the timer was set.
         has_spoken: bool,
-        // The last answer was a comment.
+        // The last result was a comment.
         has_commented: bool,
     }
 }
@@ -101,7 +101,7 @@ where
             *this.has_spoken = false;
             sleep(every)
         });
-        // Once for any number of items in a row.
+        // The timer is restarted only once for several items in a row.
         if std::mem::take(this.has_spoken) {
             restart(timer, every);
         }
@@ -110,8 +110,8 @@ where
             return Poll::Pending;
         }
         restart(timer, every);
-        // The stream takes as long as the interval in each poll, and whoever polls would go on and
-        // on: others have their turn.
+        // If each poll of the stream takes as long as the interval, each poll would give another
+        // comment, without end. So other tasks run in between.
         if std::mem::replace(this.has_commented, false) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// An interval that no clock can hold is as good as none.
+/// An interval that the clock cannot represent is no interval.
 fn restart(timer: &mut Sleep, every: Duration) {
     match turn_time().checked_add(every) {
         Some(deadline) => timer.reset(deadline),

@@ -98,7 +98,7 @@ pub fn pin_current_thread(cpus: &[usize]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
-/// Of a call that only a filter refuses.
+/// The error of a system call that only a seccomp filter refuses.
 fn refused(call: &'static str) -> impl Fn(Errno) -> io::Error {
     move |error| {
         let error = io::Error::from(error);

@@ -23,7 +23,7 @@ use crate::servers::{Server, ServerError, ServerSpec};
 use crate::slow::SlowClients;
 use crate::target::{InvalidTarget, Target};
 
-/// A machine that was quiet just now is not asked again.
+/// After a block that nobody disturbed, the machine counts as quiet for this long.
 const QUIET_LASTS: Duration = Duration::from_secs(1);
 
 /// How long a server that is started here may take until it accepts connections.
@@ -40,29 +40,30 @@ pub struct Bench<'a> {
     pub machine_cpus: Vec<usize>,
     /// The process of a server that runs already, so that its CPU time is measured.
     pub pid: Option<u32>,
-    /// What counts as quiet.
+    /// How much other programs may use for the machine to count as quiet.
     pub limits: quiet::Limits,
-    /// How often a block that was spoilt is measured again.
+    /// How often a block may be measured again because it was spoilt.
     pub most_repeats: usize,
     /// Set by Ctrl-C: the block ends with what it has.
     pub interrupted: &'a AtomicBool,
-    /// For the user.
+    /// Shows the user how far the work is.
     pub progress: Progress,
-    /// When the last block ended during which nobody disturbed us.
+    /// When the last undisturbed block ended.
     pub(crate) was_quiet: Option<Instant>,
 }
 
-/// What a server is loaded with.
+/// The load of a block.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// The plan; its target is replaced by the server's address.
+    /// The plan. Its target is replaced by the server's address.
     pub plan: Plan,
-    /// How many clients besides dribble a byte at a time.
+    /// How many slow clients, which send a byte at a time, connect besides.
     pub slow_clients: usize,
 }
 
-/// What stands beside a server while it is loaded, and is told of a block's moments. A block that
-/// is measured again begins again with [`server_started`](Self::server_started).
+/// Something that runs beside a server while the server is loaded, and is told when a block's
+/// phases begin and end. If a block is measured again, the calls start again with
+/// [`server_started`](Self::server_started).
 pub trait Companion {
     /// The server accepts connections; its clients come next.
     ///
@@ -82,7 +83,7 @@ pub trait Companion {
     fn window_ended(&mut self) {}
 }
 
-/// Nobody.
+/// No companion.
 impl Companion for () {}
 
 /// One measured block.
@@ -90,63 +91,65 @@ impl Companion for () {}
 pub struct Block {
     /// What was measured.
     pub measurement: Measurement,
-    /// What the server used meanwhile, if its process is known.
+    /// The server's CPU time during the measured time, if its process is known.
     pub cpu: Option<Cpu>,
-    /// CPUs' worth of time that the hypervisor took.
+    /// How many CPUs' worth of time the hypervisor took.
     pub steal: f64,
-    /// CPUs' worth of time that other programs and the hypervisor used.
+    /// How many CPUs' worth of time other programs and the hypervisor used.
     pub outside: f64,
     /// How many blocks were thrown away before this one.
     pub repeated: usize,
-    /// Whether this one was spoilt as well, and repeats were used up.
+    /// Whether this block was spoilt as well, and could not be measured again, because all repeats
+    /// were used.
     pub spoilt: bool,
 }
 
-/// What [`Bench::undisturbed`] measured.
+/// The result of [`Bench::undisturbed`].
 #[derive(Debug, Clone, Copy)]
 pub struct Undisturbed<T> {
-    /// The last that was measured.
+    /// The last value that was measured.
     pub value: T,
-    /// How many were thrown away before it.
+    /// How many values were thrown away before it.
     pub repeated: usize,
-    /// Whether this one was spoilt as well, and repeats were used up.
+    /// Whether this value was spoilt as well, and could not be measured again, because all repeats
+    /// were used.
     pub spoilt: bool,
 }
 
-/// Why there is no block.
+/// The reason why there is no block.
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The server's address.
+    /// The server's address is invalid.
     #[error(transparent)]
     Target(#[from] InvalidTarget),
-    /// The request.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] InvalidTemplate),
-    /// The load.
+    /// The load failed.
     #[error("{server}: {error}")]
     Load {
         /// The server's name.
         server: String,
-        /// What was wrong.
+        /// The error.
         error: LoadError,
     },
-    /// What was to stand beside the server.
+    /// The companion failed.
     #[error("beside {server}: {error}")]
     Companion {
         /// The server's name.
         server: String,
-        /// What was wrong.
+        /// The error.
         error: io::Error,
     },
     /// The kernel refused something.
     #[error("{doing}: {error}")]
     Kernel {
-        /// What was tried.
+        /// What the program tried to do.
         doing: &'static str,
-        /// What it said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -199,7 +202,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Gives servers that are started here these CPUs.
+    /// Gives these CPUs to the servers that are started here.
     ///
     /// # Errors
     /// This process may not use one of them.
@@ -219,13 +222,13 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Whether the user has ended it.
+    /// Whether the user has interrupted the program.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// About how long a block takes, for the time left.
+    /// About how long a block takes. The progress display estimates the remaining time with it.
     #[must_use]
     pub fn expected_time(&self, load: &Load) -> Duration {
         load.plan.warm_up + load.plan.duration + Duration::from_millis(200)
@@ -315,7 +318,7 @@ impl<'a> Bench<'a> {
     fn start(&self, spec: &ServerSpec) -> Result<Server, BenchError> {
         let ready_within = match spec {
             ServerSpec::Command { .. } => READY_WITHIN,
-            // It should be there already; but it may be far away.
+            // This server should be running already, but its machine may be far away.
             ServerSpec::Running { .. } => Duration::from_secs(1),
         };
         let mut server = Server::start(spec, self.server_cpus.as_deref(), ready_within)?;
@@ -356,7 +359,8 @@ impl<'a> Bench<'a> {
         ours.push(std::process::id());
         let machine = Baseline::take(&ours, &self.machine_cpus).ok();
         let pinned = self.cpu;
-        // A thread of its own, so that nothing which is started later inherits the pin.
+        // The block runs on a thread of its own, so that nothing that is started later inherits the
+        // pin.
         let outcome = thread::scope(|scope| {
             let run = || {
                 if let Some(cpu) = pinned {
@@ -373,8 +377,8 @@ impl<'a> Bench<'a> {
                 })
         });
         let cpu = watch.cpu;
-        // Over the whole block and not only the measured time: looking takes milliseconds, which
-        // would show.
+        // Others are observed over the whole block, not only over the measured time, because
+        // reading `/proc` takes milliseconds, which would show in the figures.
         let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
         drop(slow_clients);
         let measurement =
@@ -390,11 +394,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Reads the server's counters at both ends of the measured time, and looks after it.
+/// Reads the server's counters at both ends of the measured time, and checks that the server is
+/// alive.
 struct BlockWatch<'a> {
     server: &'a Server,
-    /// Its processes, and its companion's: looked up beforehand, since that takes longer than
-    /// reading them.
+    /// The processes of the server and of its companion. They are looked up beforehand, because
+    /// that takes longer than reading their counters.
     pids: Vec<u32>,
     companion: &'a mut (dyn Companion + Send),
     interrupted: &'a AtomicBool,
@@ -426,7 +431,7 @@ impl Watch for BlockWatch<'_> {
 }
 
 impl BlockWatch<'_> {
-    /// `None` if there is no process to read, or one of them is gone.
+    /// Returns `None` if there is no process to read, or one of the processes is gone.
     fn server_cpu(&self) -> Option<ProcessCpu> {
         let mut all: Option<ProcessCpu> = None;
         for pid in &self.pids {

@@ -25,7 +25,7 @@ impl Default for Size {
     }
 }
 
-/// What was measured, before it is decided.
+/// The blocks of a comparison, before the decision.
 #[derive(Debug, Clone, Default)]
 pub struct Pairs {
     /// A and B, in whichever order they were run.
@@ -108,8 +108,8 @@ const COMPARED: [(&str, Figure); 6] = [
     ("throughput", |figures| Some(figures.throughput)),
 ];
 
-/// Decides what the pairs show. A latency that is under twice the floor's is marked: more than half
-/// of it is not the server's.
+/// Decides what the pairs show. A latency that is less than twice the floor's is marked, because
+/// more than half of it is not due to the server.
 #[must_use]
 pub fn decide(
     (a, b): (&str, &str),
@@ -125,7 +125,7 @@ pub fn decide(
             pairs.iter().filter_map(|(a, b)| figure(a).zip(figure(b))).collect::<Vec<_>>()
         };
         let (figures, noise) = (of(&pairs.pairs), of(&pairs.noise));
-        // A figure that some blocks lack is no figure of the whole.
+        // A figure that is missing in some blocks is left out of the comparison.
         if figures.len() < pairs.pairs.len() || figures.is_empty() {
             continue;
         }

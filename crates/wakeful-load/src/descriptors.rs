@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Says what to raise, where no descriptor is left.
+/// If no descriptor is left, adds to the error which limit to raise.
 pub(crate) fn explain(error: io::Error) -> io::Error {
     let how = match Errno::from_io_error(&error) {
         Some(Errno::MFILE) => "each connection takes one: raise RLIMIT_NOFILE (ulimit -n)",

@@ -18,16 +18,17 @@ use crate::servers::ServerSpec;
 /// Where the search begins, in requests a second.
 const BEGIN: f64 = 1000.0;
 
-/// The search ends below this; a server that cannot do this much has something else to be measured.
+/// The search does not go below this rate, in requests per second. For a slower server, something
+/// else should be measured.
 const LEAST: f64 = 1.0;
 
-/// And above this, which no generator on one CPU offers.
+/// The search does not go above this rate, which no generator on one CPU can offer.
 const MOST: f64 = 16e6;
 
 /// No block is made longer than this many seconds, unless the user asked for it.
 const LONGEST: f64 = 60.0;
 
-/// The bisection ends when the ends are this close.
+/// The bisection ends when the upper end is at most this many times the lower end.
 const CLOSE_ENOUGH: f64 = 1.05;
 
 /// How many blocks have to keep the promise at the lower end.
@@ -133,7 +134,7 @@ impl Promise {
             Quantile::P999 => 0.001,
             Quantile::P9999 => 0.0001,
         };
-        // Half as many again: the arrivals are random.
+        // Half as many seconds again, because the arrivals are random.
         150.0 / beyond / rate
     }
 }
@@ -185,7 +186,7 @@ pub fn search(
     promise: Promise,
 ) -> Result<Found, BenchError> {
     let mut search = Search { bench, server, load, promise, runs: Vec::new() };
-    // About six doublings, five halvings, two confirmations.
+    // Expected are about six doublings, five halvings and two confirmations.
     search.bench.progress.expect(13, search.bench.expected_time(load));
     let (kept, broken, interrupted) = match search.bracket() {
         Ok((kept, broken)) => (kept, broken, search.bench.is_interrupted()),
@@ -214,8 +215,7 @@ impl Search<'_, '_> {
     fn bracket(&mut self) -> Result<Bracket, Stopped> {
         let (mut kept, mut broken) = self.double()?;
         loop {
-            // The lower end is confirmed before it is believed; if it is not, it becomes the upper
-            // end.
+            // The lower end has to be confirmed. If it is not, it becomes the upper end.
             (kept, broken) = self.bisect(kept, broken)?;
             let Some(rate) = kept else { return Ok((None, broken)) };
             let mut is_kept = true;
@@ -229,7 +229,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Doubles until the promise is broken; or halves until it is kept.
+    /// Doubles the rate until the promise is broken, or halves it until the promise is kept.
     fn double(&mut self) -> Result<Bracket, Stopped> {
         let mut rate = BEGIN;
         if !self.keeps(rate)? {
@@ -246,9 +246,9 @@ impl Search<'_, '_> {
 
     fn halve(&mut self, broken: f64) -> Result<Bracket, Stopped> {
         let mut broken = broken;
-        // A tenth first: where a rate was kept once and not again, the edge is near.
+        // First goes down by a tenth: if a rate was kept once and not again, the limit is near.
         let mut step = 0.9;
-        // Lower rates would take too long for the percentile.
+        // At lower rates, a block with enough samples for the percentile would take too long.
         while broken * step >= LEAST && self.promise.seconds_needed(broken * step) <= LONGEST {
             if self.keeps(broken * step)? {
                 return Ok((Some(broken * step), Some(broken)));
@@ -297,7 +297,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// To two and a half digits.
+/// Rounds to two and a half digits.
 fn round(rate: f64) -> f64 {
     let unit = 10_f64.powf(rate.log10().floor() - 1.0) / 2.0;
     (rate / unit).round() * unit

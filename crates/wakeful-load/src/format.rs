@@ -175,8 +175,7 @@ pub fn metric_verdict(metric: &crate::results::Metric) -> String {
 pub const FLOOR_MARK: &str = "*";
 
 /// What [`FLOOR_MARK`] means.
-pub const FLOOR_NOTE: &str =
-    "* marks a figure below twice the floor: more than half of it is the generator's and the kernel's.";
+pub const FLOOR_NOTE: &str = "* marks a figure below twice the floor: more than half of it is the generator's and the kernel's.";
 
 /// A percentile that may be absent, marked if it is under twice the floor's.
 pub fn marked_time(nanoseconds: Option<u64>, floor: Option<u64>) -> String {

@@ -12,7 +12,7 @@ use crate::results::Gaps;
 /// Long enough for a hundred ticks of the slowest kernels.
 const DURATION: Duration = Duration::from_secs(1);
 
-/// What is longer was not the reading itself.
+/// Longer times between two readings of the clock were not due to the reading itself.
 const LEAST: u64 = 10_000;
 
 /// Spins on a CPU for a second; anywhere if there is none to name.
@@ -59,7 +59,7 @@ fn lag(gaps: &[u64], share: u64) -> u64 {
     let (mut sum, mut count) = (0, 0);
     for (index, gap) in gaps.iter().enumerate().rev() {
         (sum, count) = (sum + gap, count + 1);
-        // With a lag between the next shorter gap and this one, exactly these gaps exceed it.
+        // If the lag lies between the next shorter gap and this one, exactly these gaps exceed it.
         let shorter = if index == 0 { 0 } else { gaps[index - 1] };
         if sum.saturating_sub(count * shorter) >= share {
             return (sum - share) / count;
@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn the_lag_of_random_arrivals_follows_from_the_gaps() {
-        // Ten gaps of 100 µs in 10 ms: a tenth of the time; what is due in them waits evenly up to
-        // 100 µs.
+        // Ten gaps of 100 µs in 10 ms are a tenth of the time. What is due in them waits up to 100
+        // µs, evenly distributed.
         let gaps = describe(vec![100_000; 10], 10_000_000);
         assert!((gaps.lost - 0.1).abs() < 1e-9);
         assert_eq!(gaps.lag_p99, 90_000);
-        // One percent of the time exactly: nothing is late beyond it.
+        // The gap takes exactly one percent of the time, so beyond that nothing is late.
         assert_eq!(describe(vec![100_000], 10_000_000).lag_p99, 0);
-        // One long and one short: only the long one counts.
+        // Of one long and one short gap, only the long one counts.
         assert_eq!(lag(&[20, 200], 100), 100);
         assert_eq!(lag(&[], 100), 0);
     }

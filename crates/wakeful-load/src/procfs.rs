@@ -22,7 +22,7 @@ pub use cpus::{CpuTime, CpuTimes, tick};
 pub use processes::{CpuUse, ProcessCpu};
 pub use tree::{children_of, process_tree, threads_of};
 
-/// The names in a directory that are numbers; none if the directory is gone.
+/// The names in a directory that are numbers. There are none if the directory is gone.
 pub(crate) fn numbers_in(path: impl AsRef<Path>) -> Vec<u32> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -37,7 +37,8 @@ pub(crate) fn stat_of(pid: u32) -> io::Result<Option<Stat>> {
     }
 }
 
-/// `None` if it is gone: at opening, or at reading a file that was open when the thread ended.
+/// Reads a file. Returns `None` if the file is gone when it is opened, or if it belongs to a thread
+/// that ended before it was read.
 pub(crate) fn read_if_there(path: impl AsRef<Path>) -> io::Result<Option<String>> {
     match fs::read(path) {
         // Names of processes are bytes.
@@ -61,7 +62,7 @@ fn unexpected(file: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {file} in /proc: {line:?}"))
 }
 
-/// Burns CPU until this thread has used that much.
+/// Burns CPU until this thread has used `time`.
 #[cfg(test)]
 fn burn(time: std::time::Duration) {
     let used = || {

@@ -20,10 +20,11 @@ use crate::servers::tail::Tail;
 use crate::servers::{LAST_WORDS, with_last_words};
 use crate::threads;
 
-/// Between two looks whether it has ended. Each takes some 10 µs of a CPU that may be measured.
+/// How often to check whether the program has ended. Each check takes some 10 µs of a CPU that may
+/// be measured.
 const POLL: Duration = Duration::from_millis(20);
 
-/// More than this of what it prints is not kept.
+/// At most this many bytes of the program's output are kept.
 const MOST_PRINTED: u64 = 1 << 20;
 
 /// A program that is to be run.
@@ -120,7 +121,7 @@ impl Bench<'_> {
             self.progress.tick();
             thread::sleep(POLL);
         };
-        // As long as nobody has waited for it, the kernel still knows what it used.
+        // The kernel knows what the process used as long as nobody has waited for the process.
         let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
         group.stop();
         if how != SUCCESS {
@@ -134,7 +135,7 @@ impl Bench<'_> {
     }
 }
 
-/// As [`Group`] describes it.
+/// How [`Group`] describes a success.
 const SUCCESS: &str = "exited with status 0";
 
 /// Reads to the end on a thread of its own, so that nobody blocks on a full pipe.
@@ -164,7 +165,7 @@ mod tests {
     fn run(script: &str, within: Duration) -> Result<String, ProgramError> {
         let interrupted = AtomicBool::new(false);
         let mut bench = Bench::on_this_machine(&interrupted, Progress::silent()).unwrap();
-        // What others do is not what is tested here.
+        // This test is not about other programs.
         bench.limits.share = f64::INFINITY;
         let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
         let program = Program { argv, cpus: None, within };

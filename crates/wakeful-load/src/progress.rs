@@ -13,7 +13,8 @@ pub struct Progress {
     style: Style,
     /// Blocks done.
     done: usize,
-    /// What is planned, in order: so many blocks, and how long one should take.
+    /// The planned parts in order: for each, the number of blocks and the expected time of one
+    /// block.
     parts: Vec<(usize, Duration)>,
     began: Instant,
     block_began: Instant,
@@ -80,7 +81,7 @@ impl Progress {
         {
             self.drawn = Some(Instant::now());
             let mut out = stderr().lock();
-            // Nobody to tell if stderr is gone.
+            // If stderr is gone, there is nobody to tell.
             let _ = write!(out, "\r\x1b[2K{}", self.line()).and_then(|()| out.flush());
         }
     }
@@ -92,7 +93,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn say(&mut self, text: &str) {
-        // Nobody to tell if stderr is gone.
+        // If stderr is gone, there is nobody to tell.
         let _ = match self.style {
             Style::Silent => Ok(()),
             Style::Lines => writeln!(stderr(), "{text}"),
@@ -100,7 +101,7 @@ impl Progress {
         };
     }
 
-    /// Takes the line away.
+    /// Removes the line from the terminal.
     pub fn clear(&mut self) {
         if self.style == Style::Redrawn && self.drawn.take().is_some() {
             let _ = write!(stderr(), "\r\x1b[2K");
@@ -111,8 +112,8 @@ impl Progress {
         self.parts.iter().map(|(blocks, _)| blocks).sum()
     }
 
-    /// How long the blocks to come will take, the current one included: what was expected, as much
-    /// longer or shorter as those that are done took.
+    /// The remaining time, including the current block: the expected time, scaled by how long the
+    /// finished blocks took compared with what was expected of them.
     fn left(&self) -> Duration {
         let (mut done, mut expected, mut left) = (self.done, Duration::ZERO, Duration::ZERO);
         for &(blocks, each) in &self.parts {

@@ -31,7 +31,7 @@ use crate::procfs::{CpuTime, CpuTimes, ProcessCpu, tick};
 /// How many ticks may be rounding, for one CPU. Those of several CPUs partly cancel out.
 const FEW_TICKS: f64 = 2.0;
 
-/// Too short to see anything at all.
+/// A shorter time is too short to see anything.
 const SHORTEST_SETTLE: Duration = Duration::from_millis(50);
 
 /// The start of a time over which outside use is of interest. Can be sent to other threads.
@@ -53,8 +53,8 @@ pub struct Outside {
     pub share: f64,
     /// What the hypervisor took, in CPUs.
     pub steal: f64,
-    /// Interrupts and softirqs, in CPUs. They are in nobody's share, but at most this much of
-    /// `share` may hide behind them.
+    /// Interrupts and softirqs, in CPUs. They are not part of `share`, but they may hide up to this
+    /// much outside use.
     pub interrupts: f64,
     /// The time since the baseline, in seconds.
     pub seconds: f64,
@@ -83,7 +83,7 @@ impl Baseline {
         Ok(Self { pids: pids.to_vec(), cpus, at, times, ours, all })
     }
 
-    /// What others used since then. Can be asked as often as one likes.
+    /// Returns what others have used since the baseline. It can be called any number of times.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Outside {
         self.share + self.steal
     }
 
-    /// As much may be but rounding, in CPUs.
+    /// How much of the use may be only rounding, in CPUs.
     #[must_use]
     pub fn resolution(&self) -> f64 {
         if self.seconds <= 0.0 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The longest time that is told apart, an hour; what took longer counts as this.
+/// The longest time that is recorded exactly: one hour. Longer times count as one hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Three significant digits: no value is off by more than 0.1 %.
@@ -64,8 +64,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Room for what is intended in `window`, nanoseconds since the run began, of so many kinds, if
-    /// they are to be told apart.
+    /// Makes room for the requests that are due in `window`, in nanoseconds since the run began.
+    /// `kinds` is the number of kinds of requests that get a histogram each. It may be 0.
     pub(crate) fn new(window: Range<u64>, kinds: usize) -> Self {
         let length = window.end - window.start;
         let interval = (length.div_ceil(MOST_INTERVALS)).max(nanoseconds(SHORTEST_INTERVAL));
@@ -85,23 +85,23 @@ impl Recording {
         }
     }
 
-    /// The measured time begins then, and is as long as it was to be. Nothing may have been
-    /// recorded yet.
+    /// Moves the measured time so that it begins at `start`. Its length stays. Nothing may have
+    /// been recorded yet.
     pub(crate) fn begin_at(&mut self, start: u64) {
         self.window = start..start + (self.window.end - self.window.start);
     }
 
-    /// The measured time ends earlier than it was meant to.
+    /// Ends the measured time at `end`, if that is earlier than planned.
     pub(crate) fn end_at(&mut self, end: u64) {
         self.window.end = self.window.end.min(end);
     }
 
-    /// Whether what was intended then belongs to the measured time.
+    /// Whether a request that was due then belongs to the measured time.
     pub(crate) fn covers(&self, intended: u64) -> bool {
         self.window.contains(&intended)
     }
 
-    /// Whether the measured time has begun by then. It may be over.
+    /// Whether the measured time has begun by `now`. It may also be over.
     pub(crate) fn has_begun(&self, now: u64) -> bool {
         self.window.start <= now
     }
@@ -117,7 +117,8 @@ impl Recording {
         self.took(request.intended, Some(request.kind), done);
     }
 
-    /// It was not answered before the run gave up: it took at least this long.
+    /// Records a request that was not answered before the run gave up. Its time is counted up to
+    /// `now`, because it took at least that long.
     pub(crate) fn gave_up(&mut self, intended: u64, kind: Option<usize>, now: u64) {
         self.failed += 1;
         self.took(intended, kind, now);

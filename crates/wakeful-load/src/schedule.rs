@@ -28,7 +28,7 @@ impl Schedule {
         match self {
             Self::Poisson(rate) | Self::Constant(rate) => Some(*rate),
             Self::Trace(times) => {
-                // A trace of one moment is as long as the shortest measured time.
+                // A trace with only one moment counts as long as the shortest measured time.
                 let last = (*times.last()?).max(1_000_000);
                 Some(times.len() as f64 * 1e9 / last as f64)
             }
@@ -98,11 +98,11 @@ impl Iterator for Arrivals {
         self.sent += 1;
         match &self.schedule {
             Schedule::Poisson(rate) => {
-                // 1 - u is never 0, of which there is no logarithm.
+                // 1 - u is never 0, which would have no logarithm.
                 self.at -= (1.0 - self.random.f64()).ln() * 1e9 / rate;
                 Some(self.at as u64)
             }
-            // Multiplied and not added up, so that rounding does not accumulate.
+            // The time is multiplied and not added up, so that rounding errors do not accumulate.
             Schedule::Constant(rate) => Some((self.sent as f64 * 1e9 / rate) as u64),
             Schedule::Trace(times) => times.get(self.sent - 1).map(|at| self.begin + at),
             Schedule::Closed => None,
@@ -170,7 +170,7 @@ pub fn read_trace(text: &str) -> Result<Arc<[u64]>, String> {
     if times.is_empty() { Err("it has no times".to_owned()) } else { Ok(times.into()) }
 }
 
-/// A file of something else may have one line of any length.
+/// Cuts a line for an error message, because a file that is no trace may have lines of any length.
 fn shown(line: &str) -> String {
     line.chars().take(40).collect()
 }

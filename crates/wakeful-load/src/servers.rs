@@ -24,13 +24,13 @@ use self::successor::Successor;
 use self::tail::Tail;
 use crate::procfs::{ProcessCpu, process_tree};
 
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The longest that one attempt to connect may take.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// How long the end of stderr may take after the end of the process.
+/// How long to wait for the end of stderr after the process has ended.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A server that accepts connections, or did.
@@ -50,7 +50,7 @@ pub struct Server {
     name: String,
     addr: String,
     process: Process,
-    /// Once it accepts connections.
+    /// Set once the server accepts connections.
     successor: Option<Successor>,
 }
 
@@ -60,11 +60,11 @@ enum Process {
         group: Group,
         stderr: Option<Tail>,
     },
-    /// Of a server that ran already; its number, if known.
+    /// A server that ran already, with its process number if that is known.
     Foreign(Option<u32>),
 }
 
-/// The name of a server and where it listens, which may be its name.
+/// The name of a server and the address where it listens, which may also be its name.
 fn named(name: &str, addr: &str) -> String {
     if name == addr { addr.to_owned() } else { format!("{name} on {addr}") }
 }
@@ -323,7 +323,7 @@ impl Server {
         (!is_succeeded).then(|| with_last_words(how, &self.stderr(LAST_WORDS)))
     }
 
-    /// How the process that it began as has ended.
+    /// How the process that the server began as has ended.
     fn first_ended(&self) -> Option<String> {
         match &self.process {
             Process::Started { group, .. } => match group.state() {
@@ -362,7 +362,7 @@ impl Server {
     }
 }
 
-/// The address behind the last `listening on`.
+/// The address in the last line with `listening on`.
 fn listening_on(stderr: &str) -> Option<String> {
     let (_, rest) = stderr.rsplit_once("listening on ")?;
     let end = rest.find([',', ' ', '\n']).unwrap_or(rest.len());
@@ -370,7 +370,7 @@ fn listening_on(stderr: &str) -> Option<String> {
     addr.parse::<SocketAddr>().is_ok_and(|addr| addr.port() != 0).then(|| addr.to_owned())
 }
 
-/// A port that nobody listens on, and that the kernel will not give anyone else soon.
+/// A port on which nobody listens, and which the kernel will not give to another program soon.
 fn free_port() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -381,7 +381,7 @@ fn fill_in(word: &str, addr: SocketAddr) -> String {
     word.replace("{host}", &host).replace("{port}", &port)
 }
 
-/// Connects and closes.
+/// Connects to the server, and closes the connection.
 fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
     if let Some(path) = addr.strip_prefix("unix:") {
         return UnixStream::connect(path).map(drop);
@@ -389,8 +389,8 @@ fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for addr in addr.to_socket_addrs()? {
         match TcpStream::connect_timeout(&addr, timeout) {
-            // With nobody there, the kernel may give us that very port, and connect us to
-            // ourselves.
+            // If nobody listens, the kernel may give our socket this very port, and connect it to
+            // itself.
             Ok(stream) if stream.local_addr()? == addr => {
                 failed = io::ErrorKind::ConnectionRefused.into();
             }

@@ -90,7 +90,7 @@ enum Allowed {
     Test,
 }
 
-/// What the arguments say.
+/// What the arguments of an attribute say.
 #[derive(Debug, Default)]
 struct Arguments {
     tokio: bool,
@@ -140,7 +140,7 @@ impl Arguments {
             };
         }
         let guest = self.tokio.then(|| quote!(.tokio()));
-        // No name that the test's own code could meet.
+        // The name cannot clash with a name in the test's own code.
         let event_loop = Ident::new("event_loop", Span::mixed_site());
         quote! {
             ::wakeful::EventLoop::builder()#guest.start_paused(true)

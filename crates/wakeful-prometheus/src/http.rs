@@ -1,5 +1,5 @@
-//! What a server counts of HTTP, as Prometheus text. Each `reason` is there from the start, so that
-//! an attack is a line that rises and not one that appears.
+//! The HTTP counts of a server as Prometheus text. Each `reason` is present from the start, so that
+//! an attack makes a line rise, and not a new line appear.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use wakeful_http::{HttpCounts, LoopHttpCounts, Refusal, Running};
 
 use crate::loops::register_loops;
 
-/// Reads the counts of a server when it is asked. Requests are for each loop, what was refused for
-/// all together.
+/// Reads the counts of a server when the registry is encoded. Requests are counted for each loop,
+/// refusals for all loops together.
 #[derive(Debug)]
 struct HttpMetrics(Arc<HttpCounts>);
 

@@ -1,5 +1,5 @@
-//! What the logs count, as Prometheus text. Dropped lines are worth an alarm: what an operator, a
-//! bill or a block list is to learn from the log is missing.
+//! The counts of the logs as Prometheus text. Dropped lines are worth an alarm, because operators,
+//! bills and block lists then lack what the log should have told them.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What loops and a server count, as Prometheus text. What each of it means, when it misleads and
-//! what to do about it is said at [`LoopMetrics`].
+//! The counts of loops and of a server as Prometheus text. [`LoopMetrics`] says what each count
+//! means, when it misleads, and what to do about it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use wakeful::group::Loads;
 use wakeful::metrics::Histogram;
 use wakeful::{LoopHandle, LoopMetrics};
 
-/// Reads the counters when it is asked, and never otherwise.
+/// Reads the counters only when the registry is encoded.
 #[derive(Debug)]
 struct Loops {
     handles: Vec<LoopHandle>,
@@ -118,17 +118,17 @@ const COUNTS: [Count; 6] = [
     ),
 ];
 
-/// The exported buckets, by the highest bit of what they hold: 0.256 µs to 8.6 s, and 1 to 131,071.
-/// Each is there whether it is empty or not, because a bucket that comes and goes is another
-/// series.
+/// The exported buckets, by the highest bit of the values in them: 0.256 µs to 8.6 s, and 1 to
+/// 131,071. Even an empty bucket is exported, because otherwise a new time series would appear once
+/// it is no longer empty.
 const DURATION_BITS: std::ops::RangeInclusive<u32> = 7..=32;
 const NUMBER_BITS: std::ops::RangeInclusive<u32> = 0..=16;
 
-/// A histogram that was kept elsewhere.
+/// A histogram whose values were counted elsewhere.
 struct Kept {
     sum: f64,
-    /// Upper bounds, and how many values lie between one and the bound before. The last is
-    /// infinite.
+    /// Upper bounds, each with the number of values between the bound before and this one. The last
+    /// bound is infinite.
     buckets: Vec<(f64, u64)>,
 }
 
@@ -207,7 +207,7 @@ impl Collector for Loops {
     }
 }
 
-/// Families with a metric for each loop.
+/// Metric families with one metric for each loop.
 struct Families<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
     metrics: &'a [LoopMetrics],

@@ -23,7 +23,7 @@ use std::fmt;
 #[derive(Debug, Clone, Default)]
 pub struct TextSum {
     families: Vec<Family>,
-    /// Where a family is among them.
+    /// The place of each family in `families`, by name.
     places: HashMap<String, usize>,
 }
 
@@ -32,9 +32,9 @@ pub struct TextSum {
 struct Family {
     name: String,
     is_counted: bool,
-    /// As they came first: help, type and unit.
+    /// The help, type and unit lines, in the order in which they came first.
     about: Vec<String>,
-    /// With their labels, in the order in which they came first.
+    /// The samples with their labels, in the order in which they came first.
     samples: Vec<(String, Value)>,
     places: HashMap<String, usize>,
 }
@@ -46,7 +46,7 @@ enum Value {
     Real(f64),
 }
 
-/// Of these gauges the largest value says more than the sum.
+/// For these gauges, the largest value says more than the sum.
 const LARGEST: [&str; 1] = ["wakeful_loop_longest_poll_seconds"];
 
 impl TextSum {
@@ -106,7 +106,7 @@ impl TextSum {
         }
     }
 
-    /// Returns the place of the family that this line is about. `None`: it is about none.
+    /// Returns the place of the family that this line is about, or `None` if it is about no family.
     fn describe(&mut self, about: &str, line: &str) -> Option<usize> {
         let (what, rest) = about.split_once(' ')?;
         let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -120,7 +120,7 @@ impl TextSum {
         Some(place)
     }
 
-    /// Returns the place of a family, which it makes if there is none.
+    /// Returns the place of a family. If there is none of this name, makes one.
     fn family(&mut self, name: &str) -> usize {
         *self.places.entry(name.to_owned()).or_insert_with(|| {
             self.families.push(Family { name: name.to_owned(), ..Family::default() });
@@ -189,7 +189,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(whole) => write!(f, "{whole}"),
-            // With its point: 1.0.
+            // The debug format keeps the point, as in 1.0.
             Self::Real(real) => write!(f, "{real:?}"),
         }
     }
@@ -198,7 +198,7 @@ impl fmt::Display for Value {
 /// A name with its labels, and a value.
 fn sample(line: &str) -> Option<(&str, Value)> {
     let (name, value) = line.split_at_checked(end_of_name(line)?)?;
-    // What follows is a time, or an exemplar.
+    // A time or an exemplar may follow the value.
     let value = value.strip_prefix(' ')?.split(' ').next()?;
     let whole = value.parse().map(Value::Whole);
     Some((name, whole.or_else(|_| value.parse().map(Value::Real)).ok()?))
@@ -329,7 +329,7 @@ time_seconds_bucket{le=\"+Inf\"} 2
         assert_eq!(sum(&[text]), expected);
     }
 
-    /// Three numbers of which the sum depends on the order.
+    /// Three numbers whose sum depends on the order.
     #[test]
     fn a_total_of_sums_does_not_fall_when_a_worker_is_replaced() {
         let of = |seconds: f64| format!("# TYPE a counter\na_total {seconds:?}\n# EOF\n");

@@ -1,4 +1,4 @@
-//! What a server's TLS counts, as Prometheus text. What each of it means is said at [`TlsCounts`].
+//! The TLS counts of a server as Prometheus text. [`TlsCounts`] says what each count means.
 
 use std::fmt;
 use std::sync::Arc;

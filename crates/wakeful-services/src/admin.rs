@@ -24,26 +24,28 @@ use wakeful_workers::Reports;
 use crate::ServeOptions;
 use crate::scrape::Scrape;
 
-/// How many connections operators may have open, where descriptors are not few.
+/// How many connections operators may have open, if descriptors are not scarce.
 const MAX_CONNECTIONS: usize = 16;
-/// What their loop needs.
+/// How many descriptors the operators' loop needs.
 const LOOP: usize = 4;
-/// What a service keeps back for that loop, and for their connections, and some more.
+/// How many descriptors a service keeps back for that loop, for the operators' connections, and
+/// some more.
 const FOR_OPERATORS: usize = MAX_CONNECTIONS + 8;
-/// The share of a small limit of descriptors that any one purpose gets, beside the connections of
-/// clients.
+/// If the limit of descriptors is small, each purpose other than clients' connections gets one part
+/// in this many of it.
 const SHARE: usize = 8;
 
-/// For how long a connection of theirs may say nothing: others may wait for its place.
+/// How long an operator's connection may be silent, because others may wait for its place.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How often it is seen whether all have their answers.
+/// How often to check whether all operators have their answers.
 const AGAIN: Duration = Duration::from_millis(5);
-/// For requests that have just come when the listener closes.
+/// How long requests that have just come when the listener closes may take.
 const LAST: Duration = Duration::from_millis(100);
-/// At twice this age a connection of theirs ends, whatever it does: as long as Prometheus waits.
+/// At twice this age an operator's connection ends, whatever it does. The age is as long as
+/// Prometheus waits.
 const AGE: Duration = Duration::from_secs(5);
 
-/// What a service keeps back of the process's descriptors. `of_service` is its own need.
+/// The descriptors that a service keeps back. `of_service` is its own need.
 pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
     let for_operators = if admin.is_empty() { 0 } else { for_operators(Descriptors::limit()) };
     of_service.also_spare(for_operators)
@@ -53,12 +55,13 @@ fn for_operators(limit: Option<usize>) -> usize {
     limit.map_or(FOR_OPERATORS, |limit| share(limit, FOR_OPERATORS))
 }
 
-/// How many connections operators may have open of what is kept back for them: one at least.
+/// How many connections operators may have open, of the descriptors that are kept back for them: at
+/// least one.
 fn connections_of_operators(limit: Option<usize>) -> usize {
     for_operators(limit).saturating_sub(LOOP).clamp(1, MAX_CONNECTIONS)
 }
 
-/// `wanted`, or less where the process may have few descriptors.
+/// Returns `wanted`, or less if the process may have few descriptors.
 pub(crate) fn share(limit: usize, wanted: usize) -> usize {
     wanted.min(limit / SHARE)
 }
@@ -72,7 +75,7 @@ pub struct RunningService {
 }
 
 impl RunningService {
-    /// Has `listeners` tell of `server`: no listeners, nothing is told.
+    /// Serves the pages about `server` on `listeners`. Without listeners, nothing is served.
     pub(crate) fn new(
         server: Running,
         listeners: Vec<SharedListener>,
@@ -92,14 +95,15 @@ impl RunningService {
             )
             .route("/metrics", get(async move || render(&metrics).await))
             .route("/workers", get(async move || list_workers(&workers).await));
-        // Nobody waits for a scrape so much that a CPU should spin for it.
+        // A scrape is not so urgent that a CPU should spin for it.
         let event_loop = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).name("admin").event_loop(event_loop);
-        // Operators that kept their connections and kept asking would shut all others out. A probe
-        // or a scrape is a single request: a connection for each costs little. And one more is let
-        // in in any case: another one, of which nothing comes, closes for it.
-        // Connections are rare, and all workers are asked for the answer to most of them. A probe
-        // must not wait because the worker that was woken for it is killed.
+        // If operators could keep their connections and send requests all the time, they would shut
+        // all others out. A probe or a scrape is a single request, so a new connection for each
+        // costs little. One more connection is always let in, and a connection on which nothing
+        // comes closes for it. All loops are woken for each connection, because connections are
+        // rare, and most answers need all workers anyway. A probe must not wait because the worker
+        // that was woken for it is killed.
         listeners.iter().for_each(SharedListener::wake_every_loop);
         let limits = Limits::new()
             .max_connections(connections_of_operators(Descriptors::limit()))
@@ -158,12 +162,12 @@ impl RunningService {
         } else if let Some(admin) = admin.filter(|_| reports.is_some()) {
             end_answered(admin);
         }
-        // Else nobody waits for what is only looked at: it is dropped, and aborts.
+        // Otherwise nobody waits for the admin server. It is dropped, which aborts its connections.
         drained
     }
 }
 
-/// What every server of HTTP counts.
+/// The metrics that every HTTP server has.
 pub(crate) fn registry(server: &Running, options: &ServeOptions) -> Registry {
     let mut registry = Registry::default();
     wakeful_prometheus::register_server(&mut registry, server);
@@ -178,7 +182,7 @@ pub(crate) fn registry(server: &Running, options: &ServeOptions) -> Registry {
 
 const READY: (StatusCode, &str) = (StatusCode::OK, "ready\n");
 
-/// From the start on, until the server is told to end.
+/// Ready from the start on, until the server is told to end.
 pub(crate) fn ready(readiness: &Readiness) -> (StatusCode, &'static str) {
     if readiness.is_ready() { READY } else { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") }
 }
@@ -216,13 +220,14 @@ fn failed(error: &io::Error) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
 }
 
-/// On a loop that runs as long as `server` does.
+/// Makes this worker answer the scrapes of other workers, on a loop that runs as long as `server`
+/// does.
 fn answer_others(scrape: &Scrape, server: &Running) -> io::Result<()> {
     server.handles().first().map_or(Ok(()), |handle| scrape.answer_others(handle))
 }
 
-/// Operators who have asked this worker get their answers, and so do those who ask meanwhile.
-/// Connections that have not asked are not waited for.
+/// Ends the admin server. Operators who have asked this worker get their answers, also those who
+/// ask meanwhile. Connections without a request are not awaited.
 fn end_answered(admin: Running) {
     let begun = Instant::now();
     while admin.http_counts().in_flight() > 0 && begun.elapsed() < SILENCE {
@@ -231,14 +236,14 @@ fn end_answered(admin: Running) {
     end(admin, LAST);
 }
 
-/// It takes no further connections.
+/// Ends the admin server, which takes no further connections.
 fn end(admin: Running, grace: Duration) {
     if let Err(error) = admin.drain(DrainPlan::new().grace(grace)) {
         tracing::warn!(%error, "cannot drain the connections to --admin: its loop is abandoned");
     }
 }
 
-/// On a thread of its own. If none can be had, the connections are aborted.
+/// Ends the admin server on a separate thread. If none can be started, the connections are aborted.
 fn end_beside(admin: Running) -> Option<JoinHandle<()>> {
     thread::Builder::new()
         .name("wakeful-admin-end".to_owned())

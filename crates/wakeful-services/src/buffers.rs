@@ -18,7 +18,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// `usize::MAX` is no limit.
+    /// `usize::MAX` means no limit.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, used: AtomicUsize::new(0), refused: AtomicU64::new(0) })
     }
@@ -51,12 +51,12 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     bytes: usize,
-    /// Known while `bytes` is above 0.
+    /// Set while `bytes` is above 0.
     budget: Option<Arc<Budget>>,
 }
 
 impl Charge {
-    /// Counts a buffer of `size` bytes. False: the budget has no room for it, and nothing has
+    /// Counts a buffer of `size` bytes. `false`: the budget has no room for it, and nothing has
     /// changed.
     #[inline]
     #[must_use]
@@ -74,7 +74,7 @@ impl Charge {
         fits
     }
 
-    /// The buffer is no larger than `size` any more.
+    /// Notes that the buffer is no larger than `size` any more.
     #[inline]
     pub(crate) fn shrink_to(&mut self, size: usize) {
         if self.bytes > size {

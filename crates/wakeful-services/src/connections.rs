@@ -1,4 +1,4 @@
-//! What the services on plain connections share.
+//! Functions that the services on plain connections share.
 
 use std::io;
 use std::net::Shutdown;
@@ -32,20 +32,20 @@ pub(crate) fn log(peer: &PeerAddr, outcome: io::Result<()>) {
 /// After how long a silent peer is probed by default. Redis's default for `tcp-keepalive` is the
 /// same.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
-/// The longest that Linux takes (`TCP_KEEPIDLE`).
+/// The longest time that Linux accepts (`TCP_KEEPIDLE`).
 pub(crate) const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
-/// So many probes, a third of that time apart, as in Redis: a peer that has vanished is gone after
-/// twice that time.
+/// How many probes are sent, a third of that time apart, as in Redis. So a peer that has vanished
+/// is noticed after twice that time.
 const PROBES: u32 = 3;
 
-/// What a connection needs before it is served: small answers go out at once, and a peer that has
-/// vanished is noticed (but not with `keepalive: None`).
+/// Sets the options that a connection needs before it is served: small answers are sent at once,
+/// and a peer that has vanished is noticed (unless `keepalive` is `None`).
 pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::Result<()> {
     let Stream::Tcp(stream) = stream else { return Ok(()) };
     stream.set_nodelay(true)?;
     match keepalive {
         Some(idle) => {
-            // Whole seconds, and one at least.
+            // The kernel takes whole seconds, at least one.
             let idle = idle.clamp(Duration::from_secs(1), LONGEST_KEEPALIVE);
             let every = (idle / PROBES).max(Duration::from_secs(1));
             stream.set_keepalive(idle, every, PROBES)
@@ -58,29 +58,30 @@ pub(crate) fn set_options(stream: &Stream, keepalive: Option<Duration>) -> io::R
 /// does.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// See [`until_idle_in_drain`]. Who is idle is not to be aborted.
+/// The linger time of a drain: see [`until_idle_in_drain`]. Idle connections must not be aborted,
+/// so it is well within the grace period.
 pub(crate) fn linger(options: &ServeOptions) -> Duration {
     LINGER.min(options.grace / 4)
 }
 
-/// Completes when a connection on which nothing is asked may be closed: `linger` after the drain
-/// has begun, and when what had come by then was read. To close it at once would cross a request
-/// that is on its way. The first one that comes meanwhile is the last: close behind its answer.
-/// Its client finds the end there, and asks no more.
+/// Completes when a connection without an open request may be closed: `linger` after the drain has
+/// begun, and when everything that had come by then was read. Closing it at once might cross a
+/// request that is on its way. The first request that comes meanwhile is the last one: the
+/// connection closes after its answer, so its client sees the end and sends no more.
 pub(crate) async fn until_idle_in_drain(drain_begins: impl Future<Output = ()>, linger: Duration) {
     drain_begins.await;
-    // Not in each connection's task while it serves.
+    // This is boxed, so that it takes no room in each connection's task while it serves.
     Box::pin(Deadline::after(linger)).await;
 }
 
-/// For a client that reads its last answers slowly (as nginx's `lingering_time`).
+/// The time limit for a client that reads its last answers slowly (like nginx's `lingering_time`).
 const LONGEST: Duration = Duration::from_secs(30);
-/// How often the kernel is asked what it has not sent.
+/// How often the kernel is asked how much it has not sent.
 const ASKED: Duration = Duration::from_millis(50);
 
-/// Ends our side of a connection, and waits until the client has the answers that are with the
-/// kernel. What it still sends is read and forgotten: a close with something unread would reset the
-/// connection, and the kernel forget them.
+/// Ends our side of a connection, and waits until the client has the answers that the kernel holds.
+/// What the client still sends is read and discarded, because a close with unread bytes would reset
+/// the connection, and the kernel would discard the answers.
 pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
     stream.shutdown_side(Shutdown::Write)?;
     let forget = async {

@@ -1,5 +1,5 @@
-//! What the targets in `proof/fuzz/` call, each with arbitrary bytes. The tests call it with the
-//! corpus that they found, so that it is gone through without a fuzzer as well.
+//! The functions that the targets in `proof/fuzz/` call with arbitrary bytes. The tests call them
+//! with the corpus, so that they also run without a fuzzer.
 
 /// Frames of the echo service.
 ///

@@ -36,7 +36,7 @@ pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 /// The maximum number of bytes that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// What the handlers share. What they tell operators comes once the loops are there to be counted.
+/// The state of the handlers. `scrape` is set when the loops exist, because it counts them.
 #[derive(Debug, Clone)]
 struct Shared {
     scrape: Arc<OnceLock<Scrape>>,
@@ -73,7 +73,8 @@ impl HttpOptions {
 }
 
 impl HttpOptions {
-    /// A request for a file has that file open, and the root directory for a moment.
+    /// How many descriptors the service keeps back. A request for a file opens that file, and the
+    /// root directory for a moment.
     fn descriptors(&self) -> Descriptors {
         match self.files {
             Some(_) => {
@@ -119,12 +120,13 @@ pub fn start(
         reopen_on_hup(&running, log)?;
     }
     let scrape = Scrape::new(registry, options.reports.clone())?;
-    // Set once, here.
+    // This is the only place that sets it.
     let _ = shared.scrape.set(scrape.clone());
     RunningService::new(running, admin, scrape)
 }
 
-/// If it is a file: for anything else HUP is what it was.
+/// Reopens the access log at SIGHUP, if it is a file. Otherwise the meaning of SIGHUP does not
+/// change.
 fn reopen_on_hup(running: &Running, log: AccessLog) -> io::Result<()> {
     let Some(handle) = running.handles().first().filter(|_| log.is_file()) else { return Ok(()) };
     let started = handle.post_and_wait(move || {
@@ -152,7 +154,7 @@ fn router(shared: Shared, files: Option<ServeDir>) -> Router {
         .route("/sleep/{ms}", get(sleep))
         .route("/cpu/{us}", get(use_cpu))
         .route("/bytes/{n}", get(send_bytes))
-        // On HTTP/2 its method is CONNECT.
+        // On HTTP/2 the method is CONNECT.
         .route("/ws", any(|ws: WebSocketUpgrade| async { ws.on_upgrade(echo_messages) }))
         .with_state(shared)
 }
@@ -169,8 +171,8 @@ const INDEX: &str = include_str!("index.html");
 
 const STARTING: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "starting\n");
 
-/// Ready as soon as the service can count itself (it accepts before, but not by much), until it is
-/// told to end.
+/// Ready as soon as the service has its counters (shortly after it accepts), until it is told to
+/// end.
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     match shared.scrape.get() {
         Some(_) => admin::ready(&shared.readiness),
@@ -195,7 +197,7 @@ async fn sleep(Path(ms): Path<u64>) -> Result<String, (StatusCode, String)> {
     Ok(format!("slept {ms} ms\n"))
 }
 
-/// Computes on the loop's own thread: nothing else runs on the loop meanwhile.
+/// Computes on the loop's own thread, so nothing else runs on the loop meanwhile.
 async fn use_cpu(Path(us): Path<u64>) -> Result<String, (StatusCode, String)> {
     let time = Duration::from_micros(us);
     if time > MAX_CPU_TIME {
@@ -212,7 +214,8 @@ fn compute_for(time: Duration) {
     let start = thread_cpu_time();
     let mut number = 1_u64;
     while thread_cpu_time().saturating_sub(start) < time {
-        // The clock is a system call. These are a fraction of a microsecond.
+        // Reading the clock is a system call, so each step computes for a fraction of a
+        // microsecond.
         for _ in 0..256 {
             number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
@@ -243,7 +246,7 @@ async fn echo_messages(mut socket: WebSocket) {
     }
 }
 
-/// So many bytes, in pieces, without ever holding them all.
+/// A body of this many bytes, made in pieces, so that it is never in memory as a whole.
 struct Filler {
     left: u64,
 }

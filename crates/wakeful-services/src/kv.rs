@@ -68,7 +68,8 @@ pub fn start(
     };
     let service = Arc::new(Service::new(loops, kv, linger(options)));
     let joining = service.clone();
-    // Every loop owns keys, and is asked for them wherever the connections are.
+    // Every loop owns keys, and gets commands for them wherever the connections are, so all loops
+    // are active.
     let server = options.server(listeners).group(options.group().loops(loops).spread());
     let serving = server.start(move || {
         let local = Local::join(&joining);
@@ -81,7 +82,7 @@ pub fn start(
         }
     })?;
     let running = Running { counts: serving.counts(), addrs: serving.local_addrs().to_vec() };
-    // Set once, here.
+    // This is the only place that sets it.
     let _ = service.running.set_blocking(running);
     Ok(serving)
 }

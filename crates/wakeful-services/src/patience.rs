@@ -1,9 +1,9 @@
-//! A stream whose peer may keep it waiting for a limited time only.
+//! A stream that waits for its peer only for a limited time.
 //!
-//! A transfer that succeeds reads no clock. A timer is set when one has to wait, in quarters of the
-//! limit, and each quarter in which nothing moved is counted. So a limit strikes up to a quarter
-//! late. After the process was stopped it strikes only after what arrived was read: see `Deadline`.
-//! The socket is tried first here.
+//! A transfer that succeeds at once reads no clock. If a transfer must wait, a timer is set to a
+//! quarter of the limit, and each quarter in which no byte moved is counted. So the limit takes
+//! effect up to a quarter late. After a stop of the process it takes effect only after everything
+//! that arrived was read: see `Deadline`. The socket is always tried first here.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const QUARTERS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct PatientStream {
     stream: Stream,
-    /// For each write.
+    /// The limit of each write.
     stall: Option<Duration>,
     timer: Timer,
 }
@@ -39,8 +39,8 @@ impl PatientStream {
     ///
     /// # Errors
     /// The kernel's. `TimedOut`: nothing came for `limit`.
-    // No `async fn` here and below: what a request always passes is to be a part of its task's
-    // poll.
+    // This and the functions below are no `async fn`, so that they become a part of the poll of a
+    // request's task.
     #[inline(always)]
     pub(crate) fn read_unless_told<'a, F: Future<Output = ()>>(
         &'a mut self,
@@ -95,9 +95,10 @@ impl PatientStream {
 
 #[derive(Debug, Default)]
 struct Timer {
-    /// Set for the first time when somebody has to wait, and kept. Most never have to.
+    /// Set when a transfer has to wait for the first time, and then kept. Most connections never
+    /// wait.
     sleep: Option<Box<(Duration, Deadline)>>,
-    /// The quarters that have ended since anything moved.
+    /// How many quarters have ended since a byte moved.
     silent: u32,
 }
 
@@ -113,7 +114,7 @@ impl Timer {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ready: nothing has moved for `limit`.
+    /// Ready when no byte has moved for `limit`.
     #[inline(never)]
     fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let quarter = limit / QUARTERS;
@@ -158,7 +159,8 @@ mod tests {
             assert!(poll_once(&mut read).await.is_none());
             let mut theirs = Stream::from(theirs);
             theirs.write_all(b"in time").await.unwrap();
-            // As after SIGSTOP: timers are due, and the loop has not asked the kernel since.
+            // This is the situation after SIGSTOP: timers are due, and the loop has not asked the
+            // kernel since.
             for _ in 0..3 * QUARTERS {
                 thread::sleep(LIMIT / QUARTERS);
                 assert!(poll_once(&mut read).await.is_none());

@@ -1,5 +1,5 @@
-//! What operators are told: by a process that serves alone, of itself; by one of several workers,
-//! of all.
+//! The answers to operators. A process that serves alone answers for itself, and one of several
+//! workers answers for all.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -17,10 +17,11 @@ use wakeful::time::timeout;
 use wakeful_prometheus::TextSum;
 use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops};
 
-/// A worker that has not answered by then is stuck. Its last answer counts.
+/// How long to wait for the other workers. A worker that has not answered by then is stuck, and its
+/// last answer counts.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Cloned for each handler that answers operators.
+/// The state of the handlers that answer operators. Each has a clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Scrape {
     registry: Arc<Registry>,
@@ -30,19 +31,19 @@ pub(crate) struct Scrape {
 #[derive(Debug, Clone)]
 struct Workers {
     reports: Reports,
-    /// The counters of workers that were here before this one.
+    /// The counters of earlier workers in this place.
     earlier: Arc<str>,
-    /// The last ones, and when they were asked for.
+    /// The last answers, and when they were requested.
     answers: Arc<Mutex<Option<Answers>>>,
 }
 
 type Answers = (Instant, Arc<[Report]>);
 
 impl Scrape {
-    /// `reports`: this process is one of several.
+    /// `reports` is set if this process is one of several.
     ///
     /// # Errors
-    /// What earlier workers have left cannot be read.
+    /// The counters of earlier workers cannot be read.
     pub(crate) fn new(registry: Registry, reports: Option<Reports>) -> io::Result<Self> {
         let workers = reports.map(|reports| {
             let left = reports.left_by_predecessor()?;
@@ -60,7 +61,7 @@ impl Scrape {
         self.workers.as_ref().map(|workers| &workers.reports)
     }
 
-    /// What `/metrics` answers.
+    /// The answer to `/metrics`.
     ///
     /// # Errors
     /// No descriptors or no memory left.
@@ -73,8 +74,8 @@ impl Scrape {
         let workers = all.iter().filter(|report| report.worker.is_some());
         let present = workers.flat_map(|report| samples(&report.said.own)).collect();
         for report in all.iter() {
-            // Alone first: when the next worker adds what this one has left, that is the same
-            // number, also where it is a fraction.
+            // Its counters are added up separately first. When the next worker adds the ones that
+            // this worker has left, the result is the same number, even for fractions.
             let mut place = TextSum::new();
             place.add_counters(&of_present(&report.said.earlier, &present));
             match report.worker {
@@ -86,7 +87,7 @@ impl Scrape {
         Ok(sum.to_string())
     }
 
-    /// What `/workers` answers: a JSON array, with a line for each worker.
+    /// The answer to `/workers`: a JSON array, with a line for each worker.
     ///
     /// # Errors
     /// No descriptors or no memory left.
@@ -102,8 +103,8 @@ impl Scrape {
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
-    /// What all workers say, asked after this call has begun. Only one question runs at a time. All
-    /// who ask meanwhile share the next one.
+    /// The answers of all workers to a question that begins after this call. Only one question runs
+    /// at a time. All calls that come meanwhile share the next question.
     async fn collect(&self) -> io::Result<Arc<[Report]>> {
         let Some(Workers { reports, answers, .. }) = self.workers.clone() else {
             return Ok(Arc::new([]));
@@ -115,7 +116,7 @@ impl Scrape {
         }
         let asked = Instant::now();
         let all = wakeful::on_this_loop(async move {
-            // Before, the workers of another master serve, and count.
+            // Before that, the workers of another master serve, and count.
             match timeout(LIMIT, reports.until_in_charge()).await {
                 Ok(is) => is?,
                 Err(_) => return Err(io::Error::other("an upgrade is under way: ask again")),
@@ -143,7 +144,7 @@ impl Scrape {
         answering.map_err(io::Error::other)?
     }
 
-    /// The last counts, which stay when this process is gone.
+    /// Leaves the last counts, which stay when this process is gone.
     pub(crate) fn leave(&self) {
         if let Some(reports) = self.reports()
             && let Err(error) = reports.publish(|| self.last_said())
@@ -157,7 +158,8 @@ impl Scrape {
         Said { own: self.own(), earlier: earlier.unwrap_or_default() }
     }
 
-    /// The next worker adds it to its own: what is gone would be carried on for ever.
+    /// The counts that the next worker adds to its own. Backends that are gone are left out,
+    /// because otherwise their counts would be carried on for ever.
     fn last_said(&self) -> Said {
         let Said { own, earlier } = self.said();
         let earlier = of_present(&earlier, &samples(&own).collect());
@@ -171,7 +173,7 @@ impl Scrape {
     }
 }
 
-/// The names and the labels of what `text` counts.
+/// The samples of `text`: their names with labels.
 fn samples(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(sample)
 }
@@ -180,8 +182,8 @@ fn sample(line: &str) -> &str {
     line.rsplit_once(' ').map_or("", |(sample, _)| sample)
 }
 
-/// What workers have `left`, without the backends of a proxy that none of them has any more: the
-/// addresses of names come and go.
+/// The counts in `left`, without backends of a proxy that no worker has any more, because the
+/// addresses of names change.
 fn of_present(left: &str, present: &HashSet<&str>) -> String {
     let is_present = |line: &&str| !line.contains("{backend=\"") || present.contains(sample(line));
     left.lines().filter(is_present).flat_map(|line| [line, "\n"]).collect()
@@ -206,7 +208,7 @@ fn line(report: &Report, loops: &[WorkerLoops]) -> Option<String> {
         ("requests", "wakeful_http_requests_total"),
     ];
     for (name, sample) in counts {
-        // A String takes all that is written.
+        // Writing to a string does not fail.
         let _ = write!(line, r#", "{name}": {}"#, own.total(sample));
     }
     if let Some(its) = loops.iter().find(|its| its.pid == worker.pid) {

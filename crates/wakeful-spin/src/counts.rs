@@ -1,4 +1,4 @@
-//! What all threads have done.
+//! Counters of what all threads have done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -39,7 +39,7 @@ pub fn enable_with(settings: Adaptive) -> io::Result<()> {
     Ok(())
 }
 
-/// As the environment says.
+/// Reads the settings from the environment.
 pub(crate) fn read_environment() {
     if env::var_os("WAKEFUL_SPIN").is_none_or(|value| value != "1") {
         return;
@@ -54,7 +54,7 @@ pub(crate) fn read_environment() {
         Err(text) => Err(format!("WAKEFUL_SPIN_MAX_CPU={text:?}: expected a number from 0 to 1")),
     };
     if let Err(said) = said {
-        // There may be no standard error.
+        // The program may have no standard error.
         let _ = writeln!(io::stderr(), "wakeful-spin: nothing spins: {said}");
     }
 }

@@ -3,7 +3,7 @@
 
 use libc::c_int;
 
-/// What a system call has answered: a count, or an error's number.
+/// The result of a system call: a count, or an error number.
 pub(crate) type Answer = Result<c_int, c_int>;
 
 pub(crate) fn get() -> c_int {
@@ -16,12 +16,12 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// What a function with the convention of libc has returned.
+/// Converts what a function with libc's convention has returned.
 pub(crate) fn answer(returned: c_int) -> Answer {
     if returned < 0 { Err(get()) } else { Ok(returned) }
 }
 
-/// The other way round. `before` is the `errno` of a success: what it was.
+/// The inverse conversion. `before` was `errno` before the call, and it stays so after a success.
 pub(crate) fn returned(answer: Answer, before: c_int) -> c_int {
     match answer {
         Ok(count) => {

@@ -58,13 +58,13 @@ use crate::spin::wait;
 use crate::waits::{Epoll, Poll, PollTimeout, Timeout};
 use crate::{enable, real};
 
-/// The loader calls it before `main`.
+/// The loader calls this function before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
-    // A panic is told by its hook, and ends here.
+    // The panic hook has already reported the panic. The panic ends here.
     let _ = catch_unwind(|| {
         real::look_up();
         enable::read_environment();

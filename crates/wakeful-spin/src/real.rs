@@ -31,14 +31,14 @@ type EpollPwait2 = unsafe extern "C-unwind" fn(
 type Ppoll =
     unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
 
-/// Null until they are looked up, and if they are not there.
+/// Null before the functions are looked up, and if they are not found.
 static EPOLL_WAIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static POLL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EPOLL_PWAIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EPOLL_PWAIT2: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static PPOLL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Looks libc's functions up.
+/// Looks up libc's functions.
 pub(crate) fn look_up() {
     let next = |name: &CStr| {
         // SAFETY: it reads a string that ends with a zero.
@@ -106,7 +106,7 @@ pub(crate) unsafe fn epoll_pwait(
     unsafe { transmute::<*mut c_void, EpollPwait>(real)(epoll, events, most, milliseconds, mask) }
 }
 
-/// The system call itself: no cancellation point.
+/// The system call itself, which is no cancellation point.
 ///
 /// # Safety
 /// As for the function of libc.
@@ -140,7 +140,7 @@ pub(crate) unsafe fn epoll_pwait2(
     unsafe { transmute::<*mut c_void, EpollPwait2>(real)(epoll, events, most, timeout, mask) }
 }
 
-/// The system call itself: no cancellation point.
+/// The system call itself, which is no cancellation point.
 ///
 /// # Safety
 /// As for the function of libc.
@@ -177,7 +177,7 @@ pub(crate) unsafe fn ppoll(
     unsafe { ppoll_now(fds, count, left, mask) }
 }
 
-/// The system call itself: no cancellation point.
+/// The system call itself, which is no cancellation point.
 ///
 /// # Safety
 /// As for the function of libc.

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wakeful::idle::Adaptive;
 
 static SETTINGS: OnceLock<Adaptive> = OnceLock::new();
-/// Something here has panicked, or is refused by a seccomp filter: from then on everything is as
-/// without this crate.
+/// Set if this crate has panicked, or a seccomp filter refuses one of its calls. From then on,
+/// every wait behaves as without this crate.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// The first ones stay.
+/// The first settings stay in force.
 pub(crate) fn set(settings: Adaptive) {
     let _ = SETTINGS.set(settings);
 }
 
-/// Two loads.
+/// Returns the settings if threads may spin. This costs only two loads.
 #[inline]
 pub(crate) fn enabled() -> Option<Adaptive> {
     SETTINGS.get().copied().filter(|_| !BROKEN.load(Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Signals of this thread, blocked while it spins. Why: see [`interposed`](crate::interposed).
+//! Blocks the signals of this thread while it spins. [`interposed`](crate::interposed) says why.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -6,13 +6,13 @@ use std::ptr::null_mut;
 
 use libc::sigset_t;
 
-/// They come of what the thread itself does (a fault, a seccomp filter's trap): blocked, the kernel
-/// would kill the process.
+/// Signals that are raised by what the thread itself does (a fault, or a seccomp filter's trap). If
+/// one of them were blocked, the kernel would kill the process.
 const SYNCHRONOUS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The mask that the thread had. To be given back: it is no guard, because a cancelled thread may
-/// leave frames only in which nothing has to be dropped.
+/// The mask that the thread had before, and gets back afterwards. It is no guard with a destructor,
+/// because a cancelled thread may leave only frames in which nothing has to be dropped.
 #[derive(Clone, Copy)]
 pub(crate) struct Before(sigset_t);
 
@@ -37,14 +37,15 @@ impl Before {
         self.0
     }
 
-    /// Is any signal blocked?
+    /// Whether any signal is blocked.
     pub(crate) fn blocks_any(&self) -> bool {
         // SAFETY: it reads a mask that the kernel has filled in.
         let blocks = |signal| unsafe { libc::sigismember(&raw const self.0, signal) } == 1;
         (1..=libc::SIGRTMAX()).any(blocks)
     }
 
-    /// What has come meanwhile, and the mask does not block, is delivered before it returns.
+    /// Restores the mask. Signals that have come meanwhile, and that the mask does not block, are
+    /// delivered before this returns.
     pub(crate) fn restore(self) {
         // SAFETY: it reads a mask that the kernel has filled in.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };

@@ -16,8 +16,9 @@ thread_local! {
     static SPINNER: RefCell<Option<ManuallyDrop<Spinner>>> = const { RefCell::new(None) };
 }
 
-/// Asks this thread's spinner, which is made if there is none of this process. `None`: nothing may
-/// spin, or the thread is within `ask` already (a signal handler waits), or something panicked.
+/// Calls `ask` with this thread's spinner. Makes the spinner if this process has none for the
+/// thread. Returns `None` if nothing may spin, if the thread is already within `ask` (because a
+/// signal handler waits), or if something panicked.
 #[inline]
 pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
     let settings = settings::enabled()?;
@@ -25,7 +26,7 @@ pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
         SPINNER.with(|spinner| {
             let mut spinner = spinner.try_borrow_mut().ok()?;
             if !spinner.as_ref().is_some_and(|spinner| spinner.is_of_this_process()) {
-                // The one of the parent is forgotten.
+                // A forked child forgets its parent's spinner.
                 *spinner = Some(ManuallyDrop::new(Spinner::of_this_thread(settings).ok()?));
             }
             spinner.as_mut().map(|spinner| ask(spinner))
@@ -38,7 +39,7 @@ pub(crate) fn with<T>(ask: impl FnOnce(&mut Spinner) -> T) -> Option<T> {
     })
 }
 
-/// Starts threads that find out what a sleep costs. Allocates.
+/// Starts threads that measure what a sleep costs. Allocates memory.
 pub(crate) fn begin_survey() {
     catch_unwind(Spinner::begin_survey).unwrap_or_else(|panic| {
         settings::disable();

@@ -15,13 +15,13 @@ use crate::real;
 
 const NOW: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A wait of the program. Nothing of it has to be dropped.
+/// A wait of the program. Nothing in it has to be dropped.
 pub(crate) trait Wait {
-    /// `None`: there may be no spin, because it asks for nothing that a spin could see, does not
-    /// wait at all, or its timeout is none.
+    /// Returns `None` if the wait must not spin: because a spin could see nothing that the program
+    /// asks for, because the wait does not wait at all, or because its timeout is invalid.
     fn limit(&self) -> Option<Limit>;
 
-    /// The call of the program, unchanged.
+    /// Makes the program's call, unchanged.
     fn as_asked(&self) -> Answer;
 
     /// Asks without waiting, and without a look at signals that the thread's mask blocks.
@@ -35,17 +35,17 @@ pub(crate) trait Wait {
     /// with the mask is one with the look, as in `ppoll(2)`.
     fn look(&self, mask: &sigset_t) -> Answer;
 
-    /// May it be called in every signal handler (signal-safety(7))?
+    /// Whether the wait may be called in every signal handler (signal-safety(7)).
     fn is_for_handlers(&self) -> bool;
 
-    /// Waits, with this mask, for so long.
+    /// Waits with this mask for the given time.
     fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer;
 }
 
-/// How long a program waits at most; `None`: for ever.
+/// How long a program waits at most. `None` means for ever.
 pub(crate) type Limit = Option<Duration>;
 
-/// `epoll_wait` and its kind.
+/// `epoll_wait`, `epoll_pwait` and `epoll_pwait2`.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoll {
     pub(crate) epoll: c_int,
@@ -58,7 +58,7 @@ pub(crate) struct Epoll {
 #[derive(Clone, Copy)]
 pub(crate) enum Timeout {
     Milliseconds(c_int),
-    /// Of `epoll_pwait2`; null: for ever.
+    /// The timeout of `epoll_pwait2`. Null means for ever.
     Time(*const timespec),
 }
 
@@ -86,7 +86,7 @@ impl Wait for Epoll {
         // SAFETY: these are the program's arguments.
         answer(unsafe {
             match self.timeout {
-                // A seccomp filter may permit no other call than the program's.
+                // A seccomp filter may permit no other call than the program's own.
                 Timeout::Milliseconds(time) if mask.is_null() => {
                     real::epoll_wait(epoll, events, most, time)
                 }
@@ -156,16 +156,16 @@ pub(crate) struct Poll {
 
 #[derive(Clone, Copy)]
 pub(crate) enum PollTimeout {
-    /// Of `poll`.
+    /// The timeout of `poll`.
     Milliseconds(c_int),
-    /// Of `ppoll`; `None`: for ever.
+    /// The timeout of `ppoll`. `None` means for ever.
     Time(Option<timespec>),
 }
 
 impl Wait for Poll {
     #[inline]
     fn limit(&self) -> Option<Limit> {
-        // For nothing: it is a sleep.
+        // The program waits for no descriptor, so the wait is only a sleep.
         if self.count == 0 {
             return None;
         }

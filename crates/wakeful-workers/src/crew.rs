@@ -1,5 +1,5 @@
-//! Which workers there are, and which there should be. It decides, and neither forks nor kills: it
-//! is told what happened and when.
+//! Decides which workers there should be. It neither forks nor kills. The master tells it what
+//! happened and when, and carries out its orders.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::port_groups::Inside;
 use crate::reports::WorkerState;
 
-/// A worker that dies sooner after its start, or before it is ready, died young. A place whose
-/// workers die young is filled again after a pause, which doubles each time.
+/// A worker died young if it dies sooner than this after its start, or before it is ready. After
+/// such a death the place is filled again after a pause, which doubles each time.
 const YOUNG: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -16,26 +16,27 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// What the master should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Start a worker in this place, and say so: [`Crew::started`], or [`Crew::cannot_start`].
+    /// Start a worker in this place, and report it by [`Crew::started`] or [`Crew::cannot_start`].
     Start(usize),
-    /// Have it drain.
+    /// Make this worker drain.
     Drain(WorkerId),
 }
 
-/// Names a worker, and is never used again.
+/// Identifies a worker. An id is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WorkerId(u64);
 
 /// What the end of a worker means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// It was told to end.
+    /// The worker was told to end.
     Expected,
-    /// Another one is started in its place, perhaps after a pause.
+    /// Another worker is started in its place, perhaps after a pause.
     Sudden,
-    /// It was to replace another worker, and never accepted: no further one is replaced.
+    /// The worker should have replaced another one, and never accepted. So no further worker is
+    /// replaced.
     Replacement,
-    /// It was among the first, and never accepted. Nobody serves in its place.
+    /// The worker was among the first, and never accepted. No worker serves in its place.
     First,
 }
 
@@ -52,11 +53,11 @@ struct Member {
     place: usize,
     state: State,
     since: Instant,
-    /// The replacements that had been asked for when it was started.
+    /// How many replacements of all had been requested when the worker was started.
     generation: u64,
 }
 
-/// A place's next start, after deaths.
+/// The next start in a place, after deaths.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     pause: Duration,
@@ -68,16 +69,17 @@ pub(crate) struct Crew {
     wanted: usize,
     members: Vec<Member>,
     places: Vec<Place>,
-    /// Places that are not wanted any more, and where clients wait: one more worker is started
-    /// there, and drains as soon as it accepts.
+    /// Places that are no longer wanted, but where clients wait. One more worker is started there,
+    /// and drains as soon as it accepts.
     clearing: BTreeSet<usize>,
     generation: u64,
-    /// Workers of earlier generations are to be replaced.
+    /// Whether workers of earlier generations must be replaced.
     is_replacing: bool,
-    /// All that were wanted at the start have accepted.
+    /// Whether all workers that were wanted at the start have accepted.
     has_begun: bool,
     is_ending: bool,
-    /// Where a worker has been started since for clients that waited there.
+    /// The places where, since the end began, a worker has been started for clients that waited
+    /// there.
     cleared_at_the_end: BTreeSet<usize>,
     next_id: u64,
 }
@@ -98,12 +100,12 @@ impl Crew {
         }
     }
 
-    /// What is to be done now. To be asked until there is nothing.
+    /// Returns the next order. The master calls this until there is none.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Order> {
         self.place_to_fill(now).map(Order::Start).or_else(|| self.next_to_drain().map(Order::Drain))
     }
 
-    /// When to ask again at the latest, though nothing happens.
+    /// When to call [`next`](Self::next) again at the latest, even if nothing happens.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         let may_replace = self.is_replacing && !self.is_starting();
         let lacks = |place: &usize| {
@@ -113,7 +115,7 @@ impl Crew {
         places.filter_map(|place| self.places.get(place)?.not_before).min()
     }
 
-    /// A worker was started in this place.
+    /// Notes that a worker was started in this place.
     pub(crate) fn started(&mut self, place: usize, now: Instant) -> WorkerId {
         let id = WorkerId(self.next_id);
         self.next_id += 1;
@@ -122,8 +124,8 @@ impl Crew {
         id
     }
 
-    /// No process could be had for this place. Returns whether it is tried again, after a pause:
-    /// among the first, each has to start.
+    /// Notes that no process could be started for this place. Returns whether to try again after a
+    /// pause: the first workers must all start.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant) -> bool {
         if self.is_ending {
             self.clearing.remove(&place);
@@ -132,7 +134,8 @@ impl Crew {
         self.has_begun
     }
 
-    /// It accepts. Returns whether that completes the start or a replacement of all.
+    /// Notes that a worker accepts. Returns whether that completes the start or a replacement of
+    /// all.
     pub(crate) fn ready(&mut self, id: WorkerId) -> bool {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id)
             && member.state == State::Starting
@@ -142,9 +145,9 @@ impl Crew {
         self.completes()
     }
 
-    /// Do all that are wanted accept, for the first time since the start or since all were to be
-    /// replaced? A replacement of the first ones may have been asked for before they accept: that
-    /// it fails later ends nobody.
+    /// Do all wanted workers accept, for the first time since the start or since a replacement of
+    /// all was requested? If a replacement was requested before the first workers accept, a later
+    /// failure of it ends no worker.
     fn completes(&mut self) -> bool {
         let wanted = self.wanted_now();
         let all = |is_so: &dyn Fn(usize) -> bool| wanted > 0 && (0..wanted).all(is_so);
@@ -156,14 +159,15 @@ impl Crew {
         begins || is_replaced
     }
 
-    /// It is dead.
+    /// Notes that a worker is dead.
     pub(crate) fn lost(&mut self, id: WorkerId, now: Instant) -> Loss {
         let Some(position) = self.members.iter().position(|member| member.id == id) else {
             return Loss::Expected;
         };
         let member = self.members.swap_remove(position);
         if self.is_ending && member.state != State::Draining {
-            // Another one would not fare better.
+            // Another worker would fare no better, so none is started for the clients that wait
+            // there.
             self.clearing.remove(&member.place);
         }
         if member.state == State::Draining || self.is_ending {
@@ -188,20 +192,20 @@ impl Crew {
         Loss::Sudden
     }
 
-    /// Each worker is to be replaced by one that starts from now on.
+    /// Requests that each worker be replaced by one that starts from now on.
     pub(crate) fn replace_all(&mut self) {
         self.generation += 1;
         self.is_replacing = true;
-        // Whoever asks wants no pause.
+        // An explicit request does not wait for the pauses.
         self.places.fill(Place::default());
     }
 
-    /// Returns whether that was under way.
+    /// Stops the replacement. Returns whether one was under way.
     pub(crate) fn stop_replacing(&mut self) -> bool {
         std::mem::take(&mut self.is_replacing)
     }
 
-    /// Returns whether that completes a replacement of all.
+    /// Sets how many workers are wanted. Returns whether that completes a replacement of all.
     pub(crate) fn set_wanted(&mut self, wanted: usize) -> bool {
         self.wanted = wanted;
         if wanted > 0 {
@@ -214,14 +218,16 @@ impl Crew {
         self.wanted
     }
 
-    /// Clients wait in this place, which is not wanted, and no worker accepts there.
+    /// Notes that clients wait in this place, which is not wanted, and where no worker accepts.
     pub(crate) fn clear(&mut self, place: usize) {
         self.clearing.insert(place);
     }
 
-    /// All end, and clients wait in this place. Returns whether a worker is started for them: once.
+    /// Notes that clients wait in this place while all workers end. Returns whether a worker is
+    /// started for them, which happens only once.
     pub(crate) fn clear_at_the_end(&mut self, place: usize) -> bool {
-        // Those that wait while all were told to drain, or before anybody accepted, are not served.
+        // Clients are not served if they wait while all workers were told to drain, or before any
+        // worker has accepted.
         let may = self.has_begun && self.wanted > 0 && self.cleared_at_the_end.insert(place);
         if may {
             self.clearing.insert(place);
@@ -232,7 +238,7 @@ impl Crew {
         may
     }
 
-    /// Is one still to accept what waits in a place that is not wanted?
+    /// Must a worker still accept what waits in a place that is not wanted?
     pub(crate) fn is_clearing(&self) -> bool {
         !self.clearing.is_empty()
     }
@@ -246,7 +252,7 @@ impl Crew {
         self.in_place(place).any(|member| member.state == State::Ready)
     }
 
-    /// In a place that is not wanted.
+    /// The state of a place that is not wanted.
     pub(crate) fn inside(&self, place: usize) -> Inside {
         if self.clearing.contains(&place) || self.is_filled(place) {
             Inside::Accepting
@@ -257,7 +263,7 @@ impl Crew {
         }
     }
 
-    /// Where this worker is in the crew, and what it is doing.
+    /// The place of this worker, and what it is doing.
     pub(crate) fn place_and_state(&self, id: WorkerId) -> Option<(usize, WorkerState)> {
         let member = self.members.iter().find(|member| member.id == id)?;
         let state = match member.state {
@@ -269,7 +275,8 @@ impl Crew {
         Some((member.place, state))
     }
 
-    /// All drain, and none is started any more, but [where clients wait](Self::clear_at_the_end).
+    /// Ends all workers: they drain, and no new one is started, except [where clients
+    /// wait](Self::clear_at_the_end).
     pub(crate) fn end(&mut self) {
         self.clearing.clear();
         self.is_ending = true;
@@ -279,7 +286,7 @@ impl Crew {
         self.is_ending
     }
 
-    /// Nobody is left, and nobody is wanted.
+    /// Has the end begun, and is no worker left or needed?
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending && self.members.is_empty() && self.clearing.is_empty()
     }
@@ -306,7 +313,8 @@ impl Crew {
         self.members.iter().any(|member| member.state == State::Starting)
     }
 
-    /// Where nobody is yet. While all are told to drain, those who wait there go on waiting.
+    /// The places to clear where no worker is yet. While all workers are told to drain, clients
+    /// there continue to wait.
     fn places_to_clear(&self) -> impl Iterator<Item = usize> {
         let places = self.clearing.iter().copied().filter(|_| self.clears_places());
         places.filter(|place| !self.is_filled(*place))
@@ -328,14 +336,14 @@ impl Crew {
         if empty.is_some() || !self.is_replacing {
             return empty;
         }
-        // One after the other: no more than one more than are wanted.
+        // Workers are replaced one after another, so that there is only one more than wanted.
         if self.is_starting() {
             return None;
         }
         (0..wanted).find(|place| !self.is_filled_by_this_generation(*place) && may_start(place))
     }
 
-    /// Marks it as draining.
+    /// Marks the next worker that should drain as draining.
     fn next_to_drain(&mut self) -> Option<WorkerId> {
         let wanted = self.wanted_now();
         let is_replaced = |old: &Member| {

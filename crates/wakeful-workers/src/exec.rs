@@ -31,11 +31,11 @@ use crate::successor::{Program, THIS_FILE};
 use crate::worker::{Orphans, SharedData, Worker};
 use crate::{memory_file, signals, sys};
 
-/// The environment variable by which the program learns that it is a worker: the id of the process,
-/// a space, and the number of the descriptor that says the rest.
+/// The environment variable by which the program learns that it is a worker. Its value is the id of
+/// the process, a space, and the number of the descriptor of the file with the rest.
 const WORKER: &str = "WAKEFUL_WORKER";
 
-/// The process that has found itself to be a worker. Its forked children are not.
+/// The process that was executed as a worker. Its forked children are not workers.
 static EXECUTED: AtomicU32 = AtomicU32::new(0);
 
 /// How a master starts its workers: see [`Master::start_method`](crate::Master::start_method).
@@ -83,7 +83,7 @@ pub fn is_executed_worker() -> bool {
 }
 
 /// # Errors
-/// Nobody can say which file this process runs. The text says what to do.
+/// The file that this process runs is unknown. The text says what to do.
 pub(crate) fn is_possible() -> io::Result<()> {
     fs::metadata(THIS_FILE).map(drop).map_err(|error| {
         let text = format!(
@@ -94,7 +94,7 @@ pub(crate) fn is_possible() -> io::Result<()> {
     })
 }
 
-/// Executes the program, which becomes this worker. It returns only if that fails.
+/// Executes the program, which becomes this worker. This returns only if that fails.
 pub(crate) fn execute(worker: &Worker, program: &Program) -> io::Error {
     let executed = || -> io::Result<Infallible> {
         let told = [text_of(worker).as_bytes(), b"\n", &worker.shared_data.0].concat();
@@ -111,13 +111,14 @@ pub(crate) fn execute(worker: &Worker, program: &Program) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// What this process is, if it was executed as a worker. It cannot be asked twice.
+/// Makes the [`Worker`], if this process was executed as one. This can be called only once.
 ///
 /// # Errors
-/// It is asked twice; what it was told is not true; the process has several threads; no memory.
+/// It is called twice; the file does not fit this process; the process has several threads; no
+/// memory.
 pub(crate) fn this_worker() -> io::Result<Option<Worker>> {
     let Some(number) = told() else { return is_no_worker().map(|()| None) };
-    // What this process starts is no worker.
+    // Programs that this process starts are not workers.
     sys::forget_variable(WORKER)?;
     EXECUTED.store(process::id(), Ordering::Relaxed);
     signals::survive_requests();
@@ -134,11 +135,11 @@ fn is_no_worker() -> io::Result<()> {
     if EXECUTED.load(Ordering::Relaxed) != process::id() {
         return Ok(());
     }
-    // Its workers would do the same: processes without end.
+    // Its workers would do the same, and there would be processes without end.
     Err(io::Error::other("an executed worker cannot be a master"))
 }
 
-/// The descriptor that says the rest, if this process is meant.
+/// The number of the file's descriptor, if the variable means this process.
 fn told() -> Option<RawFd> {
     let value = env::var(WORKER).ok()?;
     let (process, descriptor) = value.split_once(' ')?;
@@ -146,7 +147,7 @@ fn told() -> Option<RawFd> {
     descriptor.parse().ok().filter(|_| is_meant)
 }
 
-/// All that the worker has.
+/// All descriptors of the worker.
 fn descriptors(worker: &Worker) -> impl Iterator<Item = BorrowedFd<'_>> {
     let listeners = worker.listeners.iter().chain(&worker.admin_listeners).map(AsFd::as_fd);
     let own = worker.ready.iter().chain([&worker.lifeline]).map(AsFd::as_fd);
@@ -155,7 +156,7 @@ fn descriptors(worker: &Worker) -> impl Iterator<Item = BorrowedFd<'_>> {
     listeners.chain(own).chain(places).chain(beats).chain(worker.reports.descriptors())
 }
 
-/// The lines that [`Told`] reads.
+/// The lines that [`Told`] parses.
 fn text_of(worker: &Worker) -> String {
     let owned = |fds: &[OwnedFd]| numbers(fds.iter().map(AsFd::as_fd));
     let sibling = worker.sibling.as_ref().map(|sibling| {
@@ -177,7 +178,7 @@ fn text_of(worker: &Worker) -> String {
     let lines = lines.into_iter().chain(sibling);
     let lines: String =
         lines.map(|(word, values)| format!("{word} {}\n", values.join(" "))).collect();
-    // Else it would be named after the link that it was executed by.
+    // Without this the process would be named after the link by which it was executed.
     let name = prctl::get_name().unwrap_or_default();
     format!("{lines}name {}\n", name.to_string_lossy().replace('\n', "?"))
 }
@@ -187,14 +188,14 @@ fn numbers<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>) -> Vec<String> {
 }
 
 /// # Errors
-/// What it was told is not true; no memory.
+/// The file does not fit this process; no memory.
 fn worker_of(number: RawFd) -> io::Result<Worker> {
     let mut told = memory_file::read(take(&[number])?.swap_remove(0))?;
     let end = told.windows(2).position(|two| two == b"\n\n").ok_or_else(not_understood)?;
     let shared_data = told.split_off(end + 2);
     let told = Told(String::from_utf8(told).map_err(|_| not_understood())?);
     let name = told.line("name").and_then(|name| CString::new(name).ok());
-    // It is only what others see of it.
+    // The name is only what other programs see, so an error does not matter.
     let _ = name.map(|name| prctl::set_name(&name));
     let sibling = match told.line("sibling") {
         Some(_) => {
@@ -223,7 +224,7 @@ fn worker_of(number: RawFd) -> io::Result<Worker> {
     })
 }
 
-/// The lines of [`text_of`], understood one by one. Of each only the first call takes descriptors.
+/// Parses the lines of [`text_of`]. Only the first call for a line takes its descriptors.
 struct Told(String);
 
 impl Told {

@@ -1,4 +1,4 @@
-//! A listening socket that somebody has shut down listens again.
+//! Makes a listening socket that was shut down listen again.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,12 +9,13 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{bind, connect_unspec, listen};
 use wakeful::net::ListenAddr;
 
-/// Has somebody shut it down?
+/// Was the socket shut down, so that it does not listen any more?
 pub(crate) fn has_stopped(socket: BorrowedFd<'_>) -> bool {
     socket_acceptconn(socket) == Ok(false)
 }
 
-/// If it has been shut down. `bound` is where an internet socket was, and `addr` names it.
+/// Makes the socket listen again, if it was shut down. `bound` is the address that an internet
+/// socket had, and `addr` the one that was asked for.
 pub(crate) fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Option<SocketAddr>) {
     if !has_stopped(socket) {
         return;
@@ -30,14 +31,15 @@ pub(crate) fn listen_again(socket: BorrowedFd<'_>, addr: &ListenAddr, bound: Opt
 
 fn open_again(socket: BorrowedFd<'_>, bound: Option<SocketAddr>) -> Result<(), Errno> {
     if let Some(addr) = bound {
-        // Else each connection would begin as shut down as this socket is (`ss -K`).
+        // Otherwise each new connection would be shut down, as this socket is (`ss -K`).
         connect_unspec(socket)?;
-        // It has lost a port that the kernel chose, and has kept one that was asked for (EINVAL).
+        // The socket has lost a port that the kernel chose, but has kept a port that was asked for
+        // (EINVAL).
         bind(socket, &addr).or_else(|error| match error {
             Errno::INVAL => Ok(()),
             _ => Err(error),
         })?;
     }
-    // The kernel lowers it to its own limit.
+    // The kernel reduces the backlog to its own limit.
     listen(socket, i32::MAX)
 }

@@ -19,38 +19,39 @@ use crate::port_groups::{
 use crate::sys;
 use crate::systemd::{self, KEPT, Kept};
 
-/// What stands for a socket that a service manager passes, in the place of an address.
+/// The name, instead of an address, of a socket that a service manager passes.
 const PASSED: &str = "passed";
 
-/// Why it is no socket for each loop.
+/// The error if each loop should have its own socket.
 const ONE_IS_PASSED: &str = "a socket that a service manager passes is one for all workers, and each loop needs its own (reuse-port): use the strategy exclusive";
 
-/// How long handshakes that are under way may take to complete, where the peer is not on this host.
+/// How long handshakes that are under way may take to complete, if the peer is not on this host.
 const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Listeners {
     all: Vec<Listening>,
-    /// Instead, if each loop of each worker has its own.
+    /// Used instead of `all`, if each loop of each worker has its own socket.
     pub(crate) groups: PortGroups,
-    /// Where operators ask.
+    /// The sockets for operators.
     admin: Vec<Listening>,
-    /// Names of the predecessor's sockets that nobody asks for any more.
+    /// The names of the predecessor's sockets that are no longer in the settings.
     dropped: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Listening {
-    /// As it was asked for: port 0 is one name for whatever port the kernel chose.
+    /// The address as it was asked for. With port 0 the name stays the same whatever port the
+    /// kernel chose.
     name: String,
     socket: SharedListener,
     kept: Kept,
 }
 
 impl Listeners {
-    /// Listens on `addrs` and `admin`, but has those that are among `inherited` from there, and
-    /// takes the sockets that are `passed`. Others that are inherited close: nobody asks for them
-    /// any more. `each` is the numbers of workers and of their loops, if each loop is to have its
+    /// Listens on `addrs` and `admin`. It uses the sockets in `inherited` if they are there, and
+    /// takes the `passed` ones. Other inherited sockets close, because they are no longer in the
+    /// settings. `each` has the numbers of workers and of their loops, if each loop should have its
     /// own socket.
     ///
     /// # Errors
@@ -76,7 +77,7 @@ impl Listeners {
         let again = inherited.extract_if(.., |one| is_passed(one));
         let again = again.map(|(_, socket)| SharedListener::from_socket(socket));
         let again = again.collect::<io::Result<Vec<_>>>()?;
-        // The manager has passed them to the first master only.
+        // The manager has passed them only to the first master.
         let passed = if again.is_empty() { passed } else { again };
         let named = |socket| Listening { name: PASSED.to_owned(), socket, kept: Kept::Yes };
         all.extend(passed.into_iter().map(named));
@@ -89,7 +90,7 @@ impl Listeners {
             tracing::info!(
                 "the service manager keeps no sockets, since each loop has one (--accept reuse-port)"
             );
-            // It may still have those of a master before.
+            // The manager may still have the sockets of an earlier master.
             dropped.extend(addrs.iter().map(ToString::to_string));
         }
         let listeners = Self { all, groups, admin, dropped };
@@ -97,15 +98,15 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Names the Unix sockets that no client finds any more.
+    /// Logs the Unix sockets that clients can no longer find.
     pub(crate) fn warn_of_lost_files(&self) {
         for error in self.every().filter_map(|one| one.socket.check_file().err()) {
             tracing::warn!("{error}");
         }
     }
 
-    /// Somebody may have shut a socket down: whoever else has it, or an operator (`ss -K`). It lets
-    /// clients in again: else no worker could serve any more.
+    /// Makes sockets listen again that were shut down, by another process that has them or by an
+    /// operator (`ss -K`). Otherwise no worker could serve any more.
     pub(crate) fn listen_again(&mut self) {
         for one in self.every() {
             listen_again(one.socket.as_fd(), one.socket.local_addr(), one.socket.socket_addr());
@@ -113,7 +114,7 @@ impl Listeners {
         self.groups.listen_again();
     }
 
-    /// Descriptors of its own for the worker in this place: those for clients, and those for
+    /// Duplicates the descriptors for the worker in this place: those for clients, and those for
     /// operators.
     ///
     /// # Errors
@@ -126,8 +127,8 @@ impl Listeners {
         Ok((clients, operators))
     }
 
-    /// This master is in charge of them now. A service manager keeps them, if it does that, and
-    /// forgets those that nobody asks for any more.
+    /// Called when this master is in charge of the sockets. A service manager may keep them. It
+    /// then forgets the ones that are no longer in the settings.
     pub(crate) fn take_over(&mut self) {
         self.every().for_each(|one| one.socket.take_file());
         let before = self.every_mut().filter(|one| one.kept == Kept::Before);
@@ -141,7 +142,8 @@ impl Listeners {
         self.give_to_keep(Kept::No);
     }
 
-    /// Gives a service manager that had no room those sockets that it is to keep.
+    /// Gives the service manager the sockets that it should keep, and for which it had no room
+    /// before.
     pub(crate) fn give_what_waits(&mut self) {
         self.give_to_keep(Kept::NotYet);
     }
@@ -158,7 +160,7 @@ impl Listeners {
         }
     }
 
-    /// Where they listen.
+    /// The addresses of all listeners.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = &ListenAddr> {
         self.all.iter().map(|one| one.socket.local_addr()).chain(self.groups.addrs())
     }
@@ -174,13 +176,13 @@ impl Listeners {
         Ok(all)
     }
 
-    /// A successor has them now, and files of Unix sockets are its own.
+    /// Called when a successor has the sockets. It also owns the files of Unix sockets.
     pub(crate) fn hand_over(&mut self) {
         self.groups.clear();
         self.all.drain(..).chain(self.admin.drain(..)).for_each(|one| one.socket.leave_file());
     }
 
-    /// Leaves them to the predecessor, which continues to use them.
+    /// Leaves the sockets to the predecessor, which continues to use them.
     pub(crate) fn leave(&mut self) {
         self.groups.clear();
         self.all.clear();
@@ -195,24 +197,25 @@ impl Listeners {
         self.all.iter_mut().chain(&mut self.admin)
     }
 
-    /// No client comes in any more, but to sockets that a service manager keeps.
+    /// Lets no more clients in, except at sockets that a service manager keeps.
     pub(crate) fn let_nobody_in(&self) {
         let own = || self.all.iter().filter(|one| !one.is_kept());
         own().for_each(|one| let_nobody_in(&one.socket));
         let is_remote = own().any(|one| is_reached_by_others(&one.socket));
         if self.groups.let_nobody_in() || is_remote {
-            // Handshakes with other hosts are under way: they complete.
+            // Handshakes with other hosts may be under way, so this waits until they complete.
             thread::sleep(UNTIL_HANDSHAKES_COMPLETE);
         }
     }
 
-    /// Do clients wait at a socket that all workers share, and that ends with this master?
+    /// Returns whether clients wait at a socket that all workers share, and that ends with this
+    /// master.
     pub(crate) fn are_waited_at(&self) -> bool {
         let mut own = self.all.iter().filter(|one| !one.is_kept());
         own.any(|one| is_waited_at(one.socket.as_fd()))
     }
 
-    /// The workers accept what has come before they close theirs.
+    /// Closes the master's sockets. The workers accept what has come before they close theirs.
     pub(crate) fn close(&mut self) {
         self.groups.clear();
         self.all.drain(..).for_each(Listening::end);
@@ -251,7 +254,7 @@ fn open(
     for addr in addrs {
         let name = addr.to_string();
         if name.contains('\n') {
-            // A name is passed on as a part of a line.
+            // A name is passed on as a part of a line, so it must not have a line break.
             return Err(invalid(format!("cannot listen on {addr:?}: its name has a line break")));
         }
         let mut kept = Kept::No;
@@ -261,7 +264,7 @@ fn open(
                     kept = Kept::Before;
                     let_in_again(&socket);
                 }
-                // A service manager may have kept one that was shut down.
+                // A service manager may have kept a socket that was shut down.
                 let bound = getsockname(&socket).ok();
                 let bound = bound.and_then(|bound| SocketAddr::try_from(bound).ok());
                 listen_again(socket.as_fd(), addr, bound);
@@ -280,11 +283,11 @@ fn open(
     Ok(open)
 }
 
-/// An upgrade does not turn the one kind of socket into the other: the master before continues with
-/// its own if this one fails.
+/// Checks that an upgrade does not change the kind of sockets, because the previous master
+/// continues with its own sockets if this one fails.
 ///
 /// # Errors
-/// The master before listens in the other way.
+/// The previous master uses the other kind of sockets.
 fn is_same_strategy(
     addrs: &[ListenAddr],
     inherited: &[Inherited],
@@ -310,7 +313,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// Of a name that nobody has asked for.
+/// The address in the name of a socket that is no longer in the settings.
 fn address(name: String) -> String {
     address_of(&name).map(ToOwned::to_owned).unwrap_or(name)
 }

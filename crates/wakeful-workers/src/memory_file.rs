@@ -12,12 +12,12 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use wakeful::limits::{explain_call_error, of_file_sizes};
 
-/// A file in memory, close-on-exec, for what several processes are to have.
+/// Creates a file in memory, close-on-exec, that several processes will use.
 ///
 /// # Errors
 /// No memory; no descriptors left.
 pub(crate) fn create(name: &str) -> io::Result<OwnedFd> {
-    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
+    // Some systems require the flag (`vm.memfd_noexec`). Kernels before Linux 6.3 refuse it.
     match rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC),
         made => made,
@@ -25,13 +25,13 @@ pub(crate) fn create(name: &str) -> io::Result<OwnedFd> {
     .map_err(|error| explain_call_error("memfd_create")(error.into()))
 }
 
-/// May this process write `what` to a file, or one in memory, up to this size? To write beyond
-/// would be a signal that ends it (SIGXFSZ).
+/// Checks that this process may write `what` to a file, even one in memory, up to this size.
+/// Writing beyond the limit would raise SIGXFSZ, which ends the process.
 ///
 /// # Errors
-/// It may not.
+/// The limit is lower.
 pub(crate) fn may_be_as_large(what: &str, size: u64) -> io::Result<()> {
-    // If the limit cannot be asked for, there is most likely none.
+    // If the limit cannot be read, there is most likely none.
     if of_file_sizes().ok().flatten().is_some_and(|limit| size > limit) {
         let text = format!("{what} is beyond the limit of file sizes (RLIMIT_FSIZE, ulimit -f)");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
@@ -39,7 +39,7 @@ pub(crate) fn may_be_as_large(what: &str, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A file with these bytes. `what` is for the error.
+/// Makes a file with these bytes. `what` is their name in an error.
 ///
 /// # Errors
 /// No memory; no descriptors left; the limit of file sizes.
@@ -50,7 +50,7 @@ pub(crate) fn with(name: &str, what: &str, bytes: &[u8]) -> io::Result<OwnedFd> 
     Ok(file.into())
 }
 
-/// All that is in such a file, which another process has written.
+/// Reads the whole of such a file, which another process has written.
 ///
 /// # Errors
 /// No memory.

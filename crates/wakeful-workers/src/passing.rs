@@ -17,7 +17,7 @@ use rustix::net::{
 use rustix::process::{Resource, getrlimit};
 use wakeful::limits::explain_call_error;
 
-/// In one message. The kernel takes 253 (`SCM_MAX_FD`).
+/// How many descriptors one message carries. The kernel allows 253 (`SCM_MAX_FD`).
 const AT_ONCE: usize = 128;
 
 /// Two connected ends. What a process passes at one of them can be taken at the other one, even if
@@ -62,8 +62,8 @@ pub(crate) fn send(
 /// Takes all that has been passed, and adds it to `all` in that order.
 ///
 /// # Errors
-/// This process's limit of descriptors: some of those that were passed are lost, and `all` has the
-/// others. The call is refused.
+/// The limit of descriptors is reached: some of the passed ones are lost, and `all` has the others.
+/// Or the call is refused.
 pub(crate) fn take(end: &OwnedFd, all: &mut Vec<OwnedFd>) -> Result<()> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
@@ -88,8 +88,8 @@ pub(crate) fn take(end: &OwnedFd, all: &mut Vec<OwnedFd>) -> Result<()> {
     }
 }
 
-/// The kernel closes those for which the process has no number left, and says no more than that
-/// there were any.
+/// The kernel closes descriptors for which the process has no number left, and reports only that
+/// there were some.
 fn some_are_lost() -> Error {
     let limit = getrlimit(Resource::Nofile).current;
     let limit = limit.map_or_else(String::new, |limit| format!(", {limit},"));

@@ -1,9 +1,9 @@
 //! A file that names the master in charge.
 //!
-//! The master holds a lock of its file (`flock(2)`) until it is told to end, so that a second
-//! master with the same file knows of it. The number in the file would not do: a dead master's
-//! number is given to other processes, and another container counts from 1 again. A successor
-//! writes a file of its own in that place, if the lock is that of the master before.
+//! The master holds a lock on its file (`flock(2)`) until it is told to end, so that a second
+//! master with the same file notices it. The number in the file is not enough for that, because a
+//! dead master's number is given to other processes, and another container counts from 1 again. A
+//! successor may replace the file if its predecessor holds the lock.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -13,24 +13,24 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-/// In bytes. Somebody else's file may be of any size.
+/// The most bytes that are read. A file of another program may have any size.
 const LONGEST: u64 = 32;
 
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
     process: u32,
-    /// The file, locked. `None`: others may have its place.
+    /// The locked file. `None`: other masters may replace the file.
     lock: Option<File>,
 }
 
 impl PidFile {
-    /// Writes this process's number to `path`. Whoever reads it meanwhile sees the one from before
-    /// or the new one.
+    /// Writes this process's number to `path`. A program that reads the file at the same time sees
+    /// the old or the new number.
     ///
     /// # Errors
-    /// The directory or the file refuses it; something else than a file is there, as `/dev/null`.
-    /// The text names the file.
+    /// The directory or the file may not be written; or `path` is not a regular file, for example
+    /// `/dev/null`. The text names the file.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
         let process = std::process::id();
         let lock = Some(put(path, process)?);
@@ -42,10 +42,10 @@ impl PidFile {
         self.lock = None;
     }
 
-    /// Writes it again if another number is there: of a successor that is dead.
+    /// Writes the file again if it contains another number, that of a successor that is dead.
     ///
     /// # Errors
-    /// As for [`write`](Self::write); another master has the file now.
+    /// The same as for [`write`](Self::write); or another master has the file now.
     pub(crate) fn restore(&mut self) -> io::Result<()> {
         if !self.is_ours() {
             self.lock = None;
@@ -55,15 +55,16 @@ impl PidFile {
         Ok(())
     }
 
-    /// Only a file is read: a FIFO that somebody has put there would hold this process up.
+    /// Does the file contain this process's number? Only a regular file is read, because reading a
+    /// FIFO could block this process.
     fn is_ours(&self) -> bool {
         let is_file = is_file(&self.path).is_ok_and(|is| is);
         is_file && number_in(&self.path).is_ok_and(|process| process == Some(self.process))
     }
 }
 
-/// A master asks this before it starts, and before it writes. It may take the file of its
-/// predecessor.
+/// Checks that a master may use the file. It calls this before it starts, and before it writes. It
+/// may use its predecessor's file.
 ///
 /// # Errors
 /// Another master that runs has the file.
@@ -71,9 +72,10 @@ pub(crate) fn is_free(path: &Path, predecessor: Option<Pid>) -> io::Result<()> {
     if !is_file(path).is_ok_and(|is| is) {
         return Ok(());
     }
-    // What cannot be opened or locked says nothing of a master.
+    // A file that cannot be opened or locked shows nothing about a master.
     let Ok(file) = File::open(path) else { return Ok(()) };
-    // Shared: two that ask at once do not take each other for a master.
+    // The lock is shared, so that two masters that check at the same time do not take each other
+    // for a running master.
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => {
             let who = number_in(path).ok().flatten();
@@ -95,7 +97,7 @@ pub(crate) fn is_free(path: &Path, predecessor: Option<Pid>) -> io::Result<()> {
 }
 
 /// # Errors
-/// There is nothing.
+/// There is no such file.
 fn is_file(path: &Path) -> io::Result<bool> {
     fs::symlink_metadata(path).map(|there| there.is_file())
 }
@@ -122,7 +124,8 @@ fn put(path: &Path, process: u32) -> io::Result<File> {
     let write = || {
         let mut file = File::create(&new)?;
         file.write_all(format!("{process}\n").as_bytes())?;
-        // Nobody else knows the file. Some file systems have no locks.
+        // This cannot block, because no other process has the file. An error is ignored, because
+        // some file systems have no locks.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         fs::rename(&new, path)?;
         Ok(file)
@@ -134,7 +137,8 @@ fn put(path: &Path, process: u32) -> io::Result<File> {
 }
 
 impl Drop for PidFile {
-    /// Unless a successor has put its own number there, or this is a fork.
+    /// Removes the file, unless a successor has put its own number there, or this is a forked
+    /// child.
     fn drop(&mut self) {
         if std::process::id() == self.process && self.is_ours() {
             let _ = fs::remove_file(&self.path);
@@ -184,16 +188,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("server.pid");
         is_free(&path, None).unwrap();
-        // Left behind, by whomever.
+        // The file was left by some process.
         fs::write(&path, format!("{}\n", std::process::id())).unwrap();
         is_free(&path, None).unwrap();
         let mut file = PidFile::write(&path).unwrap();
         let error = is_free(&path, None).unwrap_err().to_string();
         assert!(error.contains(&format!(", process {}, has", std::process::id())), "{error}");
-        // Its successor may have it, and no other one.
+        // The process's own successor may have the file, but no other one.
         is_free(&path, Some(rustix::process::getpid())).unwrap();
         is_free(&path, Pid::from_raw(1)).unwrap_err();
-        // Written again, by a master whose successor is dead.
+        // The file is written again by a master whose successor is dead.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "1\n").unwrap();
         is_free(&path, None).unwrap();

@@ -3,15 +3,17 @@
 //! The master makes and keeps all of them. The worker in place `n` always gets the sockets of that
 //! place, and so does the one that replaces it: what waits in their backlogs waits for it.
 //!
-//! A socket that is to get no connections is left out by a program ([`steering`](crate::steering)):
-//! a new one until its worker accepts, and one whose worker leaves. The program knows a socket by
-//! its place in the kernel's list, so all that changes the list is done here. A socket that begins
-//! to listen goes to the end of it. When one stops, the last one takes its place.
+//! A BPF program ([`steering`](crate::steering)) leaves out sockets that should get no connections:
+//! a new socket until its worker accepts, and a socket whose worker leaves. The program identifies
+//! a socket by its place in the kernel's list, so everything that changes the list is done here. A
+//! socket that begins to listen goes to the end of the list. When one stops, the last one takes its
+//! place.
 //!
-//! To close a socket resets the connections in its backlog. So one that leaves is left out first.
-//! Its worker accepts what the backlog holds, and drains. If more is there, or comes by handshakes
-//! that were under way, one more worker is started for it, and drains as well. The socket closes
-//! when nothing has come for a while, during which a filter lets nobody begin.
+//! Closing a socket resets the connections in its backlog. So a socket that should close is left
+//! out first. Its worker accepts what the backlog holds, and drains. If there is more, or
+//! handshakes that were under way bring more, one more worker is started for it, and drains as
+//! well. The socket closes when nothing has come for a while, during which a filter keeps new
+//! clients out.
 
 mod group;
 
@@ -29,7 +31,7 @@ use self::group::{Member, PortGroup, stop_listening};
 use crate::listen_again::has_stopped;
 use crate::sys;
 
-/// So long the worker that leaves has for its backlog before another one is started for it.
+/// How long a leaving worker may take for its backlog before another worker is started for it.
 const UNTIL_BACKLOG_IS_EMPTY: Duration = Duration::from_millis(100);
 
 /// A client whose segment was lost completes its handshake after 1 s, or after 3 s.
@@ -38,34 +40,35 @@ const LINGER: Duration = Duration::from_millis(3_500);
 /// The sockets of all addresses.
 #[derive(Debug, Default)]
 pub(crate) struct PortGroups {
-    /// Of each worker.
+    /// The number of loops of each worker.
     loops: usize,
     groups: Vec<PortGroup>,
-    /// Places whose sockets are to close.
+    /// The places whose sockets will close.
     leaving: BTreeMap<usize, Stage>,
 }
 
-/// Of a place that leaves.
+/// The stage of a place that leaves.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     /// Its worker accepts what has come.
     Settles(Instant),
-    /// Whatever comes is accepted by another one. If nothing does, it closes then.
+    /// Another worker accepts what still comes. If nothing comes, the sockets close at this time.
     Closes(Instant),
 }
 
 /// What is in a place whose sockets leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inside {
-    /// A worker that accepts what waits, or is going to.
+    /// A worker that accepts what waits, or is about to.
     Accepting,
-    /// One that drains, or a worker of the predecessor.
+    /// A worker that drains, or one of the predecessor.
     Draining,
     Nobody,
 }
 
 impl PortGroups {
-    /// Sockets for `workers` on each of `addrs`, those among `inherited` from there.
+    /// Opens sockets for `workers` on each of `addrs`. It uses the ones in `inherited` if they are
+    /// there.
     ///
     /// # Errors
     /// The text names the address.
@@ -77,7 +80,7 @@ impl PortGroups {
         let mut this = Self { loops, ..Self::default() };
         for addr in addrs {
             let (mut group, is_open) = match PortGroup::inherit(addr, inherited)? {
-                // Connections are the predecessor's, which continues if this master fails.
+                // The predecessor still gets the connections, and continues if this master fails.
                 Some(group) => (group, false),
                 None => {
                     let before: Vec<_> = this.addrs().cloned().collect();
@@ -90,7 +93,7 @@ impl PortGroups {
         Ok(this)
     }
 
-    /// Those that no predecessor has, if nothing has changed since they were opened.
+    /// The sockets that no predecessor has, if nothing has changed since they were opened.
     pub(crate) fn made_here(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.groups.iter().flat_map(PortGroup::made_here).map(AsFd::as_fd)
     }
@@ -104,29 +107,30 @@ impl PortGroups {
         self.groups.iter().filter_map(|group| Some(group.members.first()?.socket.local_addr()))
     }
 
-    /// A worker is going to be started in this place. New sockets get no connections yet.
+    /// Called before a worker is started in this place. Opens its sockets, which get no connections
+    /// yet.
     ///
     /// # Errors
     /// No descriptors left. The text names the address.
     pub(crate) fn make(&mut self, place: usize, wanted: usize) -> io::Result<()> {
         if place >= wanted {
-            // It accepts what waits there, and drains.
+            // The worker accepts what waits there, and drains.
             return Ok(());
         }
-        // A filter stays until its worker accepts: the predecessor may end meanwhile, and nobody
-        // would accept who comes in.
+        // A filter stays until the worker accepts, because the predecessor may end meanwhile, and
+        // then no worker would accept new clients.
         self.leaving.remove(&place);
         let slots = self.slots(place);
         self.groups.iter_mut().try_for_each(|group| group.fill(slots.clone(), false))
     }
 
-    /// Its sockets are not to close any more.
+    /// Cancels the closing of a place's sockets.
     fn stay(&mut self, place: usize) {
         self.leaving.remove(&place);
         self.members_of(place).for_each(Member::let_in_again);
     }
 
-    /// The worker in this place accepts.
+    /// Called when the worker in this place accepts.
     pub(crate) fn admit(&mut self, place: usize) {
         self.stay(place);
         let slots = self.slots(place);
@@ -139,8 +143,9 @@ impl PortGroups {
         }
     }
 
-    /// The worker in this place is dead: clients go elsewhere until another one is
-    /// [admitted](Self::admit), if there is anywhere else. Those that wait there go on waiting.
+    /// Called when the worker in this place is dead. New clients go to other places until another
+    /// worker is [admitted](Self::admit), if there are other places. Clients that wait there
+    /// continue to wait.
     pub(crate) fn avoid(&mut self, place: usize) {
         let slots = self.slots(place);
         for group in &mut self.groups {
@@ -151,8 +156,8 @@ impl PortGroups {
         }
     }
 
-    /// Places from this one on are not wanted any more: no connection goes there. Those before it
-    /// are.
+    /// Called when places from this one on are no longer wanted. They get no more connections.
+    /// Places before it do.
     pub(crate) fn retire(&mut self, wanted: usize, now: Instant) {
         let back: Vec<_> = self.leaving.keys().copied().filter(|place| *place < wanted).collect();
         back.into_iter().for_each(|place| self.stay(place));
@@ -173,8 +178,8 @@ impl PortGroups {
         }
     }
 
-    /// Closes sockets that have left. Returns the places where connections wait, and nobody accepts
-    /// them.
+    /// Closes sockets that are done. Returns the places where connections wait and no worker
+    /// accepts them.
     pub(crate) fn look(&mut self, now: Instant, inside: impl Fn(usize) -> Inside) -> Vec<usize> {
         let is_waited_at = |place| self.sockets_of(place).any(|one| is_waited_at(one.as_fd()));
         let free: Vec<_> = self.free(&inside).map(|place| (place, is_waited_at(place))).collect();
@@ -208,16 +213,16 @@ impl PortGroups {
         waiting
     }
 
-    /// Readable when connections come that nobody accepts.
+    /// The descriptors that are readable when connections come that no worker accepts.
     pub(crate) fn watched(&self, inside: impl Fn(usize) -> Inside) -> Vec<BorrowedFd<'_>> {
         let closes = |place: &usize| matches!(self.leaving[place], Stage::Closes(_));
         let watched = self.free(&inside).filter(closes);
         let sockets = watched.flat_map(|place| self.sockets_of(place)).map(AsFd::as_fd);
-        // One that somebody has shut down would be readable for ever.
+        // A socket that was shut down would always be readable.
         sockets.filter(|socket| !has_stopped(*socket)).collect()
     }
 
-    /// When to look, though nothing comes.
+    /// When to check, even if no connection comes.
     pub(crate) fn next_at(&self, inside: impl Fn(usize) -> Inside) -> Option<Instant> {
         let at = |place| match self.leaving[&place] {
             Stage::Settles(at) | Stage::Closes(at) => at,
@@ -225,13 +230,13 @@ impl PortGroups {
         self.free(&inside).map(at).min()
     }
 
-    /// Where nobody accepts.
+    /// The leaving places where no worker accepts.
     fn free(&self, inside: impl Fn(usize) -> Inside) -> impl Iterator<Item = usize> {
         let places = self.leaving.keys().copied();
         places.filter(move |place| inside(*place) != Inside::Accepting)
     }
 
-    /// Descriptors of its own for the worker in this place: for each address as many as it has
+    /// Duplicates the descriptors for the worker in this place: for each address as many as it has
     /// loops.
     ///
     /// # Errors
@@ -243,7 +248,7 @@ impl PortGroups {
             let mut own: Vec<_> = members.collect();
             own.sort_by_key(|member| member.slot);
             if own.is_empty() {
-                // The predecessor had this place elsewhere only.
+                // The predecessor had this place only for other addresses.
                 own.extend(group.members.first());
             }
             let loops = own.into_iter().cycle().take(self.loops);
@@ -252,11 +257,11 @@ impl PortGroups {
         self.groups.iter().flat_map(own).collect()
     }
 
-    /// All of this master's workers accept, and it is in charge.
+    /// Called when all of this master's workers accept, and it is in charge.
     pub(crate) fn take_charge(&mut self, wanted: usize, now: Instant) {
         (0..wanted).for_each(|place| self.admit(place));
         self.retire(wanted, now);
-        // A predecessor has left out others.
+        // The predecessor has left out other sockets.
         self.groups.iter_mut().for_each(PortGroup::steer);
     }
 
@@ -274,9 +279,9 @@ impl PortGroups {
         self.groups.iter().flat_map(pass).collect()
     }
 
-    /// A successor has failed. It may have steered, and let clients in where none were to come. The
-    /// sockets that it made, `its_own`, are at the end of the kernel's list, and its workers may
-    /// still have them.
+    /// Called when a successor has failed. It may have steered connections, and let clients in
+    /// where no more should come. The sockets that it made, `its_own`, are at the end of the
+    /// kernel's list, and its workers may still have them.
     pub(crate) fn steer_again(&mut self, its_own: Vec<OwnedFd>, now: Instant) {
         let leaving: Vec<_> = self.leaving.keys().copied().collect();
         for place in leaving {
@@ -284,12 +289,12 @@ impl PortGroups {
             self.leaving.insert(place, Stage::Settles(now + UNTIL_BACKLOG_IS_EMPTY));
         }
         self.groups.iter_mut().for_each(PortGroup::steer_anew);
-        // From the last one on, so that the others keep their places.
+        // The last one stops first, so that the others keep their places.
         its_own.into_iter().rev().for_each(stop_listening);
         self.groups.iter_mut().for_each(PortGroup::steer);
     }
 
-    /// Another master has them.
+    /// Forgets all sockets, because another master has them.
     pub(crate) fn clear(&mut self) {
         self.groups.clear();
         self.leaving.clear();
@@ -299,14 +304,14 @@ impl PortGroups {
         self.groups.iter_mut().for_each(PortGroup::listen_again);
     }
 
-    /// Where connections wait.
+    /// The places where connections wait.
     pub(crate) fn waited_at(&self) -> BTreeSet<usize> {
         let members = self.groups.iter().flat_map(|group| &group.members);
         let waited_at = members.filter(|member| is_waited_at(member.socket.as_fd()));
         waited_at.map(|member| member.slot / self.loops).collect()
     }
 
-    /// No client comes in any more. Returns whether handshakes with other hosts may be under way.
+    /// Lets no more clients in. Returns whether handshakes with other hosts may be under way.
     pub(crate) fn let_nobody_in(&self) -> bool {
         let members = || self.groups.iter().flat_map(|group| &group.members);
         members().for_each(|member| let_nobody_in(&member.socket));
@@ -333,7 +338,7 @@ impl PortGroups {
 pub(crate) fn is_waited_at(socket: BorrowedFd<'_>) -> bool {
     let mut fd = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     let is_ready = poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
-    // One that was shut down is readable, too.
+    // A socket that was shut down is readable, too.
     is_ready && fd[0].revents().contains(PollFlags::IN) && !fd[0].revents().contains(PollFlags::HUP)
 }
 

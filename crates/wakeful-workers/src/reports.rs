@@ -23,10 +23,10 @@ use self::roster::Roster;
 pub(crate) use self::roster::since_boot;
 pub use self::roster::{LoopInfo, WorkerInfo, WorkerLoops, WorkerState};
 
-/// In the page. The places of workers follow.
+/// The place of the roster in the page. The places of workers follow.
 const ROSTER: usize = 0;
 
-/// How many descriptors it has.
+/// How many descriptors [`Wires`] has.
 const WIRES: usize = 5;
 
 /// Lets any worker answer for all workers: it collects a text about each of them.
@@ -49,21 +49,22 @@ pub struct Reports(Arc<Shared>);
 struct Shared {
     wires: Wires,
     place: usize,
-    /// The worker. A child that it forks has no place.
+    /// The worker's process. A child that it forks has no place.
     process: u32,
-    /// One thread at a time writes to a place.
+    /// Only one thread at a time writes to a place.
     writes: Mutex<()>,
 }
 
-/// What master and workers have in common.
+/// The page and the descriptors that the master and its workers share.
 #[derive(Debug, Clone)]
 struct Wires {
     page: Page,
-    /// All who answer watch it, and nobody empties it: each ring wakes all of them.
+    /// All workers that answer watch this eventfd, and nobody empties it, so each ring wakes all of
+    /// them.
     asks: Arc<OwnedFd>,
-    /// As `asks`, for those who wait for answers, or for a change of the list.
+    /// The same for workers that wait for answers, or for a change of the list.
     news: Arc<OwnedFd>,
-    /// The master watches and empties it: it is to write its list anew.
+    /// The master watches and empties this eventfd. A ring asks it to write its list again.
     asks_master: Arc<OwnedFd>,
     /// Readable when the master is gone.
     lifeline: Arc<OwnedFd>,
@@ -103,14 +104,14 @@ impl Reports {
         self.0.place
     }
 
-    /// What a worker needs that is executed, in the order of
+    /// The descriptors that an executed worker needs, in the order of
     /// [`from_descriptors`](Self::from_descriptors).
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; WIRES] {
         let Wires { page, asks, news, asks_master, lifeline } = &self.0.wires;
         [page.file(), asks.as_fd(), news.as_fd(), asks_master.as_fd(), lifeline.as_fd()]
     }
 
-    /// For this process, which is the worker that has this place.
+    /// Makes the reports of this process, which is the worker that has this place.
     pub(crate) fn from_descriptors(place: usize, descriptors: [OwnedFd; WIRES]) -> Self {
         let [page, asks, news, asks_master, lifeline] = descriptors;
         let (page, asks, news) = (Page::of(page), Arc::new(asks), Arc::new(news));
@@ -140,7 +141,7 @@ impl Reports {
         Ok(async move {
             loop {
                 say();
-                // An error is that of a loop that ends.
+                // An error means that the loop ends.
                 let Ok(mut asked) = asks.readable().await else { return };
                 asked.clear_ready();
             }
@@ -159,7 +160,7 @@ impl Reports {
         if std::process::id() != *process {
             return Ok(());
         }
-        // The lock guards no value, so after a panic nothing is half done.
+        // The lock protects no value, so after a panic nothing is half done.
         let _writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
         wires.page.write(*place, *process, &say().to_bytes())?;
         ring(&wires.news);
@@ -193,7 +194,7 @@ impl Reports {
             }
             io::Result::Ok(())
         };
-        // What has not come by then is not waited for.
+        // Answers that have not come by then are not awaited.
         timeout(limit, answers).await.unwrap_or(Ok(()))?;
         let roster = self.roster()?;
         (1..=roster.places).map(|place| self.report(&roster, place, is_new(place)?)).collect()
@@ -247,7 +248,7 @@ impl Reports {
         };
         Ok(Report {
             is_current: is_its_own && is_new,
-            // Of somebody who has said nothing, only the place is known.
+            // If a worker has said nothing, only its place is known.
             worker: listed.filter(|_| is_its_own || written.is_none()),
             said: written.map(|written| Said::of_bytes(&written.text)).unwrap_or_default(),
         })
@@ -305,7 +306,7 @@ impl Reports {
         let mut roster = Roster::of_text(&self.roster_text()?)
             .ok_or_else(|| io::Error::other("the master has written no list of its workers"))?;
         if self.0.wires.is_master_gone() {
-            // Nobody takes those from the list that have ended since.
+            // The list still contains workers that have ended since it was written.
             roster.workers.retain(|worker| is_running(worker.pid));
         }
         Ok(roster)
@@ -325,19 +326,19 @@ impl Wires {
     }
 }
 
-/// Is there a process of this id?
+/// Does a process with this id exist?
 fn is_running(pid: u32) -> bool {
     let pid = pid.try_into().ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 impl Said {
-    /// The length of `own` is the first line.
+    /// The first line is the length of `own`.
     fn to_bytes(&self) -> Vec<u8> {
         format!("{}\n{}{}", self.own.len(), self.own, self.earlier).into_bytes()
     }
 
-    /// Of anything else it is nothing.
+    /// Parses such bytes. Anything else counts as nothing.
     fn of_bytes(bytes: &[u8]) -> Self {
         let said = || {
             let (length, rest) = str::from_utf8(bytes).ok()?.split_once('\n')?;
@@ -348,7 +349,7 @@ impl Said {
     }
 }
 
-/// A counter that is full, after 2^64 rings, would ring no more.
+/// A counter that is full, after 2^64 rings, would not ring any more.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }

@@ -31,22 +31,22 @@ use crate::successor::{Inheritance, Program, Successor, is_successor};
 use crate::worker::{Orphans, SharedData, Worker};
 use crate::{signals, sys, systemd};
 
-/// How long processes may take that were told to end at once. Then they are killed.
+/// How long processes that were told to end at once may take before they are killed.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// What comes within so much time of a signal to end is no second one: timeout(1) signals a process
-/// and its group.
+/// A signal to end within this time after the first one does not count as a second: timeout(1)
+/// signals both a process and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
-/// A dead child, which a debugger has not let go of: how it ended is not known before.
+/// A dead child that a debugger still holds, so that its status is not known yet.
 #[derive(Debug)]
 struct Unburied {
     pid: Pid,
-    /// What it has ended with is this master's, too, if it was to end.
+    /// Whether the child's failure makes this master fail, too, because the child was told to end.
     may_fail: bool,
 }
 
-/// What a forked worker takes along.
+/// What a forked worker keeps from the master.
 #[derive(Debug)]
 pub(crate) struct New {
     heartbeats: Heartbeats,
@@ -60,53 +60,55 @@ pub(crate) struct Running {
     pub(crate) crew: Crew,
     processes: Vec<Process>,
     unburied: Vec<Unburied>,
-    /// It cannot wait for events, and has said so.
+    /// The master cannot wait for events, and has logged that.
     cannot_wait: bool,
     listeners: Listeners,
-    /// Of each worker, if each of them has sockets of its own.
+    /// The number of loops of each worker, if each loop has its own sockets.
     loops: Option<NonZeroUsize>,
     signals: Signals,
     watchdog: Watchdog,
-    /// `None`: they cannot be had, and each worker waits for connections at all times.
+    /// `None`: no shared memory could be had, so each worker waits for connections at all times.
     siblings: Option<Siblings>,
     desk: Desk,
-    /// Have all its first workers accepted?
+    /// Whether all its first workers have accepted.
     is_in_charge: bool,
     is_succeeded: bool,
-    /// When the watchdog wants to look.
+    /// When the watchdog wants to look next.
     look_at: Option<Instant>,
     start_timeout: Duration,
     pre_drain: Duration,
-    /// When nobody new is to come in: the workers still accept until then.
+    /// When to keep new clients out. The workers accept until then.
     close_at: Option<Instant>,
-    /// When the sockets close: nobody comes in any more. `None`: they are open, or closed.
+    /// When the sockets close, after clients are kept out. `None`: they are open, or closed.
     closing: Option<Instant>,
-    /// When those have to have ended that are told to end.
+    /// When the processes must have ended that were told to end.
     ends_by: Option<Instant>,
     drain_timeout: Option<Duration>,
     group: LoopGroupBuilder,
     orphans: Orphans,
     start_method: StartMethod,
     shared_data: SharedData,
-    /// Each worker has what is read, and the master the other end: which closes with it.
+    /// Each worker has the reading end of a pipe. The master has the other end, which closes when
+    /// the master is gone.
     lifeline: (OwnedFd, OwnedFd),
     pid_path: Option<PathBuf>,
     pid_file: Option<PidFile>,
     program: Program,
     inheritance: Inheritance,
-    /// It is this process's parent until all its workers have ended.
+    /// The predecessor is this process's parent until all its workers have ended.
     predecessor: Option<Pid>,
     successor: Option<Successor>,
-    /// Since when all end.
+    /// Since when the workers and the master end.
     ending_since: Option<Instant>,
-    /// Since when all are to end at once.
+    /// Since when they must end at once.
     at_once: Option<Instant>,
-    /// When the service manager wants to hear of this master, and how often.
+    /// When the service manager wants the next sign of life from this master, and how often it
+    /// wants one.
     alive_at: Option<(Instant, Duration)>,
     /// How many workers were wanted before all were told to drain.
     before_pause: Option<usize>,
     code: ExitCode,
-    /// Why this master ends, if it is for a fault of its own.
+    /// The error with which this master ends, if it has failed itself.
     failure: Option<io::Error>,
 }
 
@@ -137,12 +139,12 @@ impl Running {
         };
         let each = loops.map(|loops| (workers, loops.get()));
         let listeners = Listeners::open(&listen, passed, &admin, inherited, each)?;
-        // Before its workers have them.
+        // The predecessor gets copies before any worker has these sockets.
         inheritance.has_made(&listeners.groups.made_here().collect::<Vec<_>>())?;
         let lifeline = sys::pipe()?;
         let siblings = match loops {
             None => siblings(workers, &lifeline.0)?,
-            // The kernel chooses who accepts.
+            // If each loop has its own socket, the kernel chooses which worker accepts.
             Some(_) => None,
         };
         let running = Self {
@@ -189,21 +191,21 @@ impl Running {
         Ok(running)
     }
 
-    /// Nobody is left, and nobody is wanted.
+    /// Is no process left, and none wanted?
     pub(crate) fn is_over(&self) -> bool {
         self.crew.is_over() && self.successor.is_none() && self.closing.is_none()
     }
 
-    /// What this master ends with: no worker is left.
+    /// The exit code of this master, when no worker is left.
     ///
     /// # Errors
-    /// It has ended for a fault of its own.
+    /// The master itself has failed.
     pub(crate) fn end_of_all(&mut self) -> io::Result<ExitCode> {
         self.failure.take().map_or(Ok(self.code), Err)
     }
 
-    /// A worker could not be started. It is tried again later. But if it was to be one of the first
-    /// workers, all end.
+    /// Called when a worker could not be started. It is tried again later. But if it should have
+    /// been one of the first workers, all end.
     pub(crate) fn cannot_start(&mut self, place: usize, now: Instant, error: &io::Error) {
         let text = format!("cannot start a worker: {error}");
         let is_tried_again = self.crew.cannot_start(place, now);
@@ -222,7 +224,8 @@ impl Running {
     /// No process, no descriptor or no memory is left; the process has several threads.
     pub(crate) fn start(&mut self, place: usize, now: Instant) -> io::Result<Option<New>> {
         self.listeners.listen_again();
-        // During an upgrade the kernel's list is the new master's. At the end nobody comes in.
+        // During an upgrade the new master owns the kernel's list. At the end no more clients come
+        // in.
         if self.successor.is_none() && !self.crew.is_ending() {
             self.listeners.groups.make(place, self.crew.wanted())?;
         }
@@ -238,7 +241,7 @@ impl Running {
                 return Err(error);
             }
         };
-        // It has not been waited for, so the number is its own.
+        // The process has not been waited for, so the number is still its own.
         let pidfd = match sys::pidfd_of(pid) {
             Ok(pidfd) => pidfd,
             Err(error) => {
@@ -267,12 +270,12 @@ impl Running {
             forked: since_boot(),
             reports_at,
         });
-        // Its loops are going to wake: the watchdog is told.
+        // The loops of the new worker will wake, so the watchdog must look.
         self.look_at = Some(now);
         Ok(None)
     }
 
-    /// A worker is dead.
+    /// Forgets a dead worker.
     fn forget(&mut self, heartbeats: &Heartbeats, sibling: Option<&Sibling>, reports_at: usize) {
         self.watchdog.remove(heartbeats);
         self.desk.free(reports_at);
@@ -281,13 +284,14 @@ impl Running {
         }
     }
 
-    /// This process is a worker. What is the master's is closed here. One that is to be executed
-    /// returns only by an error.
+    /// Turns this process into a worker, and closes what belongs to the master. If the worker
+    /// executes the program, this returns only with an error.
     ///
     /// # Errors
     /// No descriptors left; the program cannot be executed.
     pub(crate) fn into_worker(self, number: usize, new: New) -> io::Result<Worker> {
-        // Before the master's are blocked no longer, which is at the end of this function.
+        // This must come before the signals are unblocked, which happens at the end of this
+        // function.
         signals::survive_requests();
         let (listeners, admin_listeners) = self.listeners.for_worker(number)?;
         let (lifeline, _) = self.lifeline;
@@ -306,17 +310,17 @@ impl Running {
             shared_data: self.shared_data,
         };
         if self.start_method == StartMethod::Exec {
-            // Blocked signals would be blocked in the program, too.
+            // Signals that are blocked here would stay blocked in the program.
             drop(self.signals);
             return Err(exec::execute(&worker, &self.program));
         }
         Ok(worker)
     }
 
-    /// It drains, and ends.
+    /// Makes a worker drain, and end.
     pub(crate) fn drain(&mut self, id: WorkerId, now: Instant) {
         let end_by = self.drained_by(now);
-        // When all end, they have been listed already.
+        // When all workers end, they have been listed already.
         if !self.crew.is_ending() {
             self.list_workers();
         }
@@ -324,7 +328,7 @@ impl Running {
             if let Some((siblings, sibling)) = self.siblings.as_ref().zip(process.sibling.as_ref())
                 && !self.crew.is_ending()
             {
-                // It may be unable to say so itself: others take what comes.
+                // A stopped worker cannot report that itself. Its siblings take the connections.
                 siblings.is_stopped(sibling);
             }
             process.end_by = end_by;
@@ -332,14 +336,14 @@ impl Running {
         }
     }
 
-    /// When who starts now has to accept.
+    /// When a worker that starts now must accept.
     fn started_by(&self, now: Instant) -> Option<Instant> {
-        // At the end it only serves who waits.
+        // At the end such a worker only serves clients that wait.
         let drained_by = self.drained_by(now).filter(|_| self.crew.is_ending());
         now.checked_add(self.start_timeout).into_iter().chain(drained_by).min()
     }
 
-    /// When who is told to drain now has to have ended.
+    /// When a worker that is told to drain now must have ended.
     fn drained_by(&self, now: Instant) -> Option<Instant> {
         let limit = || self.drain_timeout.and_then(|limit| now.checked_add(limit));
         self.ends_by.or_else(limit)
@@ -349,7 +353,7 @@ impl Running {
         self.processes.iter().for_each(|process| process.signal(signal));
     }
 
-    /// Lists the workers for the workers, if something has changed, or one of them asks.
+    /// Writes the list of workers, if something has changed, or a worker asks for it.
     pub(crate) fn list_workers(&mut self) {
         let listed = self.processes.iter().filter_map(|process| {
             let (number, state) = self.crew.place_and_state(process.id)?;
@@ -370,12 +374,12 @@ impl Running {
         self.desk.list(self.is_in_charge, is_served_elsewhere, listed, loops);
     }
 
-    /// Waits until something has happened, and takes note of all that has.
+    /// Waits until something has happened, and handles everything that has.
     pub(crate) fn wait_and_see(&mut self) {
         self.wait();
         let mut requests: Vec<_> = iter::from_fn(|| self.signals.next()).collect();
-        // The kernel does not tell their order. Who sends WINCH together with HUP or TTIN wants
-        // workers.
+        // The kernel does not report their order. An operator who sends WINCH together with HUP or
+        // TTIN wants workers.
         requests.sort_by_key(|(_, request)| *request != Request::DrainWorkers);
         requests.into_iter().for_each(|(signal, request)| self.take(signal, request));
         self.see_who_is_ready();
@@ -391,7 +395,7 @@ impl Running {
         systemd::send_what_waits();
         self.listeners.give_what_waits();
         if self.at_once.is_some_and(|since| now >= since + AT_ONCE) {
-            // Again after as much time, for one that was not there yet.
+            // The kill is repeated after the same time, for processes that did not exist yet.
             self.at_once = Some(now);
             self.signal_all(Signal::KILL);
             self.successor.iter_mut().for_each(Successor::kill);
@@ -404,12 +408,13 @@ impl Running {
         }
     }
 
-    /// Does only this master decide which sockets get connections? During an upgrade there are two.
+    /// Does only this master decide which sockets get connections? During an upgrade there are two
+    /// masters.
     fn are_sockets_ours(&self) -> bool {
         self.successor.is_none() && !self.inheritance.is_waited_for() && !self.crew.is_ending()
     }
 
-    /// In a place whose sockets leave. Workers of a predecessor may be in any.
+    /// What is in a place whose sockets leave. Workers of a predecessor may be in any place.
     fn inside(&self, place: usize) -> Inside {
         match self.crew.inside(place) {
             Inside::Nobody if self.predecessor.is_some_and(|one| getppid() == Some(one)) => {
@@ -419,7 +424,7 @@ impl Running {
         }
     }
 
-    /// At sockets whose worker has left.
+    /// Handles clients that wait at sockets whose worker has left.
     fn see_who_waits(&mut self, now: Instant) {
         if self.are_sockets_ours() {
             let mut groups = std::mem::take(&mut self.listeners.groups);
@@ -430,9 +435,9 @@ impl Running {
     }
 }
 
-/// `None`: they cannot be had.
+/// `None`: the shared memory cannot be had.
 fn siblings(workers: usize, lifeline: &OwnedFd) -> io::Result<Option<Siblings>> {
-    // Further ones are there while others drain.
+    // There are more workers than wanted while others drain.
     let siblings = Siblings::new(2 * workers + 8, sys::duplicate(lifeline)?);
     let siblings = siblings
         .inspect_err(|error| tracing::warn!(%error, "workers cannot coordinate who accepts: a connection may wake several of them"));

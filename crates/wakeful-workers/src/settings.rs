@@ -1,4 +1,4 @@
-//! What a master is told to do.
+//! The settings of a master.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -12,10 +12,10 @@ use wakeful::limits::explain_call_error;
 
 use crate::sys;
 
-/// What a signal asks a master for.
+/// The request that a signal makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Its second one is to end at once.
+    /// A second one means: end at once.
     End,
     Replace,
     Reopen,
@@ -23,7 +23,7 @@ pub(crate) enum Request {
     More,
     Fewer,
     DrainWorkers,
-    /// A child has ended, or is stopped, or goes on.
+    /// A child has ended, is stopped, or continues.
     LookAtChildren,
 }
 
@@ -42,8 +42,8 @@ const REQUESTS: [(Signal, Request); 12] = [
     (Signal::SIGCHLD, Request::LookAtChildren),
 ];
 
-/// A terminal sends these to whoever it shows when it is resized, or when the background reads or
-/// writes. Such a one has the kernel as its sender, and asks for nothing.
+/// A terminal sends these signals to a process when it is resized, or when the process reads or
+/// writes in the background. Such a signal has the kernel as its sender, and is no request.
 const OF_TERMINALS: [Signal; 3] = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGWINCH];
 
 #[derive(Debug)]
@@ -54,8 +54,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on they are only read here. A successor's are blocked from its first instruction
-    /// on, as they are in the master that has started it.
+    /// Blocks the signals. From now on they are only read here. A successor's signals are blocked
+    /// from its first instruction on, because the master that has started it has blocked them.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -69,13 +69,13 @@ impl Signals {
         let fd = SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             .map_err(|error| explain_call_error("signalfd4")(error.into()));
         let fd = fd.inspect_err(|_| {
-            // It has no error for a mask that the kernel gave.
+            // This cannot fail with a mask that the kernel returned.
             let _ = before.thread_set_mask();
         })?;
         Ok(Self { fd, before, master: std::process::id() })
     }
 
-    /// The next one that has come.
+    /// The next signal that has come.
     pub(crate) fn next(&self) -> Option<(Signal, Request)> {
         loop {
             let info = self.fd.read_signal().ok().flatten()?;
@@ -90,20 +90,20 @@ impl Signals {
 }
 
 impl Drop for Signals {
-    /// They do again what they did before, in a worker and after a master's end.
+    /// Restores the previous behaviour of the signals, after a master's end. A worker does so, too.
     fn drop(&mut self) {
         if std::process::id() == self.master {
-            // What was not read was for the master, which is at its end.
+            // Signals that were not read were meant for the master, which is ending.
             while self.next().is_some() {}
         }
-        // It has no error for a mask that the kernel gave.
+        // This cannot fail with a mask that the kernel returned.
         let _ = self.before.thread_set_mask();
     }
 }
 
-/// Signals that ask a master for something do not end its worker: whoever signals all processes of
-/// a service or a terminal means the master, which also sends HUP so that files are opened anew.
-/// Whoever handles them is called as before.
+/// Makes a worker survive signals that make requests to a master. A program that signals all
+/// processes of a service or a terminal means the master, which also sends HUP so that files are
+/// reopened. Handlers that the program has registered are still called.
 pub(crate) fn survive_requests() {
     let caught = [SIGHUP, SIGUSR1, SIGUSR2]
         .into_iter()
@@ -113,12 +113,13 @@ pub(crate) fn survive_requests() {
     }
 }
 
-/// As [`survive_requests`], for a program that this process executes, until that catches them.
+/// Like [`survive_requests`], for a program that this process executes, until the program catches
+/// the signals.
 ///
 /// # Errors
 /// None that the kernel documents.
 pub(crate) fn survive_requests_in_program() -> io::Result<()> {
-    // Handlers do not survive it, and what is ignored stays so.
+    // Handlers do not survive an `exec`, but ignored signals stay ignored.
     sys::ignore(&[Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2])
 }
 

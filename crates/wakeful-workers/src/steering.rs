@@ -11,26 +11,26 @@ use std::ops::Range;
 
 use libc::sock_filter;
 
-/// Two instructions begin a program, and each run of places has three. The kernel takes 4,096
-/// (`BPF_MAXINSNS`), and before Linux 6.8 what fits into `net.core.optmem_max`, 20,480 bytes: some
-/// 2,550 of 8 bytes.
+/// The maximum number of runs. A program begins with two instructions, and each run of places takes
+/// three. The kernel allows 4,096 instructions (`BPF_MAXINSNS`), and before Linux 6.8 what fits
+/// into `net.core.optmem_max`, 20,480 bytes: some 2,550 instructions of 8 bytes.
 const MOST_RUNS: usize = 800;
 
-/// Takes one of `places`, which ascend, at random.
+/// Makes a program that chooses one of `places`, which must be ascending, at random.
 pub(crate) fn choose_among(places: impl IntoIterator<Item = usize>) -> Vec<sock_filter> {
     let mut runs = runs(places);
-    // A port with more holes than that: the sockets after them get nothing for a while.
+    // If a port has more holes than that, the sockets after them get nothing for a while.
     runs.truncate(MOST_RUNS);
     let all = runs.iter().map(Range::len).sum();
     let mut program = vec![
-        // The register: a random number.
+        // The register is a random number.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, RANDOM),
         statement(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, number(all)),
     ];
     let mut before = 0;
     for run in runs {
-        // As the runs are passed, the register counts the places of all of them, and the socket's
-        // number counts the holes as well.
+        // The register counts the places of all runs that were passed. The socket's number also
+        // counts the holes.
         let end = before + run.len();
         if end < all {
             let is_after = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
@@ -55,7 +55,7 @@ fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt: 0, jf: 0, k }
 }
 
-/// A port has fewer sockets than that: their number is one of 16 bits.
+/// A port has fewer sockets than that, because their number has 16 bits.
 fn number(places: usize) -> u32 {
     u32::try_from(places).unwrap_or(u32::MAX)
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::sys;
 
-    /// A port with so many sockets, in the kernel's order.
+    /// A port with this many sockets, in the kernel's order.
     fn port(sockets: usize) -> Vec<SharedListener> {
         let first = SharedListener::bind_first(&"127.0.0.1:0".parse().unwrap(), []).unwrap();
         let others: Vec<_> = (1..sockets).map(|_| first.bind_again().unwrap()).collect();

@@ -181,7 +181,8 @@ pub(crate) fn take_descriptors(numbers: &[RawFd]) -> io::Result<Option<Vec<Owned
     numbers.iter().map(take).collect::<io::Result<_>>().map(Some)
 }
 
-/// A pipe by which a process says that it accepts: by a byte. What is read does not block.
+/// Makes a pipe by which a process reports that it accepts: by a byte. The reading end does not
+/// block.
 ///
 /// # Errors
 /// No descriptors left.
@@ -191,7 +192,7 @@ pub(crate) fn pipe_of_news() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ready, told))
 }
 
-/// What has come by such a pipe.
+/// What has come through such a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     NotYet,
@@ -211,14 +212,14 @@ pub(crate) fn news(ready: &OwnedFd) -> News {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     As(WaitStatus),
-    /// It is dead, and waits for a debugger to let go of it: `waitpid` would block.
+    /// The child is dead, but a debugger still holds it, so `waitpid` would block.
     Held,
 }
 
-/// `None`: it is not dead.
+/// How the child has ended. `None`: it is not dead.
 pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
     let mut fd = [PollFd::new(pidfd, PollFlags::IN)];
-    // An error: a limit of descriptors was lowered to nothing.
+    // An error means that the limit of descriptors was lowered to nothing.
     let is_dead = poll(&mut fd, Some(&Timespec::default())).map(|ready| ready > 0);
     if is_dead == Ok(false) {
         return None;
@@ -229,7 +230,7 @@ pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
     }
 }
 
-/// Has `program` (see `steering.rs`) choose among all sockets on the port of this one.
+/// Makes `program` (see `steering.rs`) choose among all sockets on the port of this one.
 ///
 /// # Errors
 /// The kernel's: it has no such programs, or this process may not use them.
@@ -243,14 +244,14 @@ pub(crate) fn steer(socket: impl AsFd, program: &[libc::sock_filter]) -> io::Res
     unsafe { set_option(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
 }
 
-/// The kernel chooses by its hash again.
+/// Makes the kernel choose by its hash again.
 ///
 /// # Errors
 /// A filter refuses the call (it is of Linux 5.3).
 pub(crate) fn stop_steering(socket: impl AsFd) -> io::Result<()> {
     // SAFETY: the kernel reads a number, and ignores it.
     match unsafe { set_option(socket.as_fd(), libc::SO_DETACH_REUSEPORT_BPF, &0) } {
-        // There is none.
+        // There was no program.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }

@@ -1,4 +1,5 @@
-//! What a master tells its service manager. Without one (`NOTIFY_SOCKET`) nothing happens.
+//! The messages of a master to its service manager. Without a manager (`NOTIFY_SOCKET`) nothing
+//! happens.
 
 use std::collections::VecDeque;
 use std::env;
@@ -17,30 +18,31 @@ use crate::{passing, sys};
 /// manager. Other code must not use these sockets.
 pub const KEPT: &str = "wakeful,";
 
-/// What waits for room at the manager.
+/// Messages that wait until the manager has room for them.
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
-/// How often it is tried again.
+/// How often sending is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
-/// It is told no more often that the master is alive: a shorter `WatchdogSec=` cannot be kept.
+/// The master reports that it is alive no more often than this. A shorter `WatchdogSec=` cannot be
+/// kept.
 const MOST_OFTEN: Duration = Duration::from_millis(10);
 
-/// More than a manager that reads ever lets wait.
+/// The most messages that wait. A manager that reads never lets as many wait.
 const MOST_WAITING: usize = 64;
 
-/// All workers accept.
+/// Reports that all workers accept.
 pub(crate) fn ready() {
-    // A new master after an upgrade is another process than the one that the manager started.
+    // After an upgrade the new master is another process than the one that the manager started.
     tell(format!("MAINPID={}\nREADY=1", std::process::id()));
 }
 
-/// This master is in charge, whoever else has said so.
+/// Reports that this master is in charge, because another process may have reported that it was.
 pub(crate) fn still_in_charge() {
     tell(format!("MAINPID={}", std::process::id()));
 }
 
-/// Workers are being replaced. [`ready`] says when that is over.
+/// Reports that workers are being replaced. [`ready`] reports the end of that.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     tell(format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1_000));
@@ -50,24 +52,24 @@ pub(crate) fn stopping() {
     tell("STOPPING=1".to_owned());
 }
 
-/// Does it keep sockets for a master that comes later? (`FileDescriptorStoreMax=`; it says so since
-/// version 254.)
+/// Does the manager keep sockets for a later master? (`FileDescriptorStoreMax=`; the manager has
+/// said so since version 254.)
 pub(crate) fn keeps_sockets() -> bool {
     env::var("FDSTORE").is_ok_and(|most| most.parse::<u32>().is_ok_and(|most| most > 0))
 }
 
-/// Has a service manager a socket, too, so that the next master can have it from there?
+/// Whether a service manager has a socket, too, so that the next master can get it from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     No,
-    /// It is from there.
+    /// The socket came from the manager.
     Before,
-    /// It is to be given the socket as soon as it has room.
+    /// The manager gets the socket as soon as it has room.
     NotYet,
     Yes,
 }
 
-/// Gives it a socket to keep, which [`kept`] has in the next master.
+/// Gives the manager a socket to keep. The next master finds it in [`kept`].
 pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
     match send(&text, &[socket]) {
@@ -80,8 +82,8 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     }
 }
 
-/// Nobody asks for this listener's socket any more. The name is the listener's own, or the
-/// manager's.
+/// Tells the manager to forget the socket of a listener that is no longer in the settings. The name
+/// is the listener's own, or the manager's.
 pub(crate) fn forget(listener: &str) {
     let name = match listener.starts_with(KEPT) {
         true => listener.to_owned(),
@@ -90,7 +92,7 @@ pub(crate) fn forget(listener: &str) {
     tell(format!("FDSTOREREMOVE=1\nFDNAME={name}"));
 }
 
-/// What a master before this one has given it to keep, by [`kept_name`].
+/// The sockets that an earlier master has given to the manager, with the names of [`kept_name`].
 pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
     let passed = sd_notify::listen_fds_with_names().into_iter().flatten();
     let (numbers, names): (Vec<_>, Vec<_>) =
@@ -104,18 +106,19 @@ pub(crate) fn kept() -> Vec<(String, OwnedFd)> {
     }
 }
 
-/// As it names the socket of a listener: it takes no colon.
+/// The manager's name for the socket of a listener. It must not contain a colon.
 pub(crate) fn kept_name(listener: &str) -> String {
     format!("{KEPT}{}", listener.replace(':', ","))
 }
 
-/// The master runs, and no loop of its workers is stuck. A manager that does not read is not told.
+/// Reports that the master runs, and that no loop of its workers is stuck. If the manager does not
+/// read, the message is dropped.
 pub(crate) fn alive() {
     let _ = send("WATCHDOG=1", &[]);
 }
 
-/// How often it wants to hear that. `None`: never. The variables name the first master's process:
-/// a successor is not it, but is watched in its place.
+/// How often the manager wants to hear that. `None`: never. The variables contain the first
+/// master's process id. A successor has another id, but is watched instead.
 pub(crate) fn watchdog(is_successor: bool) -> Option<Duration> {
     let limit = if is_successor {
         let microseconds = env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
@@ -123,11 +126,12 @@ pub(crate) fn watchdog(is_successor: bool) -> Option<Duration> {
     } else {
         sd_notify::watchdog_enabled()
     };
-    // Half of the time after which it gives the service up, as its documentation advises.
+    // Half of the time after which the manager gives the service up, as its documentation advises.
     limit.map(|limit| (limit / 2).max(MOST_OFTEN))
 }
 
-/// Tells it now, or as soon as it has room. A manager that does not read keeps nobody waiting.
+/// Sends a message now, or as soon as the manager has room. The master never waits for a manager
+/// that does not read.
 fn tell(text: String) {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     if waiting.len() == MOST_WAITING {
@@ -138,7 +142,7 @@ fn tell(text: String) {
     send_what_waits();
 }
 
-/// In order.
+/// Sends the waiting messages in order.
 pub(crate) fn send_what_waits() {
     let mut failed = None;
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,10 +165,10 @@ pub(crate) fn next_at() -> Option<Instant> {
     (!waiting.is_empty()).then(|| Instant::now() + AGAIN)
 }
 
-/// Without a manager nobody is told, and that is no error.
+/// Sends one message. Without a manager it does nothing, which is no error.
 ///
 /// # Errors
-/// `AGAIN`: it has no room now.
+/// `AGAIN`: the manager has no room now.
 fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
         return Ok(());

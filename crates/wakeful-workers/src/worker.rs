@@ -1,4 +1,4 @@
-//! What a worker has from its master.
+//! A worker, with what it has from its master.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,12 +19,12 @@ use wakeful::signal::run_until_terminated_in;
 use crate::reports::Reports;
 use crate::sys;
 
-/// A worker drains after its first signal, whatever else it gets: a terminal, or a service manager,
-/// signals all processes, and the master signals its workers as well, at some other time. Only the
-/// master ends a worker at once, by SIGKILL.
+/// A worker drains after its first signal, and ignores later ones. A terminal, or a service
+/// manager, signals all processes, and the master signals its workers as well, at some other time.
+/// Only the master ends a worker at once, by SIGKILL.
 const ONE_SIGNAL: Duration = Duration::MAX;
 
-/// What a master tells all of its workers. It may be a secret.
+/// The data that a master passes to all of its workers. It may be a secret.
 #[derive(Clone, Default)]
 pub(crate) struct SharedData(pub(crate) Vec<u8>);
 
@@ -56,14 +56,14 @@ pub enum Orphans {
 pub struct Worker {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<OwnedFd>,
-    /// So many of them are for one address: one for each loop. `None`: its loops share one.
+    /// How many listeners belong to one address: one for each loop. `None`: the loops share one.
     pub(crate) sockets_each: Option<NonZeroUsize>,
     pub(crate) admin_listeners: Vec<OwnedFd>,
     pub(crate) reports: Reports,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) sibling: Option<Sibling>,
     pub(crate) ready: Option<OwnedFd>,
-    /// At its end when the master is gone.
+    /// Reads the end of the file when the master is gone.
     pub(crate) lifeline: OwnedFd,
     pub(crate) orphans: Orphans,
     pub(crate) shared_data: SharedData,
@@ -194,7 +194,7 @@ impl Worker {
     /// If a worker ends before this call, its start has failed, and the old worker stays.
     pub fn ready(&mut self) {
         if let Some(ready) = self.ready.take() {
-            // A master that is gone is noticed by `orphaned`.
+            // An error means that the master is gone, which `orphaned` notices.
             let _ = rustix::io::write(&ready, &[1]);
         }
     }
@@ -208,7 +208,8 @@ impl Worker {
         let (lifeline, orphans) = (sys::duplicate(&self.lifeline)?, self.orphans);
         let lifeline = AsyncFd::new(lifeline)?;
         Ok(async move {
-            // Nobody writes to it: readable is its end. (An error is that of a loop that ends.)
+            // Nobody writes to the lifeline. It is readable only when the master's end is closed.
+            // (An error means that the loop ends.)
             if lifeline.readable().await.is_err() || orphans == Orphans::GoOn {
                 pending::<()>().await;
             }
@@ -216,7 +217,7 @@ impl Worker {
     }
 }
 
-/// What the first of both returns.
+/// The output of the future that is ready first.
 async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| match one.as_mut().poll(cx) {

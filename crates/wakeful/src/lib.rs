@@ -84,7 +84,7 @@
 //! | `quinn-udp` | no | `net::BatchUdpSocket`, for QUIC |
 //! | `test-util` | no | a clock that tests control: `time::pause`, `time::advance`, `time::resume`, and `start_paused` |
 
-// Within the crate, `--cfg wakeful_loom` leaves only the models; the rest is compiled and unused.
+// With `--cfg wakeful_loom` only the models are used. The rest of the crate is compiled and unused.
 #![cfg_attr(wakeful_loom, allow(dead_code, unused_imports))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

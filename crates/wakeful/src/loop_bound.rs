@@ -1,4 +1,4 @@
-//! A value that belongs to its loop's thread, in a type that is `Send` in fact.
+//! A value that belongs to its loop's thread, in a type that is `Send`.
 //!
 //! Frameworks require requests and handlers to be `Send`, and some of them move a request to
 //! another thread. So a value in a request must survive that: it cannot be used on another thread,
@@ -44,7 +44,7 @@ use crate::sys::panics;
 /// If the loop has ended by then, or this process is a fork, no thread may drop the value: it
 /// leaks, and a line is logged, once a second at most.
 pub struct LoopBound<T: 'static> {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     value: Option<SendWrapper<T>>,
     home: LoopHandle,
 }
@@ -112,15 +112,16 @@ impl<T> Drop for LoopBound<T> {
     }
 }
 
-/// What was dropped elsewhere. Its closure may come back from a loop that has ended, or be dropped
-/// by a loop that ends.
+/// A value that was dropped on another thread, on the way to its loop. A loop that has ended
+/// returns the closure with the value, and a loop that ends drops it.
 struct OnItsWay<T>(Option<SendWrapper<T>>);
 
 impl<T> Drop for OnItsWay<T> {
     fn drop(&mut self) {
         match self.0.take() {
             Some(value) if value.valid() => drop(value),
-            // There is no thread that may drop it.
+            // This is another thread, and the loop's thread is gone. So the value is leaked,
+            // because no thread may drop it.
             elsewhere => mem::forget(elsewhere),
         }
     }

@@ -63,7 +63,7 @@ use crate::loop_bound::LoopBound;
 /// `future` leaks, and a line is logged (see [`LoopBound`](crate::LoopBound#threads)).
 #[track_caller]
 pub fn on_this_loop<F: Future + 'static>(future: F) -> OnThisLoop<F> {
-    // In a box: what is pinned can go home in no other way.
+    // The future is in a box, because a pinned value can go back to its loop only in a box.
     let future = LoopBound::new(Box::pin(future));
     OnThisLoop { future: Some(future), made_at: Location::caller() }
 }
@@ -71,7 +71,7 @@ pub fn on_this_loop<F: Future + 'static>(future: F) -> OnThisLoop<F> {
 /// The future that [`on_this_loop`] returns. It is `Send`.
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnThisLoop<F: Future + 'static> {
-    /// `None`: it was ready.
+    /// `None`: the future is complete.
     future: Option<LoopBound<Pin<Box<F>>>>,
     made_at: &'static Location<'static>,
 }
@@ -87,7 +87,7 @@ impl<F: Future> Future for OnThisLoop<F> {
                 this.made_at
             );
         };
-        // Another loop of the same thread has other timers and sockets.
+        // Another loop on the same thread has other timers and sockets, so it is not home.
         let is_home = current().is_some_and(|inner| inner.handle().is_same(bound.home()));
         let Some(future) = bound.get_mut().filter(|_| is_home) else { not_at_home(this.made_at) };
         let output = ready!(future.as_mut().poll(cx));
@@ -104,7 +104,7 @@ fn not_at_home(made_at: &'static Location<'static>) -> ! {
     )
 }
 
-// It pins nothing in place: the future is in a box.
+// Nothing is pinned in place, because the future is in a box.
 impl<F: Future> Unpin for OnThisLoop<F> {}
 
 impl<F: Future> fmt::Debug for OnThisLoop<F> {

@@ -1,19 +1,19 @@
 //! Points in the ready queue's push where a producer can be stopped.
 //!
-//! `ReadyQueue::push_at` calls a closure at each of them. In production that is [`at`], which is
-//! nothing; in unit tests [`at`] is a hook of the thread's; experiments hand in their own through
-//! `internals`.
+//! `ReadyQueue::push_at` calls a closure at each point. In production the closure is [`at`], which
+//! does nothing. In unit tests [`at`] calls a hook of the thread. Experiments pass their own
+//! closure through `internals`.
 
-/// Where a producer is, within the ready queue's push.
+/// A point within the ready queue's push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 // Public for `internals`, which is a feature.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 pub enum Point {
-    /// It has not looked at the queue yet.
+    /// The producer has not read the queue's head yet.
     Start,
-    /// The node is linked, the head is not swapped.
+    /// The node is linked, but the head is not swapped yet.
     Linked,
-    /// The node is in the queue, the bell has not been rung.
+    /// The node is in the queue, but the bell has not been rung yet.
     Pushed,
 }
 

@@ -61,7 +61,7 @@ pub struct PerLoop<T: 'static> {
 
 struct Shared<T> {
     index: Index,
-    /// Of no other one, ever.
+    /// The number of this `PerLoop`. No other one ever gets it.
     number: u64,
     make: Box<dyn Fn() -> T + Send + Sync>,
     homes: Arc<Homes>,
@@ -125,7 +125,7 @@ impl<T> PerLoop<T> {
     #[must_use]
     #[track_caller]
     pub fn get(&self) -> Rc<T> {
-        // No closure here: it would be the caller.
+        // This is no closure, because a closure would be the caller that a panic names.
         match self.try_get() {
             Ok(value) => value,
             Err(error) => refused(error),
@@ -179,7 +179,7 @@ impl<T> Clone for PerLoop<T> {
     }
 }
 
-// A panic leaves it usable, whichever code of the program it is of.
+// After a panic of the program's code it is still usable.
 impl<T> std::panic::UnwindSafe for PerLoop<T> {}
 impl<T> std::panic::RefUnwindSafe for PerLoop<T> {}
 
@@ -201,7 +201,7 @@ impl<T> Drop for Shared<T> {
                 Some(inner) if inner.handle().is_same(&home) => {
                     inner.values().remove(index, number);
                 }
-                // One that has ended has dropped it.
+                // A loop that has ended has dropped its value already.
                 _ => drop(home.post(move || {
                     if let Some(inner) = current() {
                         inner.values().remove(index, number);
@@ -246,7 +246,7 @@ impl From<Refused> for PerLoopError {
 /// The loops that have a value, for the end of the last clone.
 struct Homes {
     handles: Mutex<Vec<LoopHandle>>,
-    /// `None`: nobody can be told of a fork, and no loop can be built.
+    /// `None`: forks cannot be detected, and so no loop can be built.
     process: Option<Process>,
 }
 
@@ -255,7 +255,7 @@ impl Homes {
         Self { handles: Mutex::default(), process: Process::current().ok() }
     }
 
-    /// `None` in a fork of the process that made it: a thread that is not there may have the lock.
+    /// `None` in a forked child, where a thread that does not exist may hold the lock.
     fn lock(&self) -> Option<MutexGuard<'_, Vec<LoopHandle>>> {
         let is_here = self.process.is_some_and(|process| !process.is_forked());
         is_here.then(|| self.handles.lock().unwrap_or_else(PoisonError::into_inner))
@@ -278,11 +278,11 @@ impl Homes {
     }
 }
 
-/// A number that no other one has at the same time, and that is small if there are few.
+/// A number that no other `PerLoop` has at the same time. It is small if there are few.
 struct Index(usize);
 
-/// Which indices are taken: a bit for each, without a lock, so that a forked child waits for
-/// nobody.
+/// The indices that are taken: one bit for each. There is no lock, so that a forked child never
+/// waits.
 struct Indices {
     taken: AtomicU64,
     next: OnceBox<Self>,
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(numbers.len(), 200);
         let highest = numbers[199];
         drop(many);
-        // Other tests take some meanwhile, but never that many.
+        // Other tests take some indices meanwhile, but never that many.
         assert!(Index::take().0 < highest);
     }
 }

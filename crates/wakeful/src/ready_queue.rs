@@ -12,22 +12,21 @@
 //! | [`drain`](ReadyQueue::drain) | the loop, wait-free | (list, bits) → (empty, none), and the list is the loop's |
 //! | [`close`](ReadyQueue::close) | the loop, once, at its end | (list, bits) → (empty, CLOSED), and the list is the loop's |
 //!
-//! Whoever finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap, unless
-//! a ring of the same sleep is *complete*. Not only the first one rings: if it stalls before its
-//! ring, nobody behind it is late.
+//! A pusher that finds ASLEEP in the word that its swap replaced rings the bell, *after* the swap,
+//! unless a ring of the same sleep is *complete*. Later pushers ring, too, and not only the first
+//! one: if the first one stalls before its ring, the others are not late.
 //!
 //! # Invariants
 //! 1. ASLEEP is set only by `try_sleep`, on an empty queue without bits, and cleared only by
 //!    `drain` and `close`.
-//! 2. The loop waits (which is more than to ask the kernel and come back at once) only after a
-//!    `try_sleep` that succeeded, without a drain in between, and drains before it runs anybody's
-//!    code.
+//! 2. The loop waits (which is more than asking the kernel without a wait) only after a `try_sleep`
+//!    that succeeded, without a drain in between, and drains before it runs user code.
 //! 3. A ring ends the loop's present wait, or its next one. (An eventfd, edge-triggered in the
 //!    epoll that the loop waits on: each write is an edge, and one that came before the wait is
 //!    reported by it.)
 //! 4. CLOSED stays.
-//! 5. After a `try_sleep` that succeeded, the next one comes behind a drain: a number later than a
-//!    sleep's own says that this sleep is over.
+//! 5. After a `try_sleep` that succeeded, the next one comes only after a drain. So a number later
+//!    than a sleep's own shows that this sleep is over.
 //!
 //! # Why no wake is lost
 //! Let P be a push (or a wake) that was accepted, and W a wait of the loop that follows P's swap or
@@ -38,70 +37,76 @@
 //! * **P, drain, S.** The drain took what P brought, before S: W is not late for P.
 //! * **S, P, no drain between.** By (1) P's swap finds ASLEEP, so P rings (or need not, see below).
 //!   If it rings before W or during it, W ends by (3). A pusher may be stopped between its swap and
-//!   its ring, and then W lasts until it goes on: W is late by *its own* pusher's pause, never by
-//!   another's. If W ended by itself meanwhile (a time-out, a signal, another ring), the drain
-//!   behind W takes P's node, and P's ring comes later: it may end some other wait in which nothing
-//!   has come. So a spurious end is possible, a missing one is not.
+//!   its ring. Then W lasts until the pusher continues: W is late by *its own* pusher's pause,
+//!   never by another's. If W ended by itself meanwhile (a timeout, a signal, another ring), the
+//!   drain after W takes P's node, and P's ring comes later. It may end another wait in which
+//!   nothing has come. So a spurious end is possible, but a missing one is not.
 //! * **S, drain, P.** The loop woke in between, and P precedes the next sleep: the first two cases.
 //!
 //! A wake of a *task* that is scheduled already is not pushed again. It completes with the wake
-//! that scheduled the task (`task/state.rs`): if that one stands between the state's change and the
-//! swap, so does this one. A push that meets CLOSED gives its node back; one that precedes the
-//! close is in the list that the close takes. So at the loop's end, too, each node is somebody's.
+//! that scheduled the task (`task/state.rs`): if that wake is stopped between the state's change
+//! and the swap, this one is late, too. A push that meets CLOSED gives its node back. The node of a
+//! push that precedes the close is in the list that the close takes. So each node has an owner at
+//! the loop's end, too.
 //!
 //! Conversely **nobody rings while the loop is awake**: ASLEEP is not set between a drain and the
 //! next `try_sleep`.
 //!
 //! # Which ring may be left out
-//! Between the first ring and the moment when the loop gets its CPU thousands may push, and a
+//! Thousands may push between the first ring and the moment when the loop gets its CPU, and a
 //! system call for each would be the slowest thing here. So sleeps are numbered, in a second word:
-//! `try_sleep` publishes the next number *before* it tries for ASLEEP. Who has to ring reads the
-//! number n, rings, and then marks n; who finds n marked already does not ring. Each thread
-//! therefore rings once in a sleep at most, and one thread alone exactly once; but a signal handler
-//! that wakes the loop between its own thread's ring and mark rings again.
+//! `try_sleep` publishes the next number *before* it tries for ASLEEP. A pusher that has to ring
+//! reads the number n, rings, and then marks n. If it finds n marked already, it does not ring.
+//! Therefore each thread rings at most once per sleep, and a single pushing thread exactly once.
+//! The exception is a signal handler that wakes the loop between its own thread's ring and mark: it
+//! rings again.
 //! * P's push met the sleep S with number s, and P reads n. By the swap that it met, n is s or
 //!   later. If it is later, a drain ended S (5) and took P's node: P owes no ring.
-//! * n = s, marked: the ring behind that mark was made after s was published, so after the wait in
-//!   front of S had ended (2), and it ends W by (3). The drain behind W comes after P's swap, which
-//!   found ASLEEP, and takes P's node.
+//! * n = s, marked: the ring that preceded the mark was made after s was published, so after the
+//!   wait before S had ended (2), and it ends W by (3). The drain after W comes after P's swap,
+//!   which found ASLEEP, and takes P's node.
 //! * n = s, not marked: P rings itself, whoever else is about to. The mark is a swap from n to
 //!   marked n: one that comes late meets another number, and fails.
 //!
-//! Numbers come again after 2^63 sleeps (2^31 where words have 32 bits): a mark that is late by
-//! exactly so many would mark a sleep that nobody rang.
+//! Numbers repeat after 2^63 sleeps (2^31 where words have 32 bits). A mark that is late by exactly
+//! this many sleeps would mark a sleep for which nobody rang.
 //!
 //! What this adds to (2): a wait that heard the bell is followed by a drain, never by a second wait
 //! in the same sleep.
 //!
 //! # Why these memory orders are enough
-//! * That no wake is lost uses one word's modification order only, which every order has: no fence
-//!   stands between "I sleep" and "is there work?", which is where such protocols usually fail.
-//! * The number of the sleep is a second location. `try_sleep`'s swap is `Release` and those of
-//!   pushes and wakes `Acquire`, so that who met the sleep reads its number or a later one. The
-//!   number itself is published with `Release` and read with `Acquire`: a ring for it comes after
-//!   the wait before it. The mark is `Release`: its ring came first.
-//! * A push is `Release` and a drain or close `Acquire`: who takes a node sees what its pusher
-//!   wrote, the link included. A drain reads the *last* push's word, and the earlier pushes' too,
-//!   because an unbroken chain of read-modify-writes continues each one's release sequence. A wake
-//!   is `Release` for the same reason: what it announces (a stop, a flag) is seen behind the drain
-//!   that takes WOKEN, or a node pushed onto it.
-//! * The loads in front of a compare-and-swap, and its failure, are relaxed: they guess, the swap
-//!   decides. A CLOSED that they see is true for ever, and one that they do not see yet makes the
-//!   swap fail.
-//! * `drain` looks before it swaps, relaxed: after its own `try_sleep` the loop cannot read an
-//!   older word than the one it wrote; awake, an old zero only means that the next `try_sleep`
-//!   fails. `is_pending` is a hint of the same kind, and a drain follows it.
-//! * A refused push reads CLOSED relaxed: it learns nothing but that.
+//! * The proof that no wake is lost uses only one word's modification order, which exists with
+//!   every memory order. There is no fence between "I sleep" and "is there work?", which is where
+//!   such protocols usually fail.
+//! * The number of the sleep is a second location. `try_sleep`'s swap is `Release`, and those of
+//!   pushes and wakes are `Acquire`, so that a pusher that met the sleep reads its number or a
+//!   later one. The number itself is published with `Release` and read with `Acquire`: a ring for
+//!   it comes after the wait before it. The mark is `Release`: its ring came first.
+//! * A push is `Release` and a drain or close `Acquire`, so the thread that takes a node sees what
+//!   its pusher wrote, including the link. A drain reads the *last* push's word, and the earlier
+//!   pushes' too, because an unbroken chain of read-modify-writes continues each one's release
+//!   sequence. A wake is `Release` for the same reason: what it announces (a stop, a flag) is
+//!   visible after the drain that takes WOKEN, or a node that was pushed after it.
+//! * The loads before a compare-and-swap, and its failure, are relaxed, because they only guess,
+//!   and the swap decides. A CLOSED that they see is true for ever. A CLOSED that they do not see
+//!   yet makes the swap fail.
+//! * `drain` loads the head before it swaps, relaxed. After its own `try_sleep` the loop cannot
+//!   read an older word than the one that it wrote. While the loop is awake, an old zero only means
+//!   that the next `try_sleep` fails. `is_pending` is a hint of the same kind, and a drain follows
+//!   it.
+//! * A refused push reads CLOSED relaxed, because it learns nothing else from the word.
 //!
 //! # Other properties
-//! * FIFO per producer: its later node is nearer to the head, and the drain turns the list round.
-//! * No ABA: nodes leave only all at once, so a swap that succeeds against a recycled address still
-//!   links the true rest. A pusher follows no link.
-//! * After its swap the node is the loop's and may be gone. A pusher keeps by itself what it still
-//!   needs: the queue, for the ring.
+//! * FIFO per producer: a producer's later node is nearer to the head, and the drain reverses the
+//!   list.
+//! * No ABA problem: nodes leave the queue only all at once, so a swap that succeeds with a
+//!   recycled address still links the true rest. A pusher follows no link.
+//! * After the swap the node belongs to the loop, and may be gone. A pusher itself keeps what it
+//!   still needs for the ring: the queue.
 //!
-//! The models in `loom_tests` check each case, the mutants of `proof/mutants/` that a test fails
-//! for each line that could be left out, and `tests/stress.rs` the whole under random load.
+//! The models in `loom_tests` check each case. The mutants of `proof/mutants/` check that a test
+//! fails for each line that could be left out. `tests/stress.rs` checks the whole queue under
+//! random load.
 
 use std::fmt;
 use std::hint;
@@ -112,47 +117,49 @@ use crate::pause::{self, Point};
 use crate::priority::Priority;
 use crate::sys::sync::{AtomicPtr, AtomicUsize, UnsafeCell};
 
-/// The loop sleeps, or is about to: a pusher that finds this bit rings the bell, unless a ring of
-/// this sleep is complete.
+/// The loop sleeps, or is about to sleep. A pusher that finds this bit rings the bell, unless a
+/// ring of this sleep is complete.
 const ASLEEP: usize = 0b001;
-/// Somebody asked for a turn without work of their own ([`ReadyQueue::wake`]).
+/// A thread has asked for a turn without pushing work ([`ReadyQueue::wake`]).
 const WOKEN: usize = 0b010;
 /// The loop is gone: a push is refused.
 const CLOSED: usize = 0b100;
 const BITS: usize = ASLEEP | WOKEN | CLOSED;
 
-/// In the number of a sleep: a ring of this sleep is complete. Numbers count by two.
+/// The bit in the number of a sleep that says that a ring of this sleep is complete. Numbers count
+/// by two.
 const RUNG: usize = 1;
 
-/// How long a pusher that met another one leaves the head alone: about a microsecond, a tenth of
-/// what a ring costs it.
+/// How long a pusher that collided with another one leaves the head alone: about a microsecond, a
+/// tenth of the cost of a ring.
 const PAUSES: u32 = 32;
 
-/// How a sleeping loop is woken: in production an eventfd, in the models a condition variable.
+/// Wakes a sleeping loop. In production it is an eventfd, in the models a condition variable.
 pub(crate) trait Bell {
     /// Makes the loop's present wait end, or, if it has not begun yet, its next one.
     fn ring(&self);
 }
 
-/// What every kind of work that can be queued starts with: tasks, closures.
+/// The first field of every kind of work that can be queued: tasks, closures.
 ///
-/// A node is in at most one queue at a time; who queues it makes sure of that.
+/// A node is in at most one queue at a time. The code that queues it guarantees that.
 #[repr(C, align(8))]
 pub(crate) struct Node {
     next: UnsafeCell<*mut Node>,
     kind: &'static Kind,
 }
 
-/// What the loop does with a node of some kind once it has taken it.
+/// What the loop does with a node of this kind after it has taken it.
 pub(crate) struct Kind {
-    /// Which of the loop's lists takes it. The queue itself has no classes: it keeps the order of
-    /// the pushes.
+    /// Which of the loop's lists takes the node. The queue itself has no classes and keeps the
+    /// order of the pushes.
     pub(crate) priority: Priority,
     /// Runs the work. Called on the loop's thread, at most once for each time it was queued.
     pub(crate) run: unsafe fn(NonNull<Node>),
     /// Drops the work without running it. Called on the loop's thread, at the loop's end.
     pub(crate) discard: unsafe fn(NonNull<Node>),
-    /// Must it run in the order in which it was queued? Asked by the debug mode that shuffles.
+    /// Must the work run in the order in which it was queued? The debug mode that shuffles work
+    /// asks this.
     #[cfg_attr(not(debug_assertions), allow(dead_code))]
     pub(crate) order: unsafe fn(NonNull<Node>) -> Order,
 }
@@ -160,9 +167,9 @@ pub(crate) struct Kind {
 /// Whether the order of queueing is promised for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Closures, and tasks that have not begun: as they were queued.
+    /// In the order of queueing. This is for closures, and for tasks that have not begun.
     AsQueued,
-    /// Tasks that were woken: any order within a turn.
+    /// In any order within a turn. This is for tasks that were woken.
     Any,
 }
 
@@ -175,8 +182,8 @@ impl Node {
         self.kind
     }
 
-    /// The link. Whoever has the node (its queue's loop, or the thread that is pushing it) may use
-    /// it.
+    /// Reads the link. Only the owner of the node may use it: the queue's loop, or the thread that
+    /// is pushing the node.
     ///
     /// # Safety
     /// `node` is alive, and no other thread touches its link at the same time.
@@ -200,7 +207,7 @@ impl Node {
 /// See the module's documentation.
 pub(crate) struct ReadyQueue<B> {
     head: AtomicPtr<Node>,
-    /// The number of the loop's present or last sleep, and [`RUNG`].
+    /// The number of the loop's present or last sleep, with the bit [`RUNG`].
     sleep: AtomicUsize,
     bell: B,
 }
@@ -212,7 +219,7 @@ unsafe impl<B: Sync> Sync for ReadyQueue<B> {}
 
 impl<B: Bell> ReadyQueue<B> {
     pub(crate) fn new(bell: B) -> Self {
-        // Near its end, so that every run crosses it.
+        // The number starts near its end, so that it wraps around in every run.
         let sleep = AtomicUsize::new(usize::MAX);
         Self { head: AtomicPtr::new(ptr::null_mut()), sleep, bell }
     }
@@ -231,7 +238,7 @@ impl<B: Bell> ReadyQueue<B> {
         unsafe { self.push_at(node, pause::at) }
     }
 
-    /// [`push`](Self::push), which calls `at` at each of its points, so that a test or an
+    /// Like [`push`](Self::push), but calls `at` at each of its points, so that a test or an
     /// experiment can stop a producer there. With an `at` that does nothing it is the same code.
     ///
     /// # Errors
@@ -256,8 +263,8 @@ impl<B: Bell> ReadyQueue<B> {
             unsafe { Node::set_next(node, head.map_addr(|addr| addr & !BITS)) };
             at(Point::Linked);
             let new = node.as_ptr().map_addr(|addr| addr | bits);
-            // Release: the loop that takes the node sees what was written before the push. Acquire:
-            // the number of the sleep that this swap may find.
+            // Release: the loop that takes the node must see what was written before the push.
+            // Acquire: this thread must see the number of the sleep that this swap may find.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     at(Point::Pushed);
@@ -266,12 +273,12 @@ impl<B: Bell> ReadyQueue<B> {
                     }
                     return Ok(());
                 }
-                // The loop has taken what there was.
+                // The loop has taken all nodes meanwhile.
                 Err(now) if now.addr() & !BITS == 0 => head = now,
                 Err(_) => {
-                    // Others push too. Who tries again at once takes the head's cache line from one
-                    // that would have pushed many times with it: of eight producers on two CPUs,
-                    // half as much gets through.
+                    // Other threads push, too. A thread that tries again at once takes the head's
+                    // cache line from one that would have pushed many times with it. With eight
+                    // producers on two CPUs this halves the throughput.
                     (0..PAUSES).for_each(|_| hint::spin_loop());
                     head = self.head.load(Relaxed);
                 }
@@ -288,8 +295,8 @@ impl<B: Bell> ReadyQueue<B> {
                 return;
             }
             let new = head.map_addr(|addr| addr | WOKEN);
-            // Release: the loop that takes the bit sees what the waker wrote before, a stop for
-            // one. Acquire: as in `push_at`.
+            // Release: the loop that takes the bit must see what the waker wrote before, for
+            // example a stop. Acquire: for the same reason as in `push_at`.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     if head.addr() & ASLEEP != 0 {
@@ -302,31 +309,31 @@ impl<B: Bell> ReadyQueue<B> {
         }
     }
 
-    /// Rings for a swap that found ASLEEP, unless a ring of the same sleep is complete.
+    /// Rings the bell after a swap that found ASLEEP, unless a ring of the same sleep is complete.
     /// Async-signal-safe.
     #[cold]
     fn ring(&self) {
-        // This sleep's number, or a later one. Acquire: our ring comes after the number.
+        // The number is this sleep's, or a later one. Acquire: the ring must come after the number.
         let number = self.sleep.load(Acquire);
         if number & RUNG == 0 {
             self.bell.ring();
-            // Fails if another one has marked it, or if the sleep is over.
+            // This fails if another thread has marked the number, or if the sleep is over.
             let _ = self.sleep.compare_exchange(number, number | RUNG, Release, Relaxed);
         }
     }
 
-    /// The loop says that it is about to sleep. `false`: there is work, stay awake. From `true`
-    /// until the next [`drain`](Self::drain) a pusher rings, unless a ring of this sleep is
-    /// complete. The next `try_sleep` comes behind that drain, and so does whatever follows a wait
-    /// that heard the bell.
+    /// Called when the loop is about to sleep. `false`: there is work, so the loop must stay awake.
+    /// After `true`, a pusher rings until the next [`drain`](Self::drain), unless a ring of this
+    /// sleep is complete. The loop must drain before the next `try_sleep`, and before anything else
+    /// that follows a wait that heard the bell.
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = ptr::without_provenance_mut(ASLEEP);
-        // The next number, not marked. Release: a ring for it comes after the last wait. A store
-        // would do, since a mark cannot follow it; but loom does not know that a swap reads the
-        // value in front of its own.
+        // The next number, not marked. Release: a ring for it must come after the last wait. A
+        // store would be enough, because a mark cannot follow it. But loom does not know that a
+        // swap reads the value that precedes its own.
         let next = (self.sleep.load(Relaxed) | RUNG).wrapping_add(1);
         self.sleep.swap(next, AcqRel);
-        // Release: who finds ASLEEP finds this number.
+        // Release: a pusher that finds ASLEEP must find this number.
         self.head.compare_exchange(ptr::null_mut(), asleep, Release, Relaxed).is_ok()
     }
 
@@ -335,7 +342,8 @@ impl<B: Bell> ReadyQueue<B> {
         self.head.load(Relaxed).addr() & ASLEEP != 0
     }
 
-    /// Is anything queued, or the loop asked to wake? A load only: for a loop that spins.
+    /// Is anything queued, or was the loop asked to wake? This is only a load, for a loop that
+    /// spins.
     #[inline(always)]
     pub(crate) fn is_pending(&self) -> bool {
         self.head.load(Relaxed).addr() & !ASLEEP != 0
@@ -348,14 +356,14 @@ impl<B: Bell> ReadyQueue<B> {
         if self.head.load(Relaxed).is_null() {
             return Drained { first: ptr::null_mut() };
         }
-        // Acquire: pairs with the pushes whose nodes these are, and with the wakes.
+        // Acquire: pairs with the pushes of these nodes, and with the wakes.
         Drained::reversed(self.head.swap(ptr::null_mut(), Acquire))
     }
 
     /// Ends the queue: takes what is there, and refuses every later push.
     pub(crate) fn close(&self) -> Drained {
         let closed = ptr::without_provenance_mut(CLOSED);
-        // Acquire: as in `drain`. A push that it refuses learns nothing from it but that.
+        // Acquire: as in `drain`. A push that this refuses learns nothing else from the word.
         Drained::reversed(self.head.swap(closed, Acquire))
     }
 }
@@ -371,7 +379,7 @@ impl<B> fmt::Debug for ReadyQueue<B> {
     }
 }
 
-/// Nodes that left the queue, oldest first. They belong to whoever holds this.
+/// Nodes that have left the queue, oldest first. They belong to the owner of this value.
 pub(crate) struct Drained {
     first: *mut Node,
 }
@@ -413,6 +421,6 @@ mod tests;
 #[cfg(all(test, wakeful_loom))]
 pub(crate) mod loom_tests;
 
-// Real-time scheduling is nothing that Miri knows.
+// Miri does not support real-time scheduling.
 #[cfg(all(test, not(wakeful_loom), not(miri)))]
 mod priority_tests;

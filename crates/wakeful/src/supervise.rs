@@ -1,5 +1,5 @@
-//! Tasks of the infrastructure outlive a panic: of the user's code that they call, or of a log
-//! line's subscriber.
+//! Tasks of the infrastructure survive a panic of user code that they call, or of a log line's
+//! subscriber.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -13,7 +13,7 @@ use crate::time::sleep;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A task that ran for this long before it panicked counts as sound: its pause starts anew.
+/// After a task has run for this long without a panic, its pause starts again from the first one.
 const SOUND: Duration = Duration::from_secs(10);
 
 /// Runs the future that `make` returns, and starts it again if it panics. Returns the future's
@@ -39,14 +39,14 @@ where
         if started.elapsed() > SOUND {
             pause = FIRST_PAUSE;
         }
-        // The subscriber may be what panicked.
+        // The subscriber itself may have panicked before.
         panics::log!(error, what, ?pause, "a task panicked and is started again");
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// `None`: it panicked, and is dropped.
+/// `None`: the future panicked, and was dropped.
 async fn run<F: Future>(make: impl FnOnce() -> F) -> Option<F::Output> {
     let mut future = None;
     panics::contain(|| future = Some(Box::pin(make())));

@@ -1,12 +1,12 @@
 //! Deadlines: a 4-ary heap that knows where each timer is, so that cancelling one removes it.
 //!
-//! A data structure, no clock: [`TimerTime`] says what time is here. Insert and cancel are
-//! O(log n), the next deadline O(1), and memory is in proportion to the timers that exist. Timers
-//! of one deadline expire in the order of their insertion. Four children a node, because then
-//! siblings share a cache line or two and the tree is half as deep as a binary one.
+//! This is only a data structure, without a clock. [`TimerTime`] is its measure of time. Insert and
+//! cancel are O(log n), the next deadline O(1), and memory is in proportion to the timers that
+//! exist. Timers of one deadline expire in the order of their insertion. A node has four children,
+//! because then siblings share a cache line or two, and the tree is half as deep as a binary one.
 //!
-//! No waker is cloned, woken or dropped in here, because each of these may be user code, which may
-//! come back to the timers. Wakers are moved in and out, and compared.
+//! No waker is cloned, woken or dropped here, because each of these may run user code, which may
+//! use the timers. Wakers are only moved in and out, and compared.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use slab::Slab;
 const CHILDREN: usize = 4;
 
 /// A moment on the clock of a loop's timers, which a test may pause: nanoseconds since a moment
-/// that the owner chose. What measures the machine (idle policy, stopwatch, metrics) goes by the
-/// real clock and by plain numbers, so that the compiler keeps the two apart.
+/// that the owner chose. Code that measures the machine (idle policy, stopwatch, metrics) uses the
+/// real clock and plain numbers, so that the compiler keeps the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct TimerTime(u64);
 
 impl TimerTime {
-    /// The last moment, 584 years after the first one. What is due behind it is due then.
+    /// The last moment, 584 years after the first one. Timers for later moments are due then.
     #[cfg(feature = "test-util")]
     pub(crate) const LAST: Self = Self(u64::MAX);
 
@@ -35,7 +35,7 @@ impl TimerTime {
         Duration::from_nanos(self.0)
     }
 
-    /// Nanoseconds since `earlier`; none if that is later.
+    /// Nanoseconds since `earlier`, or 0 if that is later.
     #[inline]
     pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -47,8 +47,8 @@ impl TimerTime {
     }
 }
 
-/// Names one timer. After it expired, was moved or was cancelled it names nothing, never another
-/// timer.
+/// Identifies one timer. After the timer has expired, or was moved or cancelled, the key identifies
+/// no timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     slot: usize,
@@ -63,7 +63,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// By deadline, then by insertion; the comparison of sequence numbers survives their wrapping.
+    /// Orders by deadline, then by insertion. The comparison of sequence numbers also works after
+    /// they wrap around.
     fn is_before(&self, other: &Self) -> bool {
         self.deadline < other.deadline
             || self.deadline == other.deadline
@@ -77,7 +78,7 @@ struct Timer {
     waker: Waker,
 }
 
-/// See the module's documentation.
+/// The timers of one loop.
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: Vec<Entry>,
@@ -87,7 +88,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub(crate) fn new() -> Self {
-        // Near its end, so that every run crosses it.
+        // The number starts near its end, so that it wraps around in every run.
         Self { heap: Vec::new(), timers: Slab::new(), next_sequence: u64::MAX - 8 }
     }
 
@@ -100,7 +101,7 @@ impl Timers {
         self.heap.first().map(|entry| entry.deadline)
     }
 
-    /// `waker` is to be woken at `deadline`.
+    /// Adds a timer that wakes `waker` at `deadline`.
     pub(crate) fn insert(&mut self, deadline: TimerTime, waker: Waker) -> TimerKey {
         let sequence = self.next_sequence();
         let position = self.heap.len();
@@ -116,17 +117,17 @@ impl Timers {
         self.position(key).is_some()
     }
 
-    /// Is `waker` the one that the timer has? `None`: the timer is not there any more.
+    /// Does `waker` wake the same task as the timer's waker? `None`: the timer no longer exists.
     pub(crate) fn will_wake(&self, key: TimerKey, waker: &Waker) -> Option<bool> {
         let position = self.position(key)?;
         Some(self.timers[self.heap[position].slot].waker.will_wake(waker))
     }
 
-    /// Gives the timer another waker, and returns the old one, to be dropped where anybody's code
-    /// may run.
+    /// Gives the timer another waker, and returns the old one. The caller must drop it where user
+    /// code may run.
     ///
     /// # Errors
-    /// The timer is not there any more: the new waker comes back.
+    /// The timer no longer exists. The new waker is returned.
     pub(crate) fn set_waker(&mut self, key: TimerKey, waker: Waker) -> Result<Waker, Waker> {
         let Some(position) = self.position(key) else {
             return Err(waker);
@@ -134,8 +135,8 @@ impl Timers {
         Ok(std::mem::replace(&mut self.timers[self.heap[position].slot].waker, waker))
     }
 
-    /// Moves the timer to another deadline, with its waker and as if it were inserted now. `None`:
-    /// the timer is not there any more.
+    /// Moves the timer to another deadline. It keeps its waker, and counts as inserted now. `None`:
+    /// the timer no longer exists.
     pub(crate) fn set_deadline(&mut self, key: TimerKey, deadline: TimerTime) -> Option<TimerKey> {
         let position = self.position(key)?;
         let sequence = self.next_sequence();
@@ -145,8 +146,8 @@ impl Timers {
         Some(TimerKey { slot: key.slot, sequence })
     }
 
-    /// Removes the timer, if it is still there, and returns its waker, to be dropped where
-    /// anybody's code may run.
+    /// Removes the timer, if it still exists, and returns its waker. The caller must drop it where
+    /// user code may run.
     pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
         self.position(key).map(|position| self.remove(position))
     }
@@ -156,7 +157,8 @@ impl Timers {
         self.next_deadline().filter(|deadline| *deadline <= now).map(|_| self.remove(0))
     }
 
-    /// Removes all. The wakers are to be dropped where anybody's code may run.
+    /// Removes all timers, and returns their wakers. The caller must drop them where user code may
+    /// run.
     pub(crate) fn clear(&mut self) -> Vec<Waker> {
         self.heap.clear();
         self.timers.drain().map(|timer| timer.waker).collect()
@@ -170,7 +172,7 @@ impl Timers {
     fn remove(&mut self, position: usize) -> Waker {
         let entry = self.heap.swap_remove(position);
         if position < self.heap.len() {
-            // The last entry took the place.
+            // The last entry has taken the place of the removed one.
             self.sift(position);
         }
         self.timers.remove(entry.slot).waker
@@ -289,8 +291,8 @@ mod tests {
         assert!(timers.cancel(second).is_none());
     }
 
-    /// Against a sorted map, with a fixed pseudo-random schedule of inserts, moves, cancels and
-    /// expiries.
+    /// Compares the heap with a sorted map, with a fixed pseudo-random schedule of inserts, moves,
+    /// cancels and expiries.
     #[test]
     fn agrees_with_a_sorted_map() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;

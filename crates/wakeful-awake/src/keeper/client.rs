@@ -1,4 +1,4 @@
-//! One client's connection: a message in, a message out, and nothing waits for it.
+//! One client's connection: one message in, one message out, without ever waiting for the client.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ pub(super) struct Client {
     peer: Option<(i32, u32)>,
 }
 
-/// Can clients be named?
+/// Can the kernel name the processes of clients?
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peers {
     Named,
@@ -26,9 +26,10 @@ pub(super) enum Peers {
 }
 
 impl Peers {
-    /// For a process outside of the keeper's pid namespace the kernel says 0 (`unix(7)`), which
-    /// rustix's `Pid` cannot be. In the machine's first namespace there is none: it has this number
-    /// (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
+    /// For a process outside of the keeper's pid namespace the kernel reports id 0 (`unix(7)`),
+    /// which rustix's `Pid` cannot represent. In the machine's first pid namespace there is no such
+    /// process. That namespace has this inode number (`PROC_PID_INIT_INO`,
+    /// `include/linux/proc_ns.h`).
     pub(super) fn of_this_namespace() -> Self {
         let namespace = std::fs::read_link("/proc/self/ns/pid");
         let is_first = namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]");
@@ -39,9 +40,9 @@ impl Peers {
 /// What a client has sent.
 #[derive(Debug)]
 pub(super) enum Received {
-    /// Not yet.
+    /// Nothing yet.
     Nothing,
-    /// It will send nothing more.
+    /// The client will send nothing more.
     End,
     Request(Result<Request, ProtocolError>),
 }
@@ -56,9 +57,10 @@ impl Client {
         Self { socket, peer }
     }
 
-    /// `flags` is what `poll` said of it: an empty message and the end look the same otherwise.
+    /// `flags` is the result of `poll`, without which an empty message and the end would look the
+    /// same.
     pub(super) fn receive(&self, flags: PollFlags) -> Received {
-        // One byte more than a request: a message that fills it is too long.
+        // The buffer is one byte longer than a request, so a message that fills it is too long.
         let mut bytes = [0; MOST_REQUEST_BYTES + 1];
         match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
@@ -71,7 +73,7 @@ impl Client {
     }
 
     /// # Errors
-    /// Its buffer is full, or it is gone.
+    /// The client's buffer is full, or the client is gone.
     pub(super) fn answer(&self, answer: &Answer) -> io::Result<()> {
         let message = answer.to_message();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -1,9 +1,9 @@
 //! The kernel's file of each CPU, `cpuN/power/pm_qos_resume_latency_us`: how long the CPU may take
 //! to come back from its idle state.
 //!
-//! It says `0` for no limit, a number of microseconds, or `n/a` for no idle state at all
-//! (`drivers/base/power/sysfs.c`). There is one value for the whole machine, which stays when its
-//! writer dies.
+//! Its value is `0` for no limit, a number of microseconds, or `n/a` for no idle state at all
+//! (`drivers/base/power/sysfs.c`). All programs of the machine share the value, and it stays when
+//! its writer dies.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,17 +14,17 @@ use rustix::io::Errno;
 
 use super::descriptors;
 
-/// What a CPU's file says.
+/// The value of a CPU's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// Any idle state.
+    /// Any idle state is allowed.
     None,
-    /// Only idle states from which the CPU comes back within this time.
+    /// Only idle states are allowed from which the CPU returns within this time.
     Microseconds(u32),
 }
 
 impl Limit {
-    /// The one that allows less.
+    /// The one of two values that allows less.
     pub(super) fn tighter(self, other: Self) -> Self {
         match (self, other) {
             (Self::None, limit) | (limit, Self::None) => limit,
@@ -78,10 +78,10 @@ impl CpuFiles {
         Ok(cpus)
     }
 
-    /// May it be written? Nothing is.
+    /// Checks that the file may be written, without writing.
     ///
     /// # Errors
-    /// It may not.
+    /// It may not be written.
     pub(super) fn check_write(&self, cpu: usize) -> io::Result<()> {
         self.open_to_write(cpu).map(drop)
     }
@@ -97,17 +97,19 @@ impl CpuFiles {
     /// # Errors
     /// There is no such CPU, or the kernel refuses.
     pub(super) fn write(&self, cpu: usize, limit: Limit) -> io::Result<()> {
-        // In one call: the kernel takes each as a value.
+        // The value is written in one call, because the kernel takes each write as a value.
         self.open_to_write(cpu)?.write_all(format!("{limit}\n").as_bytes())
     }
 
-    /// A CPU that is offline keeps its files. The first one often has no such switch.
+    /// Is the CPU online? A CPU that is offline keeps its files. The first CPU often has no file
+    /// that says so.
     pub(super) fn is_offline(&self, cpu: usize) -> bool {
         let online = read(&self.root.join(format!("cpu{cpu}/online")));
         online.is_ok_and(|text| text.trim() == "0")
     }
 
-    /// No truncation: a regular file in its place (in tests) is never seen empty.
+    /// The file is not truncated, so that a regular file in its place (in tests) is never seen
+    /// empty.
     fn open_to_write(&self, cpu: usize) -> io::Result<File> {
         open(File::options().write(true), &self.path(cpu))
     }
@@ -117,7 +119,8 @@ impl CpuFiles {
     }
 }
 
-/// Also where the limit of descriptors was lowered below what is open, if that can be helped.
+/// Opens a file. If the limit of descriptors was lowered below the number of open ones, it tries to
+/// raise the limit.
 fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let is_short = |error: &_| Errno::from_io_error(error) == Some(Errno::MFILE);
     let opened = match options.open(path) {
@@ -127,7 +130,7 @@ fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     opened.map_err(descriptors::explain)
 }
 
-/// All of a file of sysfs, which has a few bytes, in three system calls.
+/// Reads the whole of a sysfs file, which has a few bytes, in three system calls.
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = [0; 64];
     let length = open(File::options().read(true), path)?.read(&mut bytes)?;

@@ -1,4 +1,5 @@
-//! The process's limit of open descriptors: what a keeper needs of it, and errors that name it.
+//! The process's limit of open descriptors: how many a keeper needs, and errors that name the
+//! limit.
 
 use std::io;
 
@@ -8,9 +9,10 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::start_error::KeeperStartError;
 
-/// The lock, the socket, the state file, a client, and a CPU's file.
+/// A keeper needs descriptors for the lock, the socket, the state file, a client, and a CPU's file.
 const NEEDED: usize = 5;
-/// Kept from clients: the keeper's files, and those of the program around it.
+/// Descriptors that clients do not get: for the keeper's files, and those of the surrounding
+/// program.
 const OWN: u64 = 32;
 
 /// # Errors
@@ -24,22 +26,22 @@ pub(super) fn check() -> Result<(), KeeperStartError> {
                 let (limit, free) = (limit(), open.len());
                 return Err(KeeperStartError::Descriptors { limit, free, needed: NEEDED });
             }
-            // What comes next says what is wrong.
+            // If the limit is unknown, the calls that follow report errors.
             Err(_) => break,
         }
     }
     Ok(())
 }
 
-/// How many clients there may be, with the limit. `None`: there is none.
+/// How many clients there may be, and the limit. `None`: there is no limit.
 pub(super) fn for_clients() -> Option<(usize, u64)> {
-    // To restore takes a descriptor too.
+    // Restoring values needs a descriptor, too.
     let limit = limit()?;
     Some((usize::try_from(limit.saturating_sub(OWN).max(1)).ok()?, limit))
 }
 
-/// Raises the soft limit to the hard one, if it is lower: it was lowered below what is open, and a
-/// CPU that is held has to be restored. `false`: that is no help.
+/// Raises the soft limit to the hard one, if it is lower. It may have been lowered below the number
+/// of open descriptors, and held CPUs must be restored. `false`: that does not help.
 pub(super) fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -49,7 +51,7 @@ pub(super) fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// Of a call that makes a descriptor.
+/// Explains an error of a call that makes a descriptor.
 pub(super) fn explain(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::MFILE) => because(&error, "raise RLIMIT_NOFILE (ulimit -n)"),

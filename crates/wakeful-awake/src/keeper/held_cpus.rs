@@ -1,16 +1,16 @@
-//! Brings the CPUs' files to what their holders ask for, and back to what stood there before.
+//! Sets the CPUs' files to the values that their holders need, and restores the previous values.
 //!
-//! The order is that of a journal. What may be written to a CPU is in the state file before it is
-//! written to the CPU, and stays there until the old value is restored. So a keeper that is killed
-//! at any point leaves only values that its successor finds in the state file.
+//! The state file is a journal. A value is in the state file before it is written to a CPU, and
+//! stays there until the old value is restored. So if a keeper is killed at any point, its
+//! successor finds all its values in the state file.
 //!
-//! A value that is not ours is somebody else's, who came meanwhile. It is left alone, and is what
-//! stood there before the next hold.
+//! A value that is not ours was written by another program meanwhile. It is left alone, and counts
+//! as the previous value of the next hold.
 //!
-//! A CPU that is let go is often held again soon. So its line stays in the state file for a second,
-//! marked as that of a CPU that is not held. The mark is set before the CPU is written, and taken
-//! off once the old value is back, each by one write of one byte. So the line never says of a value
-//! that somebody else writes meanwhile that it is ours, even if it is the one that we wrote before.
+//! A CPU that is released is often held again soon. So its line stays in the state file for a
+//! second, marked as not held. The mark `holds 1` is set before the CPU is written, and cleared
+//! when the old value is back, each by one write of one byte. So if another program writes a value
+//! meanwhile, the line never claims that the value is ours, even if we wrote the same value before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,7 +24,7 @@ use super::lines::Lines;
 use super::state_file::{Changed, Changes, StateFile};
 use crate::keeper_protocol::format_cpus;
 
-/// The line of a CPU stays for so long after its release.
+/// How long the line of a CPU stays after its release.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -33,11 +33,11 @@ pub(super) struct HeldCpus {
     files: CpuFiles,
     state: StateFile,
     changes: Changes,
-    /// What the state file says, as far as known.
+    /// The content of the state file, as far as it is known.
     stored: Changes,
-    /// Those whose old value could not be restored.
+    /// The CPUs whose old value could not be restored.
     unrestored: BTreeSet<usize>,
-    /// Those that were released, and when: `changes` still has them.
+    /// The CPUs that were released, with the time. `changes` still contains them.
     released: BTreeMap<usize, Instant>,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum HoldFailed {
 }
 
 impl HeldCpus {
-    /// Restores what an earlier keeper has not restored.
+    /// Restores the values that an earlier keeper has not restored.
     pub(super) fn recover(files: CpuFiles, state: &Path, lines: &mut Lines) -> Self {
         let state = StateFile::new(state);
         let stored = state.read().unwrap_or_else(|error| {
@@ -87,12 +87,12 @@ impl HeldCpus {
         self.unrestored.iter().copied().collect()
     }
 
-    /// Brings these CPUs to what `wanted` says: a number of microseconds, or `None` for what stood
-    /// there before. Restores all that can be restored, also after an error.
+    /// Sets these CPUs to the values of `wanted`: a number of microseconds, or `None` for the
+    /// previous value. It restores everything that can be restored, even after an error.
     ///
     /// # Errors
-    /// A CPU that is wanted cannot be held so. Others of them may be held now: bring all of them to
-    /// what they were.
+    /// A wanted CPU cannot be held in this way. Other wanted CPUs may be held now, so the caller
+    /// must set all of them back.
     pub(super) fn bring(
         &mut self,
         cpus: &[usize],
@@ -107,7 +107,7 @@ impl HeldCpus {
         held
     }
 
-    /// What it says is true, if more than has to be.
+    /// The content is correct, although it may name more CPUs than necessary.
     fn store_if_changed(&mut self, lines: &mut Lines) {
         if self.stored != self.changes
             && let Err(error) = self.store()
@@ -116,7 +116,7 @@ impl HeldCpus {
         }
     }
 
-    /// When a line has been there for long enough.
+    /// When the next line has stayed long enough.
     pub(super) fn next_to_forget(&self) -> Option<Instant> {
         self.released.values().min().map(|released| *released + LINGER)
     }
@@ -137,10 +137,10 @@ impl HeldCpus {
         self.store_if_changed(lines);
     }
 
-    /// Restores what stood there before, wherever a value of ours stands.
+    /// Restores the previous value wherever a value of ours stands.
     pub(super) fn restore_all(&mut self, lines: &mut Lines) {
         let cpus: Vec<usize> = self.changes.keys().copied().collect();
-        // No CPU is wanted, so none can fail to be held.
+        // No CPU is wanted, so holding cannot fail.
         let _ = self.bring(&cpus, |_| None, lines);
         for cpu in std::mem::take(&mut self.released).into_keys() {
             self.changes.remove(&cpu);
@@ -148,7 +148,7 @@ impl HeldCpus {
         self.store_if_changed(lines);
     }
 
-    /// Does anybody else allow this CPU no idle state?
+    /// Does another program allow this CPU no idle state?
     pub(super) fn is_held_by_others(&self, cpu: usize) -> bool {
         let held = Limit::Microseconds(0);
         match self.changes.get(&cpu) {
@@ -217,7 +217,7 @@ impl HeldCpus {
                 lingers = false;
                 Ok(())
             }
-            // It was taken out of the machine.
+            // The CPU was taken out of the machine.
             Err(error) if is_gone(&error) => {
                 lingers = false;
                 Ok(())
@@ -230,7 +230,7 @@ impl HeldCpus {
                 self.released.insert(cpu, Instant::now());
             }
             Ok(()) => drop(self.changes.remove(&cpu)),
-            // It is tried again soon, at the end, and by a successor.
+            // The restoration is tried again soon, at the end, and by a successor.
             Err(error) => {
                 self.unrestored.insert(cpu);
                 lines.trouble(format_args!(
@@ -249,8 +249,9 @@ impl HeldCpus {
     }
 }
 
-/// A CPU whose file says `now` is to be held, with a latency of so many microseconds: changes its
-/// line of the state file to what has to stand there first. Returns what the CPU's file will say.
+/// Called before a CPU is held with a latency of this many microseconds, while its file contains
+/// `now`. Changes its line of the state file to what must be there first. Returns the value to
+/// write to the CPU's file.
 fn plan(changed: &mut Changed, now: Limit, microseconds: u32) -> Limit {
     let is_somebody_elses =
         if changed.holds { !changed.wrote.contains(&now) } else { changed.before != now };
@@ -259,7 +260,7 @@ fn plan(changed: &mut Changed, now: Limit, microseconds: u32) -> Limit {
     }
     let limit = changed.before.tighter(Limit::Microseconds(microseconds));
     if changed.holds {
-        // What stands there may stay, if the keeper is killed before it writes.
+        // This value may remain in the file if the keeper is killed before it writes.
         changed.wrote.retain(|wrote| *wrote == now);
         if changed.wrote.last() != Some(&limit) {
             changed.wrote.push(limit);

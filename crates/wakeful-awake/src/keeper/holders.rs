@@ -1,4 +1,5 @@
-//! Who holds which CPU, and what follows for each: pure bookkeeping, which is told the time.
+//! Which client holds which CPU, and the resulting latency of each CPU. This is pure bookkeeping:
+//! callers pass the time.
 //!
 //! The tolerated latency of a CPU is the least that any of its holders asks for. A client has one
 //! hold at most, and a refusal leaves it without.
@@ -16,14 +17,14 @@ pub(super) type ClientId = u64;
 pub(super) struct Limits {
     /// Which CPUs; `None` is all.
     pub(super) cpus: Option<Vec<usize>>,
-    /// How many CPUs at once, for all clients together.
+    /// How many CPUs at the same time, for all clients together.
     pub(super) most_cpus: Option<usize>,
-    /// For how long, until the client has to release.
+    /// For how long, before the client must release.
     pub(super) longest: Option<Duration>,
     pub(super) most_clients: usize,
 }
 
-/// Why a client may not.
+/// Why a client may not hold CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("CPU {cpu} may not be held: this keeper holds only {allowed}")]
@@ -47,7 +48,7 @@ pub(super) struct Holders {
 enum Hold {
     Nothing,
     Cpus(Held),
-    /// It was taken away, and the client has not released yet.
+    /// The hold was taken away, and the client has not released yet.
     Overdue,
 }
 
@@ -56,7 +57,7 @@ enum Hold {
 pub(super) struct Held {
     pub(super) cpus: Vec<usize>,
     pub(super) microseconds: u32,
-    /// Without a release.
+    /// Since when the client holds without a release.
     pub(super) since: Instant,
 }
 
@@ -69,7 +70,7 @@ impl Holders {
         &self.limits
     }
 
-    /// From now on; clients that are there stay.
+    /// Limits the clients from now on. Clients that are connected stay.
     pub(super) fn let_in_at_most(&mut self, clients: usize) {
         self.limits.most_clients = self.limits.most_clients.min(clients);
     }
@@ -92,7 +93,7 @@ impl Holders {
     /// Replaces what the client held.
     ///
     /// # Errors
-    /// A limit is met. The client's hold is as before.
+    /// A limit is exceeded. The client's hold stays as it was.
     pub(super) fn hold(
         &mut self,
         client: ClientId,
@@ -132,7 +133,7 @@ impl Holders {
         before.map_or_else(Vec::new, Hold::into_cpus)
     }
 
-    /// As [`release`](Self::release), by the keeper: a client that is overdue stays so.
+    /// Like [`release`](Self::release), but by the keeper: a client that is overdue stays so.
     pub(super) fn drop_hold(&mut self, client: ClientId) -> Vec<usize> {
         match self.clients.get(&client) {
             Some(Hold::Cpus(_)) => self.release(client),
@@ -140,7 +141,7 @@ impl Holders {
         }
     }
 
-    /// Takes away what is held for too long. Returns the clients and the CPUs that they held.
+    /// Takes holds away that last too long. Returns the clients, and the CPUs that they held.
     pub(super) fn end_overdue(&mut self, now: Instant) -> Vec<(ClientId, Vec<usize>)> {
         let Some(longest) = self.limits.longest else { return Vec::new() };
         let mut ended = Vec::new();
@@ -159,7 +160,7 @@ impl Holders {
         self.holds().filter_map(|(_, held)| held.since.checked_add(longest)).min()
     }
 
-    /// How long this CPU may take to come back; `None` if nobody holds it.
+    /// How long this CPU may take to leave its idle state. `None`: nobody holds it.
     pub(super) fn wanted(&self, cpu: usize) -> Option<u32> {
         let of_cpu = self.holds().filter(|(_, held)| held.cpus.binary_search(&cpu).is_ok());
         of_cpu.map(|(_, held)| held.microseconds).min()
@@ -235,11 +236,11 @@ mod tests {
         let refused = Refusal::NotAllowed { cpu: 3, allowed };
         assert_eq!(holders.hold(0, &[0, 3], 0, now), Err(refused));
         holders.hold(0, &[0, 1], 0, now).unwrap();
-        // A CPU that is held already is none more.
+        // A CPU that is held already does not count again.
         holders.hold(1, &[0, 1], 0, now).unwrap();
         let refused = Refusal::TooManyCpus { would: 3, most: 2 };
         assert_eq!(holders.hold(2, &[2], 0, now), Err(refused));
-        // What the client itself holds is replaced.
+        // The client's own previous hold is replaced, so it does not count.
         holders.release(1);
         holders.hold(0, &[1, 2], 0, now).unwrap();
     }
@@ -254,7 +255,7 @@ mod tests {
         holders.hold(0, &[0], 0, at(0)).unwrap();
         holders.hold(1, &[0], 0, at(5)).unwrap();
         assert_eq!(holders.deadline(), Some(at(10)));
-        // Another hold in its place does not begin anew.
+        // If a client replaces its hold, the time does not start again.
         holders.hold(0, &[1], 0, at(9)).unwrap();
         assert_eq!(holders.end_overdue(at(9)), []);
         assert_eq!(holders.end_overdue(at(10)), [(0, vec![1])]);

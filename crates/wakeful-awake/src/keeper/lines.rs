@@ -1,12 +1,12 @@
-//! What a keeper tells its administrator.
+//! The log lines of a keeper for the administrator.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The same trouble is said again after this.
+/// The same problem is logged again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Different troubles that are known. More of them are said again.
+/// The number of different problems that are remembered. Any further ones may be logged again.
 const MOST_KNOWN: usize = 64;
 
 /// A line for the administrator's log.
@@ -28,7 +28,8 @@ impl fmt::Display for KeeperLine {
     }
 }
 
-/// Where the lines go. The same trouble is said once a minute: clients ask again and again.
+/// Sends the lines to the receiver. The same problem is logged once a minute, because clients ask
+/// again and again.
 #[derive(Default)]
 pub(super) struct Lines {
     to: Option<Box<dyn FnMut(KeeperLine) + Send>>,

@@ -31,7 +31,8 @@ impl Lock {
             }
             result => result.map_err(io::Error::from).map_err(failed)?,
         }
-        // For that message only: a full file system is no reason not to start.
+        // The number is only for that message. A full file system must not keep the keeper from
+        // starting.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }

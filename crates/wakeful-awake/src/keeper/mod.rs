@@ -1,11 +1,11 @@
 //! The machine's keeper of CPUs that are held awake: one process that writes the kernel's files for
 //! all that ask.
 //!
-//! One thread sleeps in `poll` on the socket, the clients and `stop`; it has a timeout only while
-//! CPUs are held, or were a moment ago, or while descriptors are short. A message is worked off to
-//! its end: the pure bookkeeping of `holders` says what each CPU should be, `held_cpus` brings the
-//! files there and back (`cpu_files`, noted before in `state_file`), and the client is answered.
-//! Nothing waits for a client.
+//! One thread sleeps in `poll` on the socket, the clients and `stop`. It has a timeout only while
+//! CPUs are held, or were held a moment ago, or while descriptors are scarce. Each message is
+//! handled completely: the bookkeeping of `holders` says what each CPU's value should be,
+//! `held_cpus` changes the files (`cpu_files`), after a note in `state_file`, and the client gets
+//! its answer. Nothing waits for a client.
 
 mod client;
 mod cpu_files;
@@ -47,10 +47,10 @@ use crate::back_off::BackOff;
 use crate::keeper_protocol::format_cpus;
 use crate::keeper_protocol::{Answer, Request};
 
-/// Without descriptors nobody is let in for so long.
+/// How long no client is let in after descriptors have run out.
 const SHORTAGE: Duration = Duration::from_secs(1);
-/// What could not be restored is tried again after this, and then after twice as long, up to the
-/// second.
+/// If a value could not be restored, that is tried again after the first time, and then after twice
+/// as long, up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The machine's keeper of CPUs: one process that holds CPUs awake for all clients.
@@ -75,7 +75,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// ```
 #[derive(Debug)]
 pub struct Keeper {
-    // Dropped in this order: the socket's file goes before the lock.
+    // The fields are dropped in this order, so that the socket's file is removed before the lock is
+    // released.
     listener: Listener,
     clients: BTreeMap<ClientId, Client>,
     next_client: ClientId,
@@ -86,14 +87,14 @@ pub struct Keeper {
     back_off: BackOff,
     root: PathBuf,
     lines: Lines,
-    /// Until then nobody is let in.
+    /// Until then no client is let in.
     shortage: Option<Instant>,
-    /// When a CPU is tried to be restored again, and the pause before that.
+    /// When the next attempt to restore a value is made, and the pause before it.
     retry: Option<(Instant, Duration)>,
     _lock: Lock,
 }
 
-/// What `poll` says.
+/// The results of `poll`.
 #[derive(Debug, Default)]
 struct Ready {
     is_stopped: bool,
@@ -122,7 +123,7 @@ impl Keeper {
         }
         for path in [&socket, &state, &lock] {
             if path.parent() == Some(Path::new(settings::DIRECTORY)) {
-                // What is wrong with it is said by those who use it.
+                // An error is ignored, because the code that uses the directory reports one.
                 let _ = fs::create_dir(settings::DIRECTORY);
             }
         }
@@ -179,7 +180,7 @@ impl Keeper {
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let served = self.serve(stop);
         if served.is_err() {
-            // Their descriptors are free for the CPUs' files.
+            // This frees the clients' descriptors for the CPUs' files.
             self.clients.clear();
         }
         self.cpus.restore_all(&mut self.lines);
@@ -210,7 +211,7 @@ impl Keeper {
         }
     }
 
-    /// Without a timeout, unless something has a limit of time.
+    /// There is no timeout, unless something has a time limit.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Ready> {
         let retry = self.retry.map(|(due, _)| due);
         // While CPUs are held.
@@ -251,7 +252,7 @@ impl Keeper {
         Ok(ready)
     }
 
-    /// What could not be restored, once it is due.
+    /// Tries to restore the remaining values, if it is time.
     fn retry(&mut self) {
         let cpus = self.cpus.unrestored();
         let pause = match self.retry {
@@ -271,7 +272,7 @@ impl Keeper {
             Ok(Some(socket)) => socket,
             Ok(None) => return,
             Err(error) => {
-                // It stays readable: without a pause this would go round and round.
+                // The socket stays readable, so without a pause this loop would spin.
                 self.lines.trouble(format_args!(
                     "no client is let in for a second: {}",
                     descriptors::explain(error)
@@ -288,17 +289,18 @@ impl Keeper {
                 self.clients.insert(id, client);
             }
             Err(refusal) => {
-                // Something unread would be a reset for the client, in place of the answer.
+                // If a message were unread, the close would reset the connection, and the client
+                // would not see the answer.
                 client.receive(PollFlags::IN);
-                // It is closed anyway.
+                // An error does not matter, because the connection is closed anyway.
                 let _ = client.answer(&Answer::Refused(refusal.to_string()));
             }
         }
     }
 
-    /// One message of a client.
+    /// Handles one message of a client.
     fn attend(&mut self, id: ClientId, flags: PollFlags) {
-        // It may have ended with another one's turn.
+        // The client may have been removed while another one was handled.
         let Some(client) = self.clients.get(&id) else { return };
         let request = match client.receive(flags) {
             Received::Nothing => return,
@@ -345,14 +347,14 @@ impl Keeper {
             Ok(()) => Answer::Held(cpus),
             Err(error) => {
                 let answer = self.refuse(id, error.to_string());
-                // Some of those that it held before are no longer wanted.
+                // Some of the CPUs that the client held before are no longer wanted.
                 self.bring_back(&touched);
                 answer
             }
         }
     }
 
-    /// It holds nothing then, but is still overdue if it was.
+    /// The client then holds nothing, but stays overdue if it was.
     fn refuse(&mut self, id: ClientId, reason: String) -> Answer {
         let before = self.holders.drop_hold(id);
         self.bring_back(&before);
@@ -361,14 +363,15 @@ impl Keeper {
 
     fn leave(&mut self, id: ClientId) {
         self.clients.remove(&id);
-        // Its descriptor is free again.
+        // The client's descriptor is free again.
         self.shortage = None;
         let before = self.holders.leave(id);
         self.bring_back(&before);
     }
 
-    /// The hard limit of descriptors was lowered: the newest clients go, so that the others are
-    /// waited for, and the CPUs' files can be opened. `false`: that is no help.
+    /// Called when the hard limit of descriptors was lowered. The newest clients are closed, so
+    /// that `poll` accepts the others, and the CPUs' files can be opened. `false`: that does not
+    /// help.
     fn send_away(&mut self) -> bool {
         let Some((room, limit)) = descriptors::for_clients() else { return false };
         let newest: Vec<ClientId> = self.clients.keys().copied().skip(room).collect();
@@ -381,7 +384,7 @@ impl Keeper {
             newest.len()
         ));
         self.holders.let_in_at_most(room);
-        // All descriptors first: each file needs one.
+        // All clients are closed first, because each CPU's file needs a descriptor.
         for client in &newest {
             self.clients.remove(client);
         }
@@ -403,7 +406,8 @@ impl Keeper {
         }
     }
 
-    /// The machine has come to run on its battery, or its hypervisor needs the time.
+    /// Ends all holds, because the machine now runs on its battery, or the hypervisor needs the
+    /// time.
     fn end_reluctantly_held(&mut self) {
         let clients: Vec<ClientId> = self.holders.holds().map(|(id, _)| id).collect();
         if clients.is_empty() {
@@ -417,7 +421,7 @@ impl Keeper {
         }
     }
 
-    /// Of CPUs that are held less than before, or no longer.
+    /// Updates CPUs that are held less strictly than before, or no longer.
     fn bring_back(&mut self, cpus: &[usize]) {
         let holders = &self.holders;
         let brought = self.cpus.bring(cpus, |cpu| holders.wanted(cpu), &mut self.lines);
@@ -426,7 +430,8 @@ impl Keeper {
         }
     }
 
-    /// A client whose buffer is full loses its connection: it would miss an answer.
+    /// Sends an answer. A client whose buffer is full loses its connection, because it would miss
+    /// the answer.
     fn answer(&mut self, id: ClientId, answer: &Answer) {
         if self.clients.get(&id).is_some_and(|client| client.answer(answer).is_err()) {
             self.leave(id);

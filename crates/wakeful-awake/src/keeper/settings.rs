@@ -1,4 +1,4 @@
-//! What a keeper is told.
+//! The settings of a keeper.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::lines::{KeeperLine, Lines};
 use crate::back_off::BackOff;
 use crate::keeper_protocol::SOCKET;
 
-/// Where the keeper's files are, unless it is told otherwise.
+/// The default directory of the keeper's files.
 pub(super) const DIRECTORY: &str = "/run/wakeful";
 
 /// The settings of a keeper of CPUs.

@@ -1,8 +1,8 @@
-//! The socket on which clients come in: made here, or passed by systemd.
+//! The socket to which clients connect. It is made here, or passed by systemd.
 //!
-//! It is made under another name, with its mode and group, and then renamed. So there is no moment
-//! at which it may be used by others, and the file of a dead keeper is replaced in one step. That
-//! of a living one is not: there somebody answers a connection.
+//! It is made under another name, with its mode and group, and then renamed. So it never has a
+//! wrong mode or group, and the file of a dead keeper is replaced in one step. The file of a living
+//! keeper is not replaced: it is recognised because a connection to it is answered.
 
 use std::fs;
 use std::io;
@@ -18,9 +18,9 @@ use rustix::net::{
 
 use super::start_error::KeeperStartError;
 
-/// Who may connect: root, and the group.
+/// The mode: root and the group may connect.
 const MODE: u32 = 0o660;
-/// Clients that wait to be let in.
+/// How many clients may wait to be let in.
 const BACKLOG: i32 = 64;
 
 /// See the [module](self). Its file is removed with it, if it was made here.
@@ -30,12 +30,12 @@ pub(super) struct Listener {
     file: Option<(PathBuf, Identity)>,
 }
 
-/// Which file it is, whatever its name.
+/// Identifies the file, whatever its name is.
 type Identity = (u64, u64);
 
 impl Listener {
     /// # Errors
-    /// Somebody else's file or socket is in its place, or the directory refuses it.
+    /// Another program's file or socket is at the path, or the directory does not allow a new file.
     pub(super) fn bind(path: &Path, group: Option<u32>) -> Result<Self, KeeperStartError> {
         match fs::symlink_metadata(path) {
             Ok(file) if !file.file_type().is_socket() => {
@@ -52,7 +52,7 @@ impl Listener {
         Ok(Self { socket, file: Some((path.to_owned(), identity)) })
     }
 
-    /// Of a descriptor that somebody else listens with.
+    /// Makes it from a descriptor that another program has made to listen.
     ///
     /// # Errors
     /// It is another kind of socket.
@@ -64,14 +64,14 @@ impl Listener {
         if fits { Ok(Self { socket, file: None }) } else { Err(KeeperStartError::Listener) }
     }
 
-    /// The next client; `None` if there is none.
+    /// Accepts the next client. `None`: there is none.
     ///
     /// # Errors
     /// No descriptor or memory is left.
     pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => Ok(Some(socket)),
-            // It has gone again.
+            // The client is gone again.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -100,7 +100,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// One whose queue is full lives too.
+/// A keeper whose queue is full is alive, too.
 fn is_answered(path: &Path) -> bool {
     let connected = || connect(new_socket()?, &SocketAddrUnix::new(path)?);
     !matches!(connected(), Err(Errno::CONNREFUSED | Errno::NOENT))

@@ -1,4 +1,4 @@
-//! Why a keeper does not start.
+//! The errors of a keeper's start.
 
 use std::io;
 use std::path::PathBuf;

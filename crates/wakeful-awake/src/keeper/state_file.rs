@@ -1,9 +1,9 @@
-//! What a successor has to undo if this keeper is killed: for each CPU what stood there before the
-//! first hold, and what the keeper may have written since.
+//! What a successor must undo if this keeper is killed: for each CPU the value before the first
+//! hold, and the values that the keeper may have written since.
 //!
-//! It is written before the CPU, under another name, and renamed: whenever the keeper dies, the
-//! file is whole, and names every value of ours that stands in a CPU's file. A value that is not
-//! named there is somebody else's.
+//! It is written before the CPU's file, under another name, and then renamed. So whenever the
+//! keeper dies, the file is complete, and names every value of ours that stands in a CPU's file. A
+//! value that is not named there belongs to another program.
 //!
 //! ```text
 //! wakeful-keeper 2
@@ -13,10 +13,10 @@
 //! end
 //! ```
 //!
-//! A line with `holds 0` is of a CPU that was released: what stood there before stands there again,
-//! and any other value is somebody else's, also one that the keeper wrote earlier. The line stays
-//! for a while, because a CPU that is held again then has its `1` by one write of one byte, in
-//! place. Such a write is done or not done, whenever the keeper dies.
+//! A line with `holds 0` belongs to a CPU that was released. Its file has the previous value again.
+//! Any other value belongs to another program, even if it is one that the keeper wrote earlier. The
+//! line stays for a while, so that a CPU that is held again gets its `1` by one write of one byte,
+//! in place. Such a write is either done or not done, whenever the keeper dies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,17 +30,19 @@ use rustix::fs::OFlags;
 use super::cpu_files::Limit;
 
 const HEADER: &str = "wakeful-keeper 2";
-/// Its lines do not say `holds`: all do.
+/// The first line of the old format. Its lines have no `holds`, so all CPUs count as held.
 const HEADER_BEFORE: &str = "wakeful-keeper 1";
 const END: &str = "end";
 
-/// What was done to a CPU.
+/// The changes to one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) before: Limit,
-    /// The last one is what the keeper means to stand there. Those before it may still stand.
+    /// The values that the keeper has written. The last one is the intended value. Earlier ones may
+    /// still be in the file.
     pub(super) wrote: Vec<Limit>,
-    /// One of these may stand there. Else `before` does, or what somebody else wrote since.
+    /// `true`: one of these values may be in the file. `false`: the file has the value `before`, or
+    /// one of another program.
     pub(super) holds: bool,
 }
 
@@ -57,7 +59,7 @@ impl Changed {
 
 pub(super) type Changes = BTreeMap<usize, Changed>;
 
-/// Why a state file says nothing.
+/// Why a state file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StateError {
     #[error("{0}: {1}")]
@@ -82,14 +84,14 @@ pub(super) struct StateFile {
 #[derive(Debug)]
 struct Written {
     file: File,
-    /// Where in it each CPU's `holds` is.
+    /// The position of each CPU's `holds`.
     marks: BTreeMap<usize, u64>,
 }
 
-/// With more of them, the whole file takes fewer system calls.
+/// If more marks than this change, writing the whole file takes fewer system calls.
 const MOST_MARKS: usize = 4;
 
-/// More than the lines of all CPUs that Linux knows.
+/// More than the lines of all CPUs that Linux supports.
 const MOST_BYTES: u64 = 4 << 20;
 
 impl StateFile {
@@ -104,7 +106,7 @@ impl StateFile {
         &self.path
     }
 
-    /// What an earlier keeper has changed and not restored since the machine booted.
+    /// Reads what an earlier keeper has changed and not restored since the machine booted.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
@@ -118,7 +120,8 @@ impl StateFile {
         parsed.ok_or_else(|| StateError::Damaged(self.path.clone()))
     }
 
-    /// What is no state file, a FIFO or something endless, holds nobody up.
+    /// Opens the file so that something else at its path, for example a FIFO or an endless device,
+    /// cannot block the keeper.
     fn bytes(&self) -> io::Result<Vec<u8>> {
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(nonblocking).open(&self.path)?;
@@ -127,8 +130,8 @@ impl StateFile {
         Ok(bytes)
     }
 
-    /// Says what is in `changes`, or that nothing has to be undone: then there is no file. `stored`
-    /// is what it says, also after an error.
+    /// Stores `changes`. If nothing must be undone, the file is removed. `stored` is always the
+    /// file's content, even after an error.
     ///
     /// # Errors
     /// The directory is missing, full, or may not be written.
@@ -140,7 +143,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Marks single CPUs in place. `false`: that is not enough.
+    /// Marks single CPUs in place. `false`: the whole file must be written.
     fn mark(&self, stored: &mut Changes, changes: &Changes) -> io::Result<bool> {
         let Some(Written { file, marks }) = &self.written else { return Ok(false) };
         let is_same =
@@ -151,7 +154,7 @@ impl StateFile {
             return Ok(false);
         }
         let differ = || stored.values().zip(changes.values()).filter(|(one, other)| one != other);
-        // Somebody may have removed it, and a successor would find nothing.
+        // The file may have been removed, and then a successor would not find it.
         if differ().count() > MOST_MARKS || file.metadata()?.nlink() == 0 {
             return Ok(false);
         }
@@ -174,7 +177,8 @@ impl StateFile {
             };
         }
         let (text, marks) = text(changes, &self.boot);
-        // A crash of the machine undoes what is in sysfs too: there is nothing to flush.
+        // The file need not be flushed, because a crash of the machine also undoes the values in
+        // sysfs.
         let written = File::create(&self.new).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             fs::rename(&self.new, &self.path)?;
@@ -186,7 +190,8 @@ impl StateFile {
                 Ok(())
             }
             Err(error) => {
-                // A part of it takes room that is wanted. It may not be there.
+                // A part of the file may exist, and takes room. An error means that it does not
+                // exist.
                 let _ = fs::remove_file(&self.new);
                 Err(error)
             }
@@ -198,7 +203,7 @@ fn mark(holds: bool) -> &'static str {
     if holds { "1" } else { "0" }
 }
 
-/// And where in it each CPU's mark is.
+/// The text, and the position of each CPU's mark in it.
 fn text(changes: &Changes, boot: &str) -> (String, BTreeMap<usize, u64>) {
     let mut text = format!("{HEADER}\nboot {boot}\n");
     let mut marks = BTreeMap::new();
@@ -238,7 +243,7 @@ fn parse(text: &str, boot: &str) -> Option<Changes> {
         Some((cpu.parse().ok()?, Changed { before: Limit::parse(before)?, wrote, holds }))
     });
     let changes: Changes = changes.collect::<Option<_>>()?;
-    // The machine's values are as it booted with them.
+    // Since the last boot the CPUs have their initial values.
     Some(if is_of_this_boot { changes } else { Changes::new() })
 }
 

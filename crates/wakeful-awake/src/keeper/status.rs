@@ -1,4 +1,4 @@
-//! Who holds what, in lines of text.
+//! The keeper's status: which client holds which CPUs, in lines of text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

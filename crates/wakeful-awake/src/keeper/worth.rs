@@ -1,7 +1,7 @@
 //! Whether a hold by these files shortens a wake on this machine: measured at the first hold.
 //!
-//! A no is asked again later, because an idle driver may be loaded, and because a measurement on a
-//! machine that was busy just then says no too.
+//! After a no, the measurement is repeated later, because an idle driver may be loaded, and because
+//! a busy machine may have caused the no.
 
 use std::io;
 use std::path::Path;
@@ -15,13 +15,14 @@ use super::lines::Lines;
 use crate::cpuidle::IdleDriver;
 use crate::wake_cost::{Gain, Holding};
 
-/// A no is asked again after this, and then after twice as long, up to the second.
+/// After a no, the measurement is repeated after the first time, and then after twice as long, up
+/// to the second.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) enum Worth {
-    /// The administrator wants no measurement.
+    /// The administrator does not want a measurement.
     Unmeasured,
     NotYet,
     Gains(Gain),
@@ -33,13 +34,13 @@ pub(super) enum Worth {
 }
 
 impl Worth {
-    /// There is nothing to be measured any more.
+    /// Nothing needs to be measured any more.
     pub(super) fn is_known(&self) -> bool {
         matches!(self, Self::Unmeasured | Self::Gains(_))
     }
 
-    /// Is a hold of these CPUs worth it? The first time it measures, for some 60 ms, in which two
-    /// of them are held in turns. Nobody may hold meanwhile.
+    /// Checks whether a hold of these CPUs is worth its cost. The first call measures for some 60
+    /// ms, in which two of the CPUs are held in turns. No other hold may exist meanwhile.
     ///
     /// # Errors
     /// Why not.
@@ -58,7 +59,7 @@ impl Worth {
             Self::Useless { pause, .. } => (*pause * 2).min(AGAIN.1),
             Self::NotYet => AGAIN.0,
         };
-        // To join somebody else's hold costs nothing, and says nothing about what it gains.
+        // Joining another program's hold costs nothing, and shows nothing about the gain.
         if cpus.iter().any(|cpu| held.is_held_by_others(*cpu)) {
             return Ok(());
         }
@@ -83,7 +84,7 @@ impl Worth {
 }
 
 /// # Errors
-/// There is none, or it cannot be measured.
+/// There is no gain, or it cannot be measured.
 fn gain(
     cpus: &[usize],
     held: &mut HeldCpus,
@@ -116,7 +117,7 @@ fn measure(cpus: &[usize], held: &mut HeldCpus, lines: &mut Lines) -> io::Result
         return Err(io::Error::other("the keeper may run on none of the CPUs that it may hold"));
     }
     let mut both = Both { cpus: &two, held, lines };
-    // A thread of its own: it stays pinned.
+    // This runs on a separate thread, because the measurement leaves it pinned.
     let gain = thread::scope(|scope| {
         let measuring = thread::Builder::new()
             .spawn_scoped(scope, || Gain::measure_by(&mut both, Some(&two)))?;
@@ -124,12 +125,12 @@ fn measure(cpus: &[usize], held: &mut HeldCpus, lines: &mut Lines) -> io::Result
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")))
     });
-    // Also after an error between a hold and its release.
+    // This also runs after an error between a hold and its release.
     both.release()?;
     gain
 }
 
-/// The CPUs that are measured on.
+/// The CPUs of the measurement.
 struct Both<'a> {
     cpus: &'a [usize],
     held: &'a mut HeldCpus,

@@ -1,5 +1,5 @@
-//! Context switches as the kernel counts them, for each CPU: what is inherited by new threads can
-//! wake somebody only if it is of one CPU.
+//! Context switches as the kernel counts them. There are events for each CPU, because an event that
+//! new threads inherit can wake a reader only if it belongs to one CPU.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ use rustix::io::Errno;
 use super::processes::Processes;
 use crate::machine::online_cpus;
 
-/// It wakes whoever waits once in so many switches of a thread on a CPU: not a power of two, so
-/// that it does not beat with what comes in pairs.
+/// An event wakes its reader once per this many switches of a thread on a CPU. It is not a power of
+/// two, so that it does not coincide with switches that come in pairs.
 const PERIOD: u64 = 13;
-/// How often the threads are listed until no new one is found.
+/// How often the threads are listed, until no new one is found.
 const LISTINGS: usize = 8;
 
-/// One event for each thread and CPU, or for a cgroup and CPU.
+/// The events: one for each thread and CPU, or for a cgroup and CPU.
 pub(crate) struct Events {
     counters: Vec<Counter>,
-    /// What those counted since the last count that are not asked any more.
+    /// The switches since the last count of events that are not read any more.
     ended: u64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Events {
 struct Counter {
     cpu: usize,
     sampler: Sampler,
-    /// What it said last.
+    /// The last value that was read.
     seen: u64,
 }
 
@@ -49,8 +49,8 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Of a process and its descendants; threads and processes that they start are counted with
-    /// whoever starts them.
+    /// Opens events for a process and its descendants. Threads and processes that they start are
+    /// counted with the thread that starts them.
     ///
     /// # Errors
     /// Not permitted, no descriptors left, or no such process.
@@ -67,7 +67,7 @@ impl Events {
                 for &cpu in &cpus {
                     match open(|builder| builder.observe_pid(tid).inherit(true).one_cpu(cpu)) {
                         Ok(sampler) => counters.push(Counter::new(cpu, sampler)),
-                        // The thread has ended, or the CPU.
+                        // The thread has ended, or the CPU is gone.
                         Err(error) if is_gone(&error) => {}
                         Err(error) => return Err(error),
                     }
@@ -92,15 +92,15 @@ impl Events {
         Ok(Self { counters, ended: 0 })
     }
 
-    /// Since the last count, at first since it was opened. Adds the CPUs on which something was
-    /// switched.
+    /// Counts the switches since the last count, or since the events were opened. Adds the CPUs on
+    /// which there were switches.
     ///
     /// # Errors
-    /// The kernel refuses to tell.
+    /// The kernel refuses to tell the count.
     pub(super) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
         let mut new = std::mem::take(&mut self.ended);
         for Counter { cpu, sampler, seen } in &mut self.counters {
-            // Into a full buffer nothing is written, and nobody is woken.
+            // If the buffer is full, the kernel writes nothing, and wakes nobody.
             while sampler.next_record().is_some() {}
             let count = sampler.as_counter_mut().read()?;
             let before = std::mem::replace(seen, count);
@@ -112,8 +112,8 @@ impl Events {
         Ok(new)
     }
 
-    /// The threads of a descriptor, given by its number, have all ended. The last one's number is
-    /// that of the removed one from then on.
+    /// Called when all threads of an event have ended, which is given by its place. The last event
+    /// then takes the place of the removed one.
     ///
     /// # Errors
     /// The kernel refuses to tell its count.
@@ -139,7 +139,7 @@ fn open<'a>(
     of: impl for<'b> FnOnce(&'b mut Builder<'a>) -> &'b mut Builder<'a>,
 ) -> io::Result<Sampler> {
     let mut builder = Builder::new(Software::CONTEXT_SWITCHES);
-    // A switch happens in the kernel.
+    // A switch happens in the kernel, so kernel events must be counted.
     of(&mut builder).include_kernel().sample_period(PERIOD).wakeup_events(1).enabled(true);
     // One page.
     builder.build()?.sampled(1)

@@ -1,5 +1,5 @@
-//! How often the threads of a process were switched away from a CPU, and who wakes us when they
-//! are.
+//! Counts how often the threads of a process were switched away from a CPU, and wakes the watcher
+//! when they are.
 
 mod events;
 mod processes;
@@ -33,8 +33,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Which folder a cgroup's is now: that of a service is another one after a restart. `None` for
-    /// a process, and while there is no folder.
+    /// The present folder of a cgroup. A restarted service has another folder. `None` for a
+    /// process, and while there is no folder.
     pub(crate) fn folder(&self) -> Option<(u64, u64)> {
         let Self::Cgroup(path) = self else { return None };
         let folder = path.metadata().ok()?;
@@ -59,7 +59,7 @@ pub enum CountError {
     Other(i32, #[source] io::Error),
 }
 
-/// What perf events need that were refused like that.
+/// What perf events need, after they were refused with this error.
 pub(crate) fn needed(refusal: &io::Error) -> &'static str {
     match Errno::from_io_error(refusal) {
         Some(Errno::MFILE) => "a higher limit of open files (ulimit -n)",
@@ -79,15 +79,15 @@ fn no_proc() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "/proc is not mounted")
 }
 
-/// Counts, and tells when to count.
+/// Counts switches, and tells when to count.
 #[derive(Debug)]
 pub(crate) struct Switches {
     target: Target,
     processes: Processes,
-    /// The kernel's events: they wake whoever waits. `None`: they are refused, or closed since they
-    /// would cost the process too much.
+    /// The kernel's events, which wake the watcher. `None`: they are refused, or closed because
+    /// they would cost the process too much.
     events: Option<Events>,
-    /// By `/proc`: to be looked at in intervals.
+    /// The counts in `/proc`, which must be read at intervals.
     sampled: Option<Sampled>,
     /// Why there were no events from the start.
     refusal: Option<io::Error>,
@@ -97,7 +97,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Of all threads but the calling one.
+    /// Counts all threads except the calling one.
     pub(crate) fn open(target: &Target) -> Result<Self, CountError> {
         let mut processes = match target {
             Target::Process(pid) => Processes::of(pid.as_raw_nonzero().get()),
@@ -138,7 +138,7 @@ impl Switches {
         Self { target, processes, events, sampled, refusal, relief, look, total: 0 }
     }
 
-    /// Since it was opened. Adds the CPUs that were used since the last count.
+    /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
     pub(crate) fn count(&mut self, used: &mut BTreeSet<usize>) -> io::Result<u64> {
         let by_events = self.events.as_mut().map(|events| events.count(used)).transpose()?;
         let processes = &mut self.processes;
@@ -152,8 +152,8 @@ impl Switches {
         Ok(self.total)
     }
 
-    /// To be called after a count: is there traffic, so that it is counted again in a while, and
-    /// nobody has to be woken? Then events are closed if that spares the process something.
+    /// Called after a count. `is_traffic` means that the next count follows soon, and no wake is
+    /// needed. Then events are closed if that saves the process some time.
     pub(crate) fn settle(&mut self, is_traffic: bool) {
         if self.refusal.is_some() {
             return;
@@ -173,32 +173,33 @@ impl Switches {
         }
     }
 
-    /// The events count, and nothing else. If they cannot be opened any more (no descriptor is
-    /// left), `/proc` tells until they can.
+    /// Only the events count from now on. If they cannot be opened again (no descriptor is left),
+    /// `/proc` counts until they can.
     fn arm(&mut self) {
         if self.events.is_none() {
             let Ok(events) = open_events(&self.target, &mut self.processes) else { return };
             self.events = Some(events);
             if let Some(sampled) = &mut self.sampled {
-                // What happened since the last count, before the events were opened.
+                // These are the switches since the last count, before the events were opened.
                 self.total += sampled.count(&mut self.processes, &mut BTreeSet::new());
             }
         }
         self.sampled = None;
     }
 
-    /// What becomes readable when there were switches; empty if nothing does.
+    /// The descriptors that become readable when there were switches. If there are none, nothing
+    /// becomes readable.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.events.iter().flat_map(Events::descriptors)
     }
 
-    /// Nothing is to be expected any more from the descriptors of these numbers, in rising order.
+    /// The descriptors with these numbers, in ascending order, will report nothing more.
     pub(crate) fn remove(&mut self, numbers: &[usize]) -> io::Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
         numbers.iter().rev().try_for_each(|number| events.remove(*number))
     }
 
-    /// Nobody is woken by switches: it has to be asked in intervals.
+    /// Do switches wake nobody, so that counts must be read at intervals?
     pub(crate) fn wakes_nobody(&self) -> bool {
         self.events.is_none()
     }
@@ -213,7 +214,7 @@ fn open_events(target: &Target, processes: &mut Processes) -> io::Result<Events>
     match target {
         Target::Process(_) => Events::of_processes(processes),
         Target::Cgroup(folder) => {
-            // Another folder has no such file.
+            // Another folder does not have such a file.
             File::open(folder.join("cgroup.procs"))?;
             Events::of_cgroup(&File::open(folder)?)
         }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::gettid;
 
-/// Whose threads are listed.
+/// The threads to list.
 #[derive(Debug)]
 pub(super) enum Processes {
-    /// A process and its descendants. One that was listed once stays, also if its parent ends and
-    /// it becomes a child of another process.
+    /// A process and its descendants. A process that was listed once stays, even if its parent ends
+    /// and it becomes a child of another process.
     Of { root: i32, known: BTreeSet<i32> },
-    /// All of a cgroup's folder, and of the folders in it.
+    /// All processes in a cgroup's folder, and in the folders within it.
     In(PathBuf),
 }
 
@@ -22,15 +22,15 @@ impl Processes {
         Self::Of { root, known: BTreeSet::new() }
     }
 
-    /// Has a thread that is new among them started since the last list?
+    /// Has a thread started that was not in the last list?
     pub(super) fn start_within(&self) -> bool {
         matches!(self, Self::Of { .. })
     }
 
-    /// The threads that there are now, but for the calling one.
+    /// Lists the present threads, except the calling one.
     ///
     /// # Errors
-    /// The process, or the cgroup, is not there (`NotFound`), or may not be looked at.
+    /// The process or the cgroup does not exist (`NotFound`), or may not be read.
     pub(super) fn threads(&mut self) -> io::Result<BTreeSet<i32>> {
         let mut found = BTreeSet::new();
         match self {
@@ -57,7 +57,7 @@ fn descendants(
         }
         let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
             Ok(tasks) => tasks,
-            // A child that has ended meanwhile.
+            // A child may have ended meanwhile.
             Err(_) if process != root => continue,
             Err(error) => return Err(error),
         };
@@ -68,7 +68,7 @@ fn descendants(
             if !found.insert(tid) {
                 continue;
             }
-            // Without CONFIG_PROC_CHILDREN there is no such file, and no child.
+            // Without CONFIG_PROC_CHILDREN the file does not exist, and no child is found.
             let children = fs::read_to_string(format!("/proc/{process}/task/{tid}/children"));
             processes.extend(children.unwrap_or_default().split_whitespace().filter_map(number));
         }
@@ -78,11 +78,11 @@ fn descendants(
 
 fn in_folder(folder: &Path, found: &mut BTreeSet<i32>) -> io::Result<()> {
     let threads = fs::read_to_string(folder.join("cgroup.threads"))?;
-    // Those of another PID namespace are 0.
+    // Processes of another PID namespace have the number 0.
     found.extend(threads.lines().filter_map(number).filter(|tid| *tid > 0));
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // It may be removed meanwhile.
+            // The folder may be removed meanwhile.
             let _ = in_folder(&entry.path(), found);
         }
     }

@@ -1,31 +1,33 @@
-//! When the events of a process are closed for a while. Pure.
+//! Decides when the events of a process are closed for a while. This makes no system calls.
 //!
-//! An event costs the thread that it counts one to two microseconds at each context switch, half a
-//! microsecond while it is disabled. It is for silence, which it ends without any wake of ours
-//! before. While there is much traffic, `/proc` tells as well, and costs only whoever reads it.
+//! An event costs the counted thread one to two microseconds at each context switch, and half a
+//! microsecond while it is disabled. Events are needed during silence, because they report its end
+//! without regular wakes of the watcher. While there is much traffic, `/proc` has the counts as
+//! well, and only the reader pays for it.
 //!
-//! `/proc` may miss what an event counts: children whose parent ended before they were listed. So
-//! both count for one look first, and the events are closed only if `/proc` has seen most of it. As
-//! soon as it sees little, the events are opened again: it is they that tell when traffic ends.
+//! `/proc` may miss switches that an event counts: those of children whose parent ended before they
+//! were listed. So both count for one interval first, and the events are closed only if `/proc` has
+//! seen most of the switches. As soon as it sees few, the events are opened again, because they
+//! show when traffic ends.
 
-/// More threads are not read 20 times a second.
+/// If there are more threads, they are not read 20 times a second.
 pub(super) const MOST_THREADS: usize = 64;
-/// More events are not closed and opened again: some 10 µs each.
+/// If there are more events, they are not closed and opened again, which costs some 10 µs each.
 pub(super) const MOST_EVENTS: usize = 512;
-/// Below so many switches in a look events are cheaper than reading …
+/// Below this many switches per check, events are cheaper than reading …
 const BUSY: u64 = 32;
-/// … and below so many for each thread.
+/// … and below this many for each thread.
 const BUSY_THREAD: u64 = 8;
-/// With fewer for each thread events are opened again.
+/// Below this many for each thread, events are opened again.
 const QUIET_THREAD: u64 = 2;
-/// Events that were opened again stay for so many looks.
+/// Events that were opened again stay for this many checks.
 const STAY: u32 = 10;
-/// And where `/proc` misses something.
+/// The same if `/proc` misses switches.
 const STAY_LONG: u32 = 200;
-/// Of 4 switches `/proc` has to see so many.
+/// How many of 4 switches `/proc` must see.
 const SEEN_OF_4: u64 = 3;
 
-/// What counts.
+/// What counts the switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Means {
     Events,
@@ -36,11 +38,11 @@ pub(super) enum Means {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Relief {
-    /// Looks for which the events stay.
+    /// How many more checks the events stay.
     stay: u32,
 }
 
-/// What was counted in a look.
+/// The counts of one interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Look {
     pub(super) by_events: u64,
@@ -50,7 +52,7 @@ pub(super) struct Look {
 }
 
 impl Relief {
-    /// What is to count until the next look.
+    /// What should count until the next check.
     pub(super) fn next(&mut self, means: Means, is_traffic: bool, look: Look) -> Means {
         let Look { by_events, by_proc, threads } = look;
         let for_each = |switches: u64| switches.saturating_mul(threads as u64);

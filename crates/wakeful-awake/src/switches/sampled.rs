@@ -1,5 +1,5 @@
-//! How often threads ran, as `/proc` says: where events are refused, and while they would cost the
-//! process too much.
+//! Counts how often threads ran, by `/proc`. It is used where events are refused, and while they
+//! would cost the process too much.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +10,12 @@ use super::processes::Processes;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Sampled {
-    /// The threads that there were at the last count, and what each had said then.
+    /// The threads at the last count, with their values at that time.
     seen: BTreeMap<i32, u64>,
 }
 
 impl Sampled {
-    /// From now on.
+    /// Counts from now on.
     ///
     /// # Errors
     /// There is no such process.
@@ -24,18 +24,19 @@ impl Sampled {
         Ok(Self { seen: threads.filter_map(|tid| Some((tid, stretches(tid)?))).collect() })
     }
 
-    /// The stretches for which threads have run since the last count: a stretch for each switch.
-    /// Of a thread that has ended the last ones are missing. Adds the CPUs on which they ran last.
-    /// Some microseconds for each thread.
+    /// Counts the stretches for which threads have run since the last count, one for each switch.
+    /// The last stretches of a thread that has ended are missing. Adds the CPUs on which the
+    /// threads ran last. This takes some microseconds for each thread.
     pub(super) fn count(&mut self, processes: &mut Processes, used: &mut BTreeSet<usize>) -> u64 {
         let (mut seen, mut new) = (BTreeMap::new(), 0_u64);
         for tid in processes.threads().unwrap_or_default() {
             let Some(now) = stretches(tid) else { continue };
-            // A smaller number is that of another thread, which has got the id.
+            // A smaller number belongs to another thread, which has got the same id.
             let before = self.seen.get(&tid).filter(|before| **before <= now);
             let ran = match before {
                 Some(before) => now - before,
-                // It has started since. But into a cgroup it may have been moved.
+                // The thread has started since the last count. (But it may have been moved into a
+                // cgroup.)
                 None => {
                     if processes.start_within() {
                         now
@@ -60,15 +61,16 @@ impl Sampled {
     }
 }
 
-/// The 39th field of `/proc/PID/stat`. The second one is a name in parentheses, which may be any
-/// bytes.
+/// Parses the 39th field of `/proc/PID/stat`. The second field is a name in parentheses, which may
+/// contain any bytes.
 fn last_cpu(tid: i32) -> Option<usize> {
     let line = fs::read(format!("/proc/{tid}/stat")).ok()?;
     let line = String::from_utf8_lossy(&line);
     line.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()
 }
 
-/// `/proc/PID/schedstat`: the time it ran, the time it waited, and how many stretches it ran.
+/// Parses `/proc/PID/schedstat`: the time that the thread ran, the time that it waited, and how
+/// many stretches it ran.
 fn stretches(tid: i32) -> Option<u64> {
     let line = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     line.split_whitespace().nth(2)?.parse().ok()

@@ -83,7 +83,7 @@ fn proc_counts_the_threads_that_there_are() {
     assert!(counts.iter().any(|switches| *switches >= 50), "{counts:?}");
 }
 
-/// Until it is so, as the watcher looks.
+/// Waits until a condition is met, checking like the watcher.
 fn look_until(switches: &mut Switches, is_so: impl Fn(&Switches) -> bool) {
     let start = Instant::now();
     while !is_so(switches) {
@@ -139,7 +139,7 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     switches.count(&mut BTreeSet::new()).unwrap();
     switches.settle(false);
     assert!(!switches.wakes_nobody() && switches.sampled.is_none());
-    // Where none can be opened any more, it is asked in intervals.
+    // If no event can be opened any more, the counts are read at intervals.
     let nobody = Pid::from_raw(i32::MAX).unwrap();
     switches.target = Target::Process(nobody);
     (switches.processes, switches.events) = (Processes::of(i32::MAX), None);

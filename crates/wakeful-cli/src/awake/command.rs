@@ -1,5 +1,5 @@
-//! A command that runs as it would alone: with its signals, what systemd passes it, and its exit
-//! code as ours.
+//! Runs a command as if it ran alone: it gets its signals and what systemd passes, and its exit
+//! code becomes this program's.
 
 use std::env;
 use std::io;
@@ -18,7 +18,7 @@ use wakeful_awake::WatchError;
 use super::relay::Relay;
 use crate::logging::say;
 
-/// What a shell says of a command that is not there, and of one that it may not run.
+/// The exit codes of a shell for a command that does not exist, and for one that it may not run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
@@ -28,10 +28,11 @@ pub(super) fn run(
     command: Command,
     watch: impl FnOnce(Pid) -> Result<(), WatchError>,
 ) -> Result<ExitCode, String> {
-    // From now on signals are for the command.
+    // From now on this program's signals go to the command.
     let relay = match Relay::start() {
         Ok(relay) => relay,
-        // It gets its signals itself then, and has the number of this process.
+        // The command then replaces this program, so it has this process id and gets its signals
+        // itself.
         Err(error) => {
             say(format_args!(
                 "wakeful awake: no CPU is held for this command, because signals cannot be passed \
@@ -42,7 +43,7 @@ pub(super) fn run(
             return Ok(cannot_run(&command, &error));
         }
     };
-    // Where a parent ignores it, a child that has ended would leave no exit code.
+    // If the parent process ignored this signal, a child that has ended would leave no exit code.
     let _ = signal_hook::flag::register(SIGCHLD, Arc::new(AtomicBool::new(false)));
     let mut command = as_addressee(command);
     let child = match command.spawn() {
@@ -61,9 +62,9 @@ pub(super) fn run(
     Ok(exit_code(status.map_err(|error| format!("waiting for the command: {error}"))?))
 }
 
-/// systemd's sockets (`LISTEN_FDS`) and its watchdog are for the process whose number it says: for
-/// this one, while the command would use them. Its number is known when it runs, so a shell puts it
-/// there, and becomes the command.
+/// systemd's sockets (`LISTEN_FDS`) and its watchdog are meant for the process with a certain id:
+/// this process, although the command should use them. The command's id is known only when it runs,
+/// so a shell sets the variables, and then becomes the command.
 fn as_addressee(command: Command) -> Command {
     let own = std::process::id().to_string();
     let is_own = |name: &&str| env::var(name).is_ok_and(|number| number == own);
@@ -84,8 +85,8 @@ fn as_addressee(command: Command) -> Command {
     shell
 }
 
-/// Who waits for the command. The first process of a PID namespace, as in a container, also has to
-/// wait for its orphans while they end: a thread does.
+/// How to wait for the command. The first process of a PID namespace, for example of a container,
+/// must also wait for orphans when they end. A thread does that.
 enum Waiting {
     ForIt(Child),
     ForAll(JoinHandle<io::Result<ExitStatus>>),
@@ -95,7 +96,7 @@ impl Waiting {
     fn begin(command: Child, pid: Pid) -> Self {
         if std::process::id() == 1 {
             let reaper = thread::Builder::new().name("reaper".to_owned());
-            // At the limit of threads orphans stay.
+            // If no thread can be started, orphans stay as zombies.
             if let Ok(reaper) = reaper.spawn(move || wait_for_all(pid)) {
                 return Self::ForAll(reaper);
             }
@@ -111,7 +112,7 @@ impl Waiting {
     }
 }
 
-/// Until `command` has ended.
+/// Waits for all children until `command` has ended.
 fn wait_for_all(command: Pid) -> io::Result<ExitStatus> {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -130,7 +131,7 @@ fn cannot_run(command: &Command, error: &io::Error) -> ExitCode {
     ExitCode::from(if is_there { NOT_RUN } else { NOT_FOUND })
 }
 
-/// As a shell says it.
+/// The exit code in a shell's form.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))

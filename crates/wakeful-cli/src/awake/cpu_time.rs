@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use procfs::process::Process;
 
-/// That of the children that have ended and been waited for, with theirs. `None`: `/proc` does not
-/// tell (proc(5)). It counts in hundredths of a second.
+/// The CPU time of the children that have ended and been waited for, including their own children.
+/// `None`: `/proc` does not tell (proc(5)). The unit is a hundredth of a second.
 pub(super) fn of_children() -> Option<Duration> {
     let stat = Process::myself().and_then(|process| process.stat()).ok()?;
     let ticks = u64::try_from(stat.cutime.saturating_add(stat.cstime)).ok()?;

@@ -1,4 +1,4 @@
-//! How a program is loaded: does it load libraries, and by which loader?
+//! Finds out how a program is loaded: whether it loads libraries, and by which loader.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 const PROGRAM_HEADER_INTERPRETER: u32 = 3;
 const CLASS_64: u8 = 2;
 const DATA_NATIVE: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
-/// The longest path of a loader that is looked at.
+/// A loader with a longer path is not examined.
 const LONGEST: u64 = 4096;
 
 /// How a file that can be run is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Loaded {
-    /// By the loader that it names.
+    /// By the loader that the file names.
     By(PathBuf),
-    /// By the kernel alone: it is linked statically.
+    /// By the kernel alone, because it is linked statically.
     Statically,
-    /// It is of another word size or byte order than this program.
+    /// The program has another word size or byte order than this one.
     Foreign,
-    /// It is no ELF file: a script.
+    /// The file is no ELF file, but a script.
     ByAnother,
 }
 

@@ -24,7 +24,7 @@ use crate::logging::say;
 use crate::numbers::{CpuList, cpu_list, number, positive_count, time_in};
 use crate::stop_signals::stop_signals;
 
-/// A report is printed so often.
+/// How often a report is printed.
 const REPORT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
@@ -159,7 +159,7 @@ fn spin(arguments: &Arguments, mut command: Command) -> Result<ExitCode, String>
     if let Some(why_not) = &why_not {
         say(format_args!("wakeful awake: {why_not}"));
     }
-    // `None`: it could not be started.
+    // `None`: the command could not be started.
     let mut began = None;
     let code = command::run(command, |_| {
         began = Some(Instant::now());
@@ -187,7 +187,7 @@ fn probe() -> Result<ExitCode, String> {
     Ok(if probe.is_worth_it() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Until the target ends, or `stop` is readable.
+/// Watches until the target ends, or `stop` is readable.
 fn watch(
     arguments: &Arguments,
     target: Target,

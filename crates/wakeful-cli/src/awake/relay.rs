@@ -1,14 +1,14 @@
-//! Signals that this program gets are for the command that it started.
+//! Passes the signals of this program on to the command that it started.
 //!
-//! All that can be caught are passed on, but for those that a fault raises, SIGCHLD, and the
-//! real-time ones. A signal that was ignored when this program started stays ignored, here and in
-//! the command (`nohup`, a shell's background job); but for SIGPIPE, which the standard library
-//! gives a command its default action for.
+//! All signals that can be caught are passed on, except those that a fault raises, SIGCHLD, and the
+//! real-time signals. A signal that was ignored when this program started stays ignored, here and
+//! in the command (`nohup`, a shell's background job). The exception is SIGPIPE, for which the
+//! standard library gives a command the default action.
 //!
-//! What the kernel sends, a terminal has mostly sent to the command as well: Ctrl-C goes to all
-//! processes of the foreground. Those are not passed on, but for SIGHUP: of a terminal that hangs
-//! up the kernel may tell this program only, as the leader of its session. Behind Ctrl-Z both
-//! stop: this program a moment later, so that it has let the CPUs go by then.
+//! A signal that the kernel sends for a terminal usually goes to the command as well: Ctrl-C goes
+//! to all processes of the foreground. So such signals are not passed on, except SIGHUP: if the
+//! terminal hangs up, the kernel may tell only this program, as the leader of its session. After
+//! Ctrl-Z both stop. This program stops a moment later, when it has released the CPUs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,24 +29,24 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::ignored_signals::IgnoredSignals;
 
-/// Not among the crate's constants.
+/// libc's number, which the crate's constants do not have.
 const SIGPWR: i32 = Signal::POWER.as_raw();
 const PASSED_ON: [i32; 19] = [
     SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
     SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 ];
-/// They stop a process, unless it catches them.
+/// Signals that stop a process, unless it catches them.
 const STOP: [i32; 3] = [SIGTSTP, SIGTTIN, SIGTTOU];
-/// Within this time CPUs are let go, if the command is stopped.
+/// How long this program may take to release the CPUs after the command was stopped.
 const LETS_GO: Duration = Duration::from_millis(600);
 
-/// A thread to which the signals go. Before it is told of the command, they wait.
+/// A thread that gets the signals. Until it knows the command, they wait.
 #[derive(Debug)]
 pub(super) struct Relay(Sender<OwnedFd>);
 
 impl Relay {
     /// # Errors
-    /// There can be no thread, or signals cannot be caught. Nothing has changed then.
+    /// No thread can be started, or signals cannot be caught. Nothing has changed then.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, command) = mpsc::channel();
         let (caught, is_caught) = mpsc::channel();
@@ -65,9 +65,9 @@ impl Relay {
     }
 
     /// # Errors
-    /// The command cannot be named for sure, for want of a descriptor.
+    /// No descriptor is left for the command's process.
     pub(super) fn to(self, command: Pid) -> io::Result<()> {
-        // Never another process with the same number.
+        // With a pidfd the signals never go to another process with the same number.
         let command = pidfd_open(command, PidfdFlags::empty())?;
         self.0.send(command).map_err(io::Error::other)
     }
@@ -89,7 +89,7 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
             continue;
         }
         let signal = Signal::from_named_raw(origin.signal);
-        // It may have ended.
+        // The command may have ended.
         let _ = signal.map(|signal| pidfd_send_signal(&command, signal));
     }
 }

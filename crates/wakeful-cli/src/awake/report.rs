@@ -1,4 +1,4 @@
-//! What a watch has done, or a command that spins, in a line.
+//! The line that reports what a watch has done, or a command that spins.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn line(done: &Done) -> String {
     line
 }
 
-/// Of a command that spun: nobody but the command knows how much of that were spins.
+/// The line about a command that spun. Only the command knows how much of its CPU time were spins.
 pub(super) fn of_spin(ran: Duration, used: Duration) -> String {
     let share = used.as_secs_f64() / ran.as_secs_f64().max(f64::MIN_POSITIVE);
     format!(

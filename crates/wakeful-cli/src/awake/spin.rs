@@ -1,11 +1,11 @@
 //! A command that spins before it sleeps: it is started with `libwakeful_spin.so` in `LD_PRELOAD`.
 //!
-//! The library is a file beside this program or in `../lib`, as a package installs it, and not
-//! within this program. A build script that builds it would run Cargo within Cargo: it finds no
-//! workspace behind `cargo package` and `cargo install`, so there would have to be a file all the
-//! same; it builds the runtime twice for each profile, clippy's included; and it would have to pass
-//! on the flags of cross builds and sanitizers. A file is also what `LD_PRELOAD` needs: children
-//! have to find it by its path when this program is gone.
+//! The library is a file next to this program or in `../lib`, where a package installs it. It is
+//! not embedded in this program, because a build script would have to run Cargo within Cargo. That
+//! fails after `cargo package` and `cargo install`, which leave no workspace. It builds the runtime
+//! twice for each profile, including clippy's. And it would have to pass on the flags of cross
+//! builds and sanitizers. `LD_PRELOAD` needs a file anyway, because child processes must find it by
+//! its path after this program has ended.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,14 +19,14 @@ use rustix::param::linux_execfn;
 use super::elf::{Loaded, find};
 
 const LIBRARY: &str = "libwakeful_spin.so";
-/// Where the library is, if it is elsewhere.
+/// The variable with the library's path, if it is elsewhere.
 const ELSEWHERE: &str = "WAKEFUL_SPIN_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Has the command spin. Returns why it will not, if that can be told.
+/// Makes the command spin. If it can be known that the command will not spin, returns the reason.
 ///
 /// # Errors
-/// A line for the user: there is no library that can be preloaded.
+/// A line for the user: no library can be preloaded.
 pub(super) fn prepare(
     command: &mut Command,
     max_cpu: Option<f64>,
@@ -53,10 +53,10 @@ fn library() -> Result<PathBuf, String> {
             looked.join(" and ")
         ));
     };
-    // The command may run in another directory.
+    // The path must be absolute, because the command may run in another directory.
     let library = library.canonicalize();
     let library = library.map_err(|error| format!("--spin: {LIBRARY}: {error}"))?;
-    // ld.so(8) knows no quotes.
+    // ld.so(8) has no quotes, so such a path cannot be given.
     if library.as_os_str().as_encoded_bytes().iter().any(|byte| b" \t\n:$".contains(byte)) {
         return Err(format!(
             "--spin: {} cannot be preloaded, since its path has a blank, a colon or a dollar: move it",
@@ -66,23 +66,24 @@ fn library() -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// Without `/proc`: the path by which the kernel was told to start it.
+/// The path of this program. Without `/proc` it is the path by which the kernel was told to start
+/// it.
 fn this_program() -> PathBuf {
     env::current_exe().unwrap_or_else(|_| {
         let path = PathBuf::from(OsStr::from_bytes(linux_execfn().to_bytes()));
-        // What a link leads to has the library beside it.
+        // If the path is a link, the library is next to the file that it leads to.
         path.canonicalize().unwrap_or(path)
     })
 }
 
-/// Beside the program, and where a package has libraries.
+/// The possible folders: that of the program, and the one where a package has libraries.
 fn places(program: &Path) -> Vec<PathBuf> {
     let Some(folder) = program.parent() else { return Vec::new() };
     let lib = folder.parent().map(|above| above.join("lib").join(LIBRARY));
     [Some(folder.join(LIBRARY)), lib].into_iter().flatten().collect()
 }
 
-/// Behind what is there, and not twice.
+/// Appends the library to `preload`, unless it is there already.
 fn appended(preload: Option<OsString>, library: &Path) -> OsString {
     let Some(mut preload) = preload.filter(|preload| !preload.is_empty()) else {
         return library.into();
@@ -95,7 +96,8 @@ fn appended(preload: Option<OsString>, library: &Path) -> OsString {
     preload
 }
 
-/// Why the loader will not load the library into this program. Its children may all the same.
+/// Why the loader will not load the library into this program. It may still load it into the
+/// program's children.
 fn why_not(program: &OsStr) -> Option<String> {
     let file = find(program)?;
     let is_set_id = file.metadata().is_ok_and(|data| data.permissions().mode() & 0o6000 != 0);

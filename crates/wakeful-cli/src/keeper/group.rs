@@ -1,6 +1,7 @@
 //! A group's number from its name.
 
-/// As `/etc/group` says, or the number itself. Groups from elsewhere (LDAP) need their number.
+/// The number of a group in `/etc/group`. `name` may also be the number itself, which is needed for
+/// groups from elsewhere (LDAP).
 ///
 /// # Errors
 /// There is no such group.

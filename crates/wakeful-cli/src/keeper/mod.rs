@@ -29,7 +29,7 @@ use crate::stop_signals::stop_signals;
 /// How long `--status` waits for the keeper, which measures for some 60 ms at most.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What ends a process that does not catch it, and would leave CPUs held.
+/// Signals that end a process that does not catch them, so that CPUs would stay held.
 const ENDING: [i32; 10] = [
     SIGHUP,
     SIGINT,
@@ -133,9 +133,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     if arguments.status {
         return status(&arguments.socket);
     }
-    // Its state file may reach the limit: then a hold is refused.
+    // The state file may reach the limit. Then a hold is refused.
     file_size::survive_limits();
-    // Before the keeper has anything to restore.
+    // The signals are caught before the keeper has anything to restore.
     let stop = stop_signals(&ENDING)?;
     let ignored = Arc::new(AtomicBool::new(false));
     for signal in [SIGUSR1, SIGUSR2] {
@@ -150,7 +150,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
         let cpus = cpus.map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {cpus}"));
         say(format_args!("wakeful keeper: clients of {place} may hold {cpus}"));
     }
-    // That waits for room in systemd's socket, and the keeper does not wait for systemd.
+    // This runs on a separate thread, because it waits for room in systemd's socket, and the keeper
+    // must not wait for systemd.
     let notify = || {
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
             say(format_args!(
@@ -165,7 +166,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// And where it listens, in words.
+/// The settings, and a text that says where the keeper listens.
 fn settings(arguments: Arguments) -> Result<(KeeperSettings, String), String> {
     let is_quiet = arguments.quiet;
     let mut place = arguments.socket.display().to_string();

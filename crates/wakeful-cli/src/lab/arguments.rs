@@ -1,4 +1,4 @@
-//! What `wakeful lab` is asked for, and why it is refused.
+//! The arguments of `wakeful lab`, and why they are refused.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,9 +86,9 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 every claim holds, or this machine cannot tell; 1 an error; 2 wrong usage;
 3 a claim does not hold; 130 ended by Ctrl-C, TERM or HUP.";
 
-/// Why there is nothing to show.
+/// Why there are no results.
 pub(super) enum Refusal {
-    /// There is nothing of that name.
+    /// There is no experiment, or no part of it, with that name.
     WrongUsage(String),
     Interrupted,
     Error(String),

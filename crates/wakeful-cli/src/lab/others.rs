@@ -1,4 +1,5 @@
-//! What wakeful is compared with: which peers and probes are wanted, and what can be had of them.
+//! The programs that wakeful is compared with: which peers and probes are wanted, and which can be
+//! built.
 
 use std::sync::atomic::AtomicBool;
 
@@ -30,14 +31,14 @@ pub(super) fn wanted(
         }
         None => {}
     }
-    // Parts and how many producers, whoever takes part.
+    // Experiments differ in their parts and producers, whichever probes take part.
     if arguments.quick {
         probes.retain(|probe| probe.quick);
     }
     Ok((catalog, probes))
 }
 
-/// What wakeful is compared with, as far as it can be had.
+/// The programs that wakeful is compared with, as far as they could be built.
 pub(super) struct Others {
     catalog: Catalog,
     built: Built,
@@ -83,7 +84,7 @@ impl Others {
         let mut peers = Vec::new();
         for peer in self.catalog.peers.iter().filter(|peer| serves(&peer.services, &[service])) {
             peers.extend(self.built.contender(peer, service, 1));
-            // With two threads only where what one alone does is not what its users run.
+            // With two threads only if one thread alone is not what the peer's users run.
             if peer.binary == "tokio-multi-thread" && peer.workers.contains(&2) {
                 peers.extend(self.built.contender(peer, service, 2));
             }

@@ -1,4 +1,4 @@
-//! The flags of `wakeful load`, and what they say together.
+//! The flags of `wakeful load`, and how they combine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::input_files::read_text;
 use super::request::Request;
 use crate::numbers::{count, positive_count, share_of_cpu, time_in, whole};
 
-/// Of a comparison, by default.
+/// The default number of pairs in a comparison.
 const PAIRS: u16 = 10;
 
 #[derive(Debug, Args)]
@@ -218,7 +218,7 @@ pub(super) struct Output {
     pub(super) log: Option<PathBuf>,
 }
 
-/// What is to be measured.
+/// The measurement to make.
 pub(super) struct Task {
     /// One or more; two for a comparison.
     pub(super) servers: Vec<ServerSpec>,
@@ -229,7 +229,7 @@ pub(super) struct Task {
 }
 
 impl Arguments {
-    /// Whether it would measure, as far as that can be known from the words.
+    /// Checks whether it would measure, as far as that can be known from the command line.
     ///
     /// # Errors
     /// A line for the user.
@@ -247,7 +247,7 @@ impl Arguments {
         {
             return Err(format!("--pid {pid}: there is no such process"));
         }
-        // clap requires nothing that the address rules out.
+        // clap does not check this, because the address excludes it.
         if self.compare.is_none() && self.pairs != PAIRS {
             return Err("--pairs needs --compare".to_owned());
         }
@@ -266,7 +266,7 @@ impl Arguments {
             true => ConnectionUse::PerRequest,
             false => ConnectionUse::Kept,
         };
-        // Each block replaces the target by its server's.
+        // Each block replaces this target by its server's.
         let nowhere = Target::Unix(PathBuf::from("/"));
         let plan = Plan::new(nowhere)
             .requests(requests)
@@ -282,7 +282,7 @@ impl Arguments {
         let loads = self.schedules()?.into_iter().map(|schedule| {
             let mut plan = plan.clone();
             if let Schedule::Trace(times) = &schedule {
-                // All of it: what the trace does at its beginning is part of it.
+                // The whole trace is measured, because its beginning is a part of it.
                 let last = Duration::from_nanos(times.last().copied().unwrap_or(0));
                 let duration = self.when.duration.min(last + Duration::from_millis(1));
                 plan = plan.warm_up(Duration::ZERO).duration(duration);
@@ -311,7 +311,7 @@ impl Arguments {
                 (addr, Some(format!("/{path}")))
             }
         };
-        // Only so that what is wrong with it is said before anything begins.
+        // The address is parsed only to report an error before anything begins.
         addr.parse::<Target>().map_err(|error| error.to_string())?;
         Ok((vec![ServerSpec::Running { name: addr.clone(), target: addr }], path))
     }
@@ -340,7 +340,7 @@ impl Arguments {
     }
 }
 
-/// More is a slip of the finger.
+/// A longer time is probably a typing error.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 fn time_or_none(text: &str) -> Result<Duration, String> {

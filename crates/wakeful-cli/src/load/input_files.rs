@@ -3,12 +3,12 @@
 use std::io::Read;
 use std::path::Path;
 
-/// In bytes. What is read is kept in memory.
+/// The largest file in bytes, because it is kept in memory.
 const LARGEST: u64 = 256 << 20;
 
-/// A request's body.
+/// Reads a request's body.
 pub(super) fn read_body(path: &Path) -> Result<Vec<u8>, String> {
-    // Before it is opened: a FIFO would wait for its writer.
+    // The check comes before the open, because opening a FIFO would wait for its writer.
     let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !known.is_file() {
         return Err("it is not a regular file, so it may have no end".to_owned());
@@ -16,7 +16,7 @@ pub(super) fn read_body(path: &Path) -> Result<Vec<u8>, String> {
     read_at_most(path, known.len(), "a body")
 }
 
-/// A trace. It may also come by a pipe, from a program that unpacks it.
+/// Reads a trace. It may also come through a pipe, from a program that unpacks it.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let known = std::fs::metadata(path).map_err(|error| error.to_string())?;
     let text = read_at_most(path, known.len(), "a trace: split it, and replay its parts")?;
@@ -27,7 +27,7 @@ fn read_at_most(path: &Path, known: u64, what: &str) -> Result<Vec<u8>, String> 
     let mut bytes = Vec::new();
     if known <= LARGEST {
         let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-        // It may grow, or be a device.
+        // The file may grow, or be a device.
         let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
         read.map_err(|error| error.to_string())?;
     }

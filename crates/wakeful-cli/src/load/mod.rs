@@ -32,16 +32,18 @@ pub(crate) use arguments::Arguments;
 use arguments::{Command, Machine, Task};
 pub(crate) use output::{Outputs, print};
 
-/// Measured, but not to be believed.
+/// The exit code of results that are not to be trusted.
 const INVALID: u8 = 4;
 
-/// As a shell says of a program that Ctrl-C ended. Also for TERM and HUP.
+/// The exit code that a shell reports for a program that Ctrl-C has ended. It is used for TERM and
+/// HUP, too.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// # Errors
 /// A line for the user.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    // What was measured is printed also where a report or a log finds no room.
+    // Without this, a report or a log beyond the limit would end the process before the results are
+    // printed.
     file_size::survive_limits();
     match &arguments.command {
         None => measure(arguments),
@@ -79,7 +81,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
     bench.progress.clear();
     let has_failed = outcome.is_err();
     if let Err(error) = outcome {
-        // What was measured before it is not thrown away.
+        // Results that were measured before the failure are not lost.
         if measured.runs.is_empty() {
             if error.is_interrupted() {
                 say(format_args!("wakeful: {error}"));
@@ -115,16 +117,17 @@ pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
 fn catch_interrupts() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order, or the first signal would do both.
+        // The handlers must be registered in this order. Otherwise the first signal would set the
+        // flag and end the process.
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))?;
     }
-    // A terminal that closes: the shell and the kernel may send one each, so the second one ends
-    // nothing.
+    // When a terminal closes, the shell and the kernel may each send a SIGHUP, so a second one does
+    // not end the process.
     if !IgnoredSignals::read().has(SIGHUP) {
         signal_hook::flag::register(SIGHUP, flag.clone())?;
     }
-    // The parent process may have blocked them.
+    // The parent process may have blocked the signals.
     wakeful::signal::unblock(&[SIGINT, SIGTERM, SIGHUP])?;
     Ok(flag)
 }
@@ -148,12 +151,12 @@ fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>
     Ok(bench)
 }
 
-/// What there is to report, even if it ended early.
+/// What was measured, even if the run ended early.
 #[derive(Default)]
 struct Measured {
     floor: Option<Floor>,
     runs: Vec<Run>,
-    /// What --log writes: a tag and the times, for each run that has them.
+    /// The data for --log: a tag and the times, for each run that has them.
     recordings: Vec<(String, Recording)>,
     comparisons: Vec<Comparison>,
     notes: Vec<String>,
@@ -284,7 +287,7 @@ fn title(runs: &[Run]) -> String {
     format!("wakeful load: {}", servers.join(", "))
 }
 
-/// As a shell would take it.
+/// The command line in a form that a shell accepts.
 pub(crate) fn command_line() -> String {
     let words: Vec<String> = std::env::args().collect();
     let words = words.iter().map(String::as_str);

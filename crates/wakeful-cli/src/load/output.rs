@@ -14,7 +14,7 @@ use wakeful_load::internals::{format, report, summary};
 
 use super::arguments::Output;
 
-/// Logs to merge may have this many bytes each: a thousand runs', at about 65 kB for each run.
+/// The largest log to merge, in bytes: a thousand runs, at about 65 kB for each.
 const LARGEST_LOG: u64 = 64 << 20;
 
 /// Files that are open, and what goes to stdout.
@@ -32,8 +32,8 @@ enum Stdout {
 }
 
 impl Outputs {
-    /// Opens the files now: a path that cannot be written is no surprise for the end. Nothing goes
-    /// to stdout.
+    /// Opens the files now, so that a path that cannot be written is an error at the beginning and
+    /// not at the end. Nothing goes to stdout.
     pub(crate) fn open_files(report: Option<&Path>, log: Option<&Path>) -> Result<Self, String> {
         let create = |path: &Path| {
             let file =
@@ -53,7 +53,7 @@ impl Outputs {
         Ok(Self { stdout: Stdout::Nothing, report, log, started: SystemTime::now() })
     }
 
-    /// As the flags say.
+    /// Opens what the flags say.
     pub(super) fn open(output: &Output) -> Result<Self, String> {
         let outputs = Self::open_files(output.report.as_deref(), output.log.as_deref())?;
         Ok(match (output.json, output.markdown) {
@@ -80,7 +80,7 @@ impl Outputs {
             }
             Stdout::Text(style) => text(results, style),
         };
-        // One that fails is no reason to lose the others.
+        // If one output fails, the others are still written.
         let printed = print(&text);
         let reported = self.report.map_or(Ok(()), |(path, mut file)| {
             let html = report::html(results).map_err(std::io::Error::other);
@@ -95,7 +95,7 @@ impl Outputs {
     }
 }
 
-/// Writes to stdout, where a reader such as `head` that has seen enough is no error.
+/// Writes to stdout. It is no error if a reader, such as `head`, closes it early.
 pub(crate) fn print(text: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -106,9 +106,9 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Everything that there is, as text.
+/// All results as text.
 pub(crate) fn text(results: &Results, style: Style) -> String {
-    // An experiment may have no runs, but tables of its own.
+    // An experiment may have no runs, but its own tables.
     let mut text = table::tables(results, style);
     if !results.runs.is_empty() || results.tables.is_empty() {
         let apart = if text.is_empty() { "" } else { "\n" };
@@ -158,8 +158,8 @@ pub(super) fn merge_logs(logs: &[PathBuf], out: Option<&Path>) -> Result<(), Str
 fn read_log(path: &Path) -> Result<Log, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
-    // One byte more tells a file that is too long from one that just fits; sizes are not asked,
-    // since a pipe has none.
+    // One byte more distinguishes a file that is too long from one that just fits. The size is not
+    // asked for, because a pipe has none.
     file.take(LARGEST_LOG + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > LARGEST_LOG {
         return Err(format!(
@@ -170,8 +170,8 @@ fn read_log(path: &Path) -> Result<Log, String> {
     Log::read(&text)
 }
 
-/// Whether both are one regular file, by whatever names; a device such as /dev/null may be written
-/// twice.
+/// Are both the same regular file, whatever their names are? A device such as /dev/null may be
+/// written twice.
 fn is_same_file(one: &File, other: &File) -> std::io::Result<bool> {
     let (one, other) = (one.metadata()?, other.metadata()?);
     Ok(one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()))

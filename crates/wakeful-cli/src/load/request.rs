@@ -8,10 +8,10 @@ use wakeful_load::{Protocol, Requests, Template};
 use super::input_files::read_body;
 use crate::numbers::whole;
 
-/// By default. Whoever names them with a protocol that has no use for them is not refused.
+/// The defaults. Giving them explicitly is no error, even with a protocol that does not use them.
 const COMMAND: &str = "ECHO";
 const KEYS: u64 = 1;
-/// In bytes.
+/// The default size in bytes.
 const SIZE: u32 = 1024;
 
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ impl Request {
         Ok(match self.protocol {
             ProtocolName::Frames => Template::of_size(self.sizes(1)?[0]),
             ProtocolName::Resp => {
-                // `mix` has the others.
+                // `mix` has the other commands.
                 let size = self.sizes(self.resp_commands.len())?[0];
                 Template::command(&self.resp_commands[0]).body_of_size(size)
             }
@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// The payload of each of so many commands.
+    /// The payload sizes of `commands` commands.
     fn sizes(&self, commands: usize) -> Result<Vec<usize>, String> {
         match self.size[..] {
             [size] => Ok(vec![size as usize; commands]),
@@ -155,7 +155,7 @@ impl Request {
         }
     }
 
-    /// Several commands, if there are several.
+    /// The requests, if there are several commands.
     pub(super) fn mix(&self) -> Result<Option<Requests>, String> {
         let commands = &self.resp_commands;
         if self.protocol != ProtocolName::Resp || commands.len() == 1 {

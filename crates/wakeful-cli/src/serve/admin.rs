@@ -22,19 +22,19 @@ pub(super) struct AdminArguments {
 
 impl AdminArguments {
     /// # Errors
-    /// A line for the user: an address is none, or cannot be had.
+    /// A line for the user: an address is malformed, or cannot be used.
     pub(super) fn bind(&self) -> Result<Vec<SharedListener>, String> {
         bind(&self.addresses()?)
     }
 
     /// # Errors
-    /// A line for the user: an address is none.
+    /// A line for the user: an address is malformed.
     pub(super) fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
         let addrs = self.admin.iter().map(|addr| address(addr)).collect::<Result<_, _>>();
         addrs.map_err(|error| format!("--admin: {error}"))
     }
 
-    /// As [`CommonArguments::keep`](super::common::CommonArguments::keep).
+    /// Like [`CommonArguments::keep`](super::common::CommonArguments::keep).
     pub(super) fn keep(&mut self, masters: &Self) -> Option<&'static str> {
         keep(&mut self.admin, &masters.admin, "--admin")
     }

@@ -1,4 +1,4 @@
-//! What every service is started with.
+//! The options of every service.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::workers::{WorkerArguments, keep};
 use crate::numbers::whole;
 use crate::passed_sockets::passed_sockets;
 
-/// What stands for the sockets that it passes, in the place of an address.
+/// The word, instead of an address, for the sockets that systemd passes.
 const SYSTEMD: &str = "systemd";
 
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ impl CommonArguments {
         self.check_with_admin(&[])
     }
 
-    /// As [`check`](Self::check), with the addresses of `--admin`.
+    /// Like [`check`](Self::check), with the addresses of `--admin`.
     pub(super) fn check_with_admin(&self, admin: &[String]) -> Result<(), String> {
         self.strategy()?;
         self.idle_policy()?;
@@ -114,12 +114,12 @@ impl CommonArguments {
             kept.extend(keep(&mut self.accept, &masters.accept, "--accept (by a restart)"));
             self.placement = masters.placement;
         }
-        // The master kills who takes much longer.
+        // The master uses its own grace period to decide when to kill a worker.
         kept.extend(keep(&mut self.grace, &masters.grace, "--grace"));
         kept
     }
 
-    /// `activity`: for services that may use some of their loops only.
+    /// `activity` is for services that may use only some of their loops.
     ///
     /// # Errors
     /// A line for the user.
@@ -136,7 +136,7 @@ impl CommonArguments {
         Ok(options.loops(loops.or_else(|| self.workers.loops())))
     }
 
-    /// Is each loop's thread to have a CPU?
+    /// Should each loop's thread be pinned to a CPU?
     pub(super) fn is_pinned(&self) -> bool {
         self.pin
     }
@@ -156,7 +156,7 @@ impl CommonArguments {
         self.idle.policy()
     }
 
-    /// Listens everywhere that was asked for.
+    /// Listens on all addresses of the options.
     ///
     /// # Errors
     /// A line for the user.
@@ -211,11 +211,11 @@ fn passed() -> Result<Vec<SharedListener>, String> {
 }
 
 /// # Errors
-/// An address is there twice. (Port 0 is another one each time.)
+/// An address occurs twice. (Port 0 may, because it is another port each time.)
 fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Result<(), String> {
     let mut seen: Vec<(&str, ListenAddr)> = Vec::new();
     for (option, text) in given {
-        // What is no address is an error later.
+        // A malformed address is reported later.
         let Ok(addr) = text.parse::<ListenAddr>() else { continue };
         if matches!(addr, ListenAddr::Tcp(addr) if addr.port() == 0) {
             continue;
@@ -231,8 +231,8 @@ fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Res
     Ok(())
 }
 
-/// Not parsed by clap: an address that cannot be had is one line and exit code 1, for whatever
-/// reason.
+/// Parses an address. clap does not do this, so that any address that cannot be used gives one line
+/// and exit code 1.
 ///
 /// # Errors
 /// A line for the user.

@@ -11,12 +11,12 @@ use super::admin::AdminArguments;
 use super::common::CommonArguments;
 use crate::{logging, stack};
 
-/// So much longer than its drain may take, a worker may live.
+/// How much longer a worker may live than its drain may take.
 const MORE_THAN_GRACE: Duration = Duration::from_secs(5);
 
-/// With `--workers` this process becomes a master, and returns in each worker that is only forked,
-/// and at its own end. Workers say for `pre_drain` that they are not ready, before they drain. What
-/// is `handed` reaches those that are executed.
+/// With `--workers` this process becomes a master. This function returns in each forked worker, and
+/// at the master's own end. Before workers drain, they report for `pre_drain` that they are not
+/// ready. Executed workers get `handed`.
 ///
 /// # Errors
 /// A line for the user.
@@ -32,7 +32,7 @@ pub(super) fn divide(
     }
     stack::has_room_for_a_master()?;
     let group = common.options(&ActivityArguments::default())?.group();
-    // Told before anything listens.
+    // An error is reported before anything listens.
     group.loop_count().map_err(|error| format!("cannot serve: {error}"))?;
     let passed = if is_successor() { Vec::new() } else { common.passed()? };
     let admin = admin.map_or(Ok(Vec::new()), AdminArguments::addresses)?;
@@ -41,15 +41,16 @@ pub(super) fn divide(
     if arguments.are_executed() {
         master = master.shared_data(handed());
     }
-    // Those that can end have ended by then.
+    // After this time, every worker that can end has ended.
     let limit = common.grace().saturating_add(pre_drain).saturating_add(MORE_THAN_GRACE);
     let this = process::id();
     let role = arguments.set(master.pre_drain(pre_drain).drain_timeout(limit)).run();
     if process::id() != this {
-        // Also what a worker says that cannot begin: it cannot use its master's.
+        // From here on the worker has its own log, even if it cannot start, because it cannot use
+        // its master's.
         logging::of_worker();
     }
-    // The text says what cannot be done.
+    // The error's text says what cannot be done.
     let role = role.map_err(|error| error.to_string())?;
     match role {
         Role::Worker(worker) => {
@@ -60,16 +61,16 @@ pub(super) fn divide(
     }
 }
 
-/// Leaves a worker those CPUs that are its own, if loops are to be pinned: by the settings of its
-/// master.
+/// Restricts a worker to its own CPUs, if loops are to be pinned, according to its master's
+/// settings.
 pub(super) fn take_cpus(common: &CommonArguments, worker: &Worker) {
     if common.is_pinned() {
         take_share_of_cpus(worker.number(), worker.heartbeats().loops());
     }
 }
 
-/// Leaves a worker those CPUs that are its own if each loop of all workers has one, in turn. Its
-/// threads are pinned to CPUs among them then.
+/// Restricts a worker to its own CPUs, so that the loops of all workers take the CPUs in turn. Its
+/// threads are then pinned to CPUs among them.
 fn take_share_of_cpus(number: usize, loops: usize) {
     let pinned = sched_getaffinity(None).and_then(|allowed| {
         let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -83,13 +84,13 @@ fn take_share_of_cpus(number: usize, loops: usize) {
     }
 }
 
-/// What this process is.
+/// The role of this process.
 #[derive(Debug)]
 pub(super) enum Divided {
-    /// The only one.
+    /// The only process of the service.
     Whole,
-    /// One of several.
+    /// One of several workers.
     Worker(Worker),
-    /// A master that is through.
+    /// A master that has ended.
     Ended(ExitCode),
 }

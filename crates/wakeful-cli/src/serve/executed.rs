@@ -1,5 +1,5 @@
-//! `--exec`: a worker whose process is executed anew begins as any process of this program does,
-//! and has from its master what it cannot find out by itself.
+//! `--exec`: a worker that executes the program again. It begins like any process of this program,
+//! and gets from its master what it cannot find out itself.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use super::start::Start;
 use super::{Arguments, divide, of_worker, raise_descriptor_limit, serve};
 use crate::{file_size, logging};
 
-/// `new` is what the command line says now, with its settings file. `whole` reads a command line
-/// that needs no file.
+/// Runs the worker. `new` has the present options, from the command line and its settings file.
+/// `whole` parses a command line that needs no file.
 ///
 /// # Errors
 /// A line for the user.

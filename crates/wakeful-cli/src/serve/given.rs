@@ -1,6 +1,6 @@
-//! Options that leave a setting as it is where they are not given.
+//! Options that leave a setting unchanged if they are not given.
 
-/// `settings` with what `set` makes of `value`, or unchanged without one.
+/// Returns `settings` with `set` applied to `value`, or unchanged without a value.
 pub(super) fn given<S, V>(settings: S, value: Option<V>, set: impl FnOnce(S, V) -> S) -> S {
     match value {
         Some(value) => set(settings, value),
@@ -8,7 +8,7 @@ pub(super) fn given<S, V>(settings: S, value: Option<V>, set: impl FnOnce(S, V) 
     }
 }
 
-/// A limit as it is given on the command line: 0 is none.
+/// A limit from the command line, where 0 means no limit.
 pub(super) fn unless_zero<N: PartialEq + Default>(limit: N) -> Option<N> {
     Some(limit).filter(|limit| *limit != N::default())
 }

@@ -1,4 +1,4 @@
-//! What a master hands to workers that execute the program anew: what they cannot find out by
+//! What a master passes to workers that execute the program again, because they cannot find it out
 //! themselves.
 
 use std::ffi::{OsStr, OsString};
@@ -6,16 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 
 use wakeful_services::tls::TicketSecret;
 
-/// See the [module](self).
+/// The data of the master. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Handed {
     /// The master's command line, with what its settings file said when it started.
     pub(super) words: Vec<OsString>,
-    /// What all workers have in common.
+    /// The secret for session tickets, common to all workers.
     pub(super) tickets: Option<TicketSecret>,
 }
 
-/// A word ends with it: none has it inside.
+/// The end of a word. No word contains it.
 const END: u8 = 0;
 
 impl Handed {
@@ -27,7 +27,7 @@ impl Handed {
         [secret.len() as u8].into_iter().chain(secret.iter().copied()).chain(words).collect()
     }
 
-    /// `None`: these are other bytes.
+    /// Parses these bytes. `None`: they are other bytes.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first()?;
         let (secret, words) = rest.split_at_checked((*length).into())?;

@@ -1,5 +1,4 @@
-//! From the start of a service to its end: what is logged, what signals do, what the exit code
-//! says.
+//! A service from its start to its end: its log lines, its signals, and its exit code.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -64,8 +63,8 @@ pub(super) fn serving(
     }
 }
 
-/// As [`serving`], of a server of HTTP, which goes on for `pre_drain` while it says that it is not
-/// ready.
+/// Like [`serving`], for an HTTP server, which reports for `pre_drain` that it is not ready while
+/// it continues to serve.
 pub(super) fn running(
     service: RunningService,
     pre_drain: Duration,

@@ -47,7 +47,7 @@ pub(crate) use self::other_signals::put_off_signals;
 use self::start::Start;
 use self::workers::keep;
 
-/// As clap says it of everything that can be seen from the flags alone.
+/// clap's exit code for errors that can be seen from the flags alone.
 const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ enum Service {
 }
 
 impl Arguments {
-    /// Is this process to be a master, which must not start a thread?
+    /// Should this process become a master, which must not start a thread?
     pub(crate) fn are_workers_wanted(&self) -> bool {
         self.common().workers().are_given()
     }
@@ -106,7 +106,7 @@ impl Arguments {
         }
     }
 
-    /// Of services that speak HTTP.
+    /// The arguments of services that speak HTTP.
     fn http_arguments(&self) -> Option<(&DrainArguments, &AdminArguments)> {
         match &self.service {
             None => Some((&self.http.drain, &self.http.admin)),
@@ -151,7 +151,7 @@ pub(crate) fn run(
     arguments: &Arguments,
     again: impl FnOnce() -> Result<Arguments, String>,
 ) -> Result<ExitCode, String> {
-    // A master handles signals of its own, and its workers begin anew.
+    // A master handles signals itself, and its workers begin with default actions.
     let caught = if arguments.are_workers_wanted() { None } else { Some(Caught::from_now_on()?) };
     if let Err(line) = check(arguments) {
         say(format_args!("wakeful: {line}"));
@@ -159,7 +159,8 @@ pub(crate) fn run(
     }
     file_size::survive_limits();
     raise_descriptor_limit();
-    // Made before the fork, so that all workers have it: a client resumes its session at any.
+    // The secret is made before the fork, so that all workers have it, and a client can resume its
+    // session with any of them.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
     let divided = divide::divide(
         arguments.common(),
@@ -194,8 +195,7 @@ fn serve(arguments: &Arguments, start: Start) -> Result<ExitCode, String> {
     .map(|()| ExitCode::SUCCESS)
 }
 
-/// What a new worker serves by: the settings file may say something else by now than when its
-/// master started.
+/// The settings of a new worker. The settings file may have changed since its master started.
 ///
 /// # Errors
 /// A line for the user.
@@ -219,7 +219,7 @@ fn of_worker(masters: &Arguments, mut new: Arguments) -> Result<Arguments, Strin
     Ok(new)
 }
 
-/// Whether it would start, as far as that can be known without a socket.
+/// Checks whether the service would start, as far as that can be known without a socket.
 ///
 /// # Errors
 /// A line for the user.
@@ -236,8 +236,8 @@ pub(crate) fn try_out(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Connections are descriptors. The soft limit is often 1,024, for programs that use select(2); the
-/// hard limit is what the administrator allows.
+/// Raises the soft limit of descriptors, because each connection needs one. The soft limit is often
+/// 1,024, for programs that use select(2). The hard limit is what the administrator allows.
 fn raise_descriptor_limit() {
     if let Err(error) = Descriptors::raise_limit() {
         tracing::warn!(%error, soft = Descriptors::limit(), "cannot raise the limit of open descriptors (RLIMIT_NOFILE)");

@@ -1,8 +1,8 @@
 //! Signals that must not end a service without a drain, as they do by default: HUP, USR1, USR2, PWR
 //! and XCPU.
 //!
-//! They are put off before anything else happens and caught when the command line has been read, so
-//! they end nothing while the service starts and drains.
+//! They are blocked before anything else happens, and caught when the command line has been read.
+//! So they end nothing while the service starts and drains.
 
 use std::io;
 use std::sync::Arc;
@@ -51,26 +51,26 @@ Signals of the master with --workers:
     };
 }
 
-/// For `--help`.
+/// The text for `--help`.
 pub(super) const HELP: &str = help!(
     "reload certificates (--tls-cert), reopen the access log (--access-log-file)",
     "it reloads certificates, and reopens its access log"
 );
-/// For a service that has nothing to reload.
+/// The text for a service that has nothing to reload.
 pub(super) const HELP_WITHOUT_RELOAD: &str =
     help!("no effect; logged", "it has nothing to reload, and logs that");
-/// For a service that has nothing to reload, and no workers.
+/// The text for a service that has nothing to reload, and no workers.
 pub(super) const HELP_WITHOUT_WORKERS: &str = help_of_a_process!("no effect; logged");
 
-/// The power fails.
+/// The signal of a power failure.
 const SIGPWR: i32 = Signal::POWER.as_raw();
 const CAUGHT: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGPWR, SIGXCPU];
 
-/// They arrive when they are caught, by [`Caught`] or a master: until then they would end the
+/// Blocks the signals until [`Caught`] or a master catches them. Before that they would end the
 /// process.
 pub(crate) fn put_off_signals() {
     let put_off = [Name::SIGHUP, Name::SIGUSR1, Name::SIGUSR2, Name::SIGPWR];
-    // It has no error for signals that there are.
+    // This cannot fail for signals that exist.
     let _ = put_off.into_iter().collect::<SigSet>().thread_block();
 }
 
@@ -81,12 +81,12 @@ pub(super) struct Caught {
     draining: Draining,
 }
 
-/// Has the drain begun? A second TERM would end it.
+/// Whether the drain has begun. A second TERM would abort it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draining(Arc<AtomicBool>);
 
 impl Draining {
-    /// It begins. False: it has begun before.
+    /// Notes that the drain begins. `false`: it had begun before.
     pub(super) fn begins(&self) -> bool {
         !self.0.swap(true, Ordering::Relaxed)
     }
@@ -100,8 +100,8 @@ impl Caught {
             let arrived = Arc::new(AtomicBool::new(false));
             flag::register(signal, arrived.clone()).map(|_| (signal, arrived))
         };
-        // A supervisor that waits for signals itself may have left them blocked, and one that has
-        // come meanwhile arrives as soon as it is not.
+        // A supervisor that waits for signals itself may have left them blocked. A signal that has
+        // come meanwhile arrives when it is unblocked.
         let caught: io::Result<_> = CAUGHT.into_iter().map(catch).collect();
         let caught = caught
             .and_then(|caught: Vec<_>| unblock(&CAUGHT).map(|()| caught))
@@ -111,7 +111,7 @@ impl Caught {
         Ok(Self { arrived, draining: Draining::default() })
     }
 
-    /// To be told when the drain begins.
+    /// The flag to set when the drain begins.
     pub(super) fn draining(&self) -> Draining {
         self.draining.clone()
     }
@@ -146,8 +146,8 @@ impl Caught {
     }
 }
 
-/// Ends the service as TERM does. XCPU comes again with each second of CPU time, and none of them
-/// is a second TERM.
+/// Ends the service as TERM does. XCPU repeats with each second of CPU time, and must not count as
+/// a second TERM.
 fn end_by(signal: i32, draining: &Draining) {
     if !draining.begins() {
         return;

@@ -23,7 +23,7 @@ use super::start::Start;
 use super::tls::TlsArguments;
 use crate::numbers::{positive_count, whole};
 
-/// Stands before a name whose addresses are backends.
+/// The prefix of a name whose addresses are backends.
 const DNS: &str = "dns:";
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
@@ -174,7 +174,7 @@ impl ProxyArguments {
         self.to.iter().any(is_tls)
     }
 
-    /// Those that are backends, and those whose addresses are.
+    /// The backends with an address, and the names whose addresses are backends.
     ///
     /// # Errors
     /// A line for the user.
@@ -185,7 +185,7 @@ impl ProxyArguments {
                 None => backends.push(target(to).map_err(|error| format!("--to: {error}"))?),
                 Some(name) => {
                     let name = name_of(name).map_err(|why| format!("--to: {to:?} {why}"))?;
-                    // Twice the same is no second look-up.
+                    // A name that is given twice is looked up only once.
                     if !names.contains(&name) {
                         names.push(name);
                     }
@@ -244,10 +244,10 @@ fn target(text: &str) -> Result<Target, InvalidTarget> {
 }
 
 /// # Errors
-/// What is wrong with `text`, which was given behind `dns:`.
+/// What is wrong with `text`, which was given after `dns:`.
 fn name_of(text: &str) -> Result<Target, &'static str> {
     match target(text) {
-        // A socket of Unix has no name.
+        // A Unix socket has no name to look up.
         Ok(target) if !text.starts_with("unix:") => Ok(target),
         _ if text.parse::<u16>().is_ok() => Err(
             "has a port and no host: expected dns:HOST:PORT; http://dns:PORT is a host called dns",
@@ -259,7 +259,7 @@ fn name_of(text: &str) -> Result<Target, &'static str> {
 }
 
 /// # Errors
-/// A text that says what would have been understood.
+/// A text that says what is expected.
 fn interval(text: &str) -> Result<Duration, String> {
     positive_seconds(text)
         .ok()

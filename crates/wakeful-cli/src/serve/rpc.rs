@@ -40,7 +40,7 @@ pub(super) struct RpcArguments {
     limits: LimitArguments,
 }
 
-/// What gRPC can say of a message's length.
+/// Parses the size of a message. gRPC has 32 bits for it.
 fn message_size(text: &str) -> Result<usize, String> {
     size::within(text, 1, 1 << 32, "from 1 to 4GiB")
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 /// # Errors
-/// A text that says what would have been understood.
+/// A text that says what is expected.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     parse_seconds(text)
         .ok_or_else(|| "expected a number of seconds, 0 or more, as 10 or 0.5".to_owned())
 }
 
 /// # Errors
-/// As for [`seconds`]; 0 is too few.
+/// The same as for [`seconds`]. 0 is refused, too.
 pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
     parse_seconds(text)
         .filter(|duration| !duration.is_zero())
@@ -18,7 +18,7 @@ pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// # Errors
-/// As for [`seconds`]; less than 1 is too few.
+/// The same as for [`seconds`]. Less than 1 is refused, too.
 pub(super) fn one_second_or_more(text: &str) -> Result<Duration, String> {
     parse_seconds(text)
         .filter(|duration| *duration >= Duration::from_secs(1))

@@ -1,4 +1,4 @@
-//! `wakeful serve http`: the files that it serves, and the log of who asked for what.
+//! `wakeful serve http`: the files that it serves, and its access log.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ enum LogFormat {
 }
 
 impl SiteArguments {
-    /// Opens what was asked for.
+    /// Opens the files of the options.
     ///
     /// # Errors
     /// A line for the user.

@@ -9,10 +9,10 @@ pub(super) fn parse(text: &str) -> Result<usize, String> {
     bytes(text).ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// As [`parse`], from `least` to `most`, which the message writes as `range`.
+/// Like [`parse`], for sizes from `least` to `most`. The message shows the range as `range`.
 ///
 /// # Errors
-/// As for [`parse`].
+/// The same as for [`parse`].
 pub(super) fn within(text: &str, least: usize, most: usize, range: &str) -> Result<usize, String> {
     let size = bytes(text).filter(|size| (least..=most).contains(size));
     size.ok_or_else(|| {

@@ -33,7 +33,7 @@ impl StallArguments {
         self.idle_timeout.is_some() || self.stall_timeout.is_some()
     }
 
-    /// `None`: it is not given.
+    /// `None`: the option is not given.
     pub(super) fn idle_timeout(&self) -> Option<Option<Duration>> {
         self.idle_timeout.map(unless_zero)
     }

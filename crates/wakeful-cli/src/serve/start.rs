@@ -1,4 +1,4 @@
-//! What a service starts with, beside its options: alone, or as one of several workers.
+//! What a service needs to start, in addition to its options: alone, or as one of several workers.
 
 use wakeful::accept::SharedListener;
 use wakeful_services::ServeOptions;
@@ -13,12 +13,12 @@ use super::other_signals::Caught;
 pub(super) struct Start {
     pub(super) caught: Caught,
     pub(super) worker: Option<Worker>,
-    /// What all workers have in common.
+    /// The secret for session tickets, common to all workers.
     pub(super) tickets: Option<TicketSecret>,
 }
 
 impl Start {
-    /// Listens everywhere that was asked for, or has that from the master.
+    /// Listens on all addresses of the options, or takes the listeners from the master.
     ///
     /// # Errors
     /// A line for the user.
@@ -33,7 +33,7 @@ impl Start {
         }
     }
 
-    /// As [`listeners`](Self::listeners), for operators.
+    /// Like [`listeners`](Self::listeners), for operators.
     ///
     /// # Errors
     /// A line for the user.
@@ -47,11 +47,13 @@ impl Start {
         }
     }
 
-    /// A worker's loops say that they take turns, and wait for connections when it is theirs.
+    /// Makes a worker's loops report their turns, and wait for connections when it is the worker's
+    /// turn.
     pub(super) fn watched(&self, options: ServeOptions) -> ServeOptions {
         let worker = self.worker.as_ref();
         let options = match worker {
-            // As many loops as its master counts on: fewer CPUs may be left to it by now.
+            // The number of loops is the one that the master expects. Fewer CPUs may be left to the
+            // worker by now.
             Some(worker) => options.loops(worker.heartbeats().loops()),
             None => options,
         };

@@ -1,5 +1,5 @@
-//! The options of TLS, for the services that speak HTTP, and what reloads the files: SIGHUP, and a
-//! look at them now and then.
+//! The options of TLS, for the services that speak HTTP. Their files are reloaded at SIGHUP, and
+//! when a regular check finds a change.
 
 use std::io;
 use std::path::PathBuf;
@@ -76,7 +76,8 @@ impl TlsArguments {
         if self.tls_cert.is_empty() { Vec::new() } else { vec!["the certificates"] }
     }
 
-    /// `None` without a certificate: plain HTTP. `tickets`: what it has in common with others.
+    /// Loads the certificates. `None`: there is no certificate, so this is plain HTTP. `tickets` is
+    /// the secret that all workers share.
     ///
     /// # Errors
     /// A line for the user: a file cannot be used.
@@ -103,8 +104,8 @@ impl TlsArguments {
         Ok(Some(tls))
     }
 
-    /// Reads the files again when they or the user say so, from now on and for as long as this
-    /// thread's loop runs.
+    /// Reads the files again when they have changed, or at SIGHUP, as long as this thread's loop
+    /// runs.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.
@@ -113,13 +114,13 @@ impl TlsArguments {
         if let Some(interval) = self.tls_reload_interval {
             wakeful::spawn(tls.clone().reload_on_change(interval)).detach();
         }
-        // Caught before the server listens: it would end the program.
+        // The signal is caught before the server listens, because it would end the program.
         let mut hangups = Signals::new(&[SIGHUP])?;
         let tls = tls.clone();
         wakeful::spawn(async move {
             while hangups.recv().await.is_ok() {
                 let tls = tls.clone();
-                // What fails is logged there, and a panic by its hook.
+                // Failures are logged there, and a panic by its hook.
                 if let Err(error) = spawn_blocking(move || tls.reload()).await {
                     tracing::error!(%error, "the certificates cannot be reloaded; the old ones stay in use");
                 }

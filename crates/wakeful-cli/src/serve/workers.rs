@@ -66,7 +66,7 @@ impl WorkerArguments {
         self.exec
     }
 
-    /// How many processes there are to be. `None`: this one serves itself.
+    /// How many worker processes there should be. `None`: this process itself serves.
     pub(super) fn count(&self) -> Option<usize> {
         self.workers.map(|workers| match workers {
             Workers::ForEachCpu => cpus(),
@@ -74,7 +74,7 @@ impl WorkerArguments {
         })
     }
 
-    /// Sets what was asked for.
+    /// Applies the options to the master.
     pub(super) fn set(&self, master: Master) -> Master {
         let master = master.workers(self.count().unwrap_or(1)).pid_file(self.pid_file.clone());
         let master = given(master, self.worker_timeout, Master::timeout);
@@ -89,7 +89,7 @@ impl WorkerArguments {
         })
     }
 
-    /// As [`CommonArguments::keep`](super::common::CommonArguments::keep).
+    /// Like [`CommonArguments::keep`](super::common::CommonArguments::keep).
     pub(super) fn keep(&mut self, masters: &Self) -> Vec<&'static str> {
         let kept = [
             keep(&mut self.workers, &masters.workers, "--workers"),
@@ -106,13 +106,13 @@ impl WorkerArguments {
         kept.into_iter().flatten().collect()
     }
 
-    /// How many loops a worker has where `--loops` says nothing: its share of the CPUs.
+    /// How many loops a worker has without `--loops`: its share of the CPUs.
     pub(super) fn loops(&self) -> Option<usize> {
         self.count().map(|workers| (cpus() / workers).max(1))
     }
 }
 
-/// Takes the master's. The option, if that is another value.
+/// Takes the master's value. Returns the option's name if the new value was another one.
 pub(super) fn keep<T: Clone + PartialEq>(
     new: &mut T,
     masters: &T,

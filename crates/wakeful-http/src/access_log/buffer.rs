@@ -1,5 +1,5 @@
-//! One loop's lines, until they go to the writer: no lock, no system call, and one handover for all
-//! that came within 100 ms.
+//! The lines of one loop, until they go to the writer. Adding a line takes no lock and no system
+//! call. All lines that come within 100 ms are handed over together.
 //!
 //! A task of the loop hands them over when it is time; it sleeps without a timer while there are no
 //! lines. At the loop's end the buffer is dropped after everything that writes to it, and that is
@@ -19,19 +19,20 @@ use super::{AccessLog, Inner};
 
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
 const FLUSH_AT: usize = 64 * 1024;
-/// How long a loop's end waits for the writer; for a pipe that nobody reads a quarter of that.
+/// How long a loop's end waits for the writer. For a pipe that nobody reads it is a quarter of
+/// that.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
 pub(crate) struct LoopLog {
     inner: Arc<Inner>,
     lines: RefCell<Vec<u8>>,
     count: Cell<u64>,
-    /// Of the task that hands over.
+    /// The waker of the task that hands the lines over.
     waker: RefCell<Option<Waker>>,
 }
 
 impl AccessLog {
-    /// The buffer of the loop on this thread.
+    /// Makes the buffer of this thread's loop.
     pub(crate) fn on_this_loop(&self) -> Rc<LoopLog> {
         LoopLog::new(self.inner.clone())
     }
@@ -75,13 +76,13 @@ impl LoopLog {
 }
 
 impl Drop for LoopLog {
-    /// The last handover, for which the writer has a second.
+    /// Hands the last lines over. The writer has a second for them.
     fn drop(&mut self) {
         let (bytes, lines) = (self.lines.take(), self.count.take());
         if lines > 0 {
             self.inner.writer.write_lines_within(bytes, lines, AT_THE_END);
         }
-        // The task sees that there is nothing left to hand over.
+        // The task then sees that there is nothing left to hand over.
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }

@@ -22,7 +22,8 @@ pub(super) struct Sink {
     target: Target,
     /// Set when the file should be opened again.
     reopen: Arc<AtomicBool>,
-    /// A disk that is almost full fails and works by turns.
+    /// Limits how often failures are logged, because a disk that is almost full fails and works by
+    /// turns.
     failures: OncePerSecond,
 }
 
@@ -70,7 +71,8 @@ impl log::Destination for Sink {
         }
         match append(path) {
             Ok(anew) => {
-                // A file that was not rotated ends as it did.
+                // A file that was not rotated may end in the middle of a line, so it does not count
+                // as another file.
                 let is_another = match (anew.metadata(), file.metadata()) {
                     (Ok(anew), Ok(old)) => {
                         anew.len() == 0 || (anew.dev(), anew.ino()) != (old.dev(), old.ino())
@@ -102,9 +104,10 @@ impl log::Destination for Sink {
     }
 }
 
-/// A FIFO is opened for reading too: otherwise opening it waits for a reader, and a reader that
-/// restarts costs lines. What is no file is in non-blocking mode: a write that waits for a reader
-/// would never see that the log should be opened anew.
+/// Opens the log for appending. A FIFO is opened for reading too: otherwise opening it would wait
+/// for a reader, and a restart of the reader would lose lines. Anything but a regular file is
+/// non-blocking, because a write that waits for a reader would never notice that the log should be
+/// opened again.
 fn append(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path).map(|file| file.file_type());
     let is_fifo = kind.as_ref().is_ok_and(FileTypeExt::is_fifo);

@@ -14,7 +14,7 @@ use crate::dates;
 /// Longer texts are cut.
 const LONGEST: usize = 4096;
 
-/// A request and what became of it.
+/// A request and its outcome.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     /// When the request came.
@@ -22,7 +22,7 @@ pub(crate) struct Line<'a> {
     pub(crate) peer: PeerAddr,
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
-    /// If it is to be logged.
+    /// `None` if queries are not logged.
     pub(crate) query: Option<&'a str>,
     pub(crate) version: Version,
     pub(crate) status: Option<u16>,
@@ -51,7 +51,7 @@ pub(super) fn write(out: &mut Vec<u8>, format: Format, line: &Line<'_>) {
     out.push(b'\n');
 }
 
-/// In place of lines that are missing.
+/// Writes the line that replaces `lines` missing ones.
 pub(super) fn write_dropped(out: &mut Vec<u8>, format: Format, now: SystemTime, lines: u64) {
     match format {
         Format::Json => {
@@ -100,8 +100,8 @@ fn field(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     out.push(b'"');
 }
 
-/// As RFC 8259 has it; control characters by their number, also those beyond ASCII: a terminal
-/// would obey them.
+/// Escapes as RFC 8259 requires. Control characters beyond ASCII are escaped, too, because a
+/// terminal would obey them.
 fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
     let (text, more) = cut(text);
     for chunk in text.utf8_chunks() {
@@ -174,7 +174,7 @@ fn escape_common(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(more);
 }
 
-/// The text, and what shows that there was more.
+/// The beginning of a long text, and a mark that shows that there was more.
 fn cut(text: &[u8]) -> (&[u8], &'static [u8]) {
     match text.get(..LONGEST) {
         Some(start) if text.len() > LONGEST => (start, b"..."),

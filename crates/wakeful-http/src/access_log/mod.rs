@@ -5,8 +5,8 @@
 //! the writer. If the writer's queue is full, because a disk or a pipe is slow, the buffer is
 //! dropped and its lines are counted.
 
-// `format` is what a line looks like; `destination` opens and reopens the file; `observe` sees the
-// requests; `buffer` is a loop's.
+// `format` has the format of a line. `destination` opens and reopens the file. `observe` sees the
+// requests. `buffer` is the buffer of one loop.
 
 mod buffer;
 mod destination;
@@ -27,7 +27,7 @@ pub use settings::{Destination, Format, Query};
 
 use destination::Sink;
 
-/// Buffers on their way to the writer, in all.
+/// The limits of all buffers together that are on their way to the writer.
 const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 
 /// An access log, for [`Observe::access_log`](crate::observe::Observe::access_log).

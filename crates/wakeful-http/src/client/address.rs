@@ -10,7 +10,7 @@ use super::{HttpVersion, OutgoingBody};
 use crate::tls::security::Security;
 
 impl<B: OutgoingBody> Pool<B> {
-    /// Puts the request into the form that its HTTP wants, and says in it whom it is for.
+    /// Puts the request into the form of its HTTP version, and adds the authority of its server.
     pub(super) fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
         let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
         if request.method() == Method::CONNECT {
@@ -18,7 +18,7 @@ impl<B: OutgoingBody> Pool<B> {
         }
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         if parts.authority.as_ref().is_some_and(|named| named.as_str().contains('@')) {
-            // It must not be sent (RFC 9110, 4.2.4), and may be a secret.
+            // The user name must not be sent (RFC 9110, 4.2.4), and may be a secret.
             return Err(unsupported("its URI has a user name, which is not supported"));
         }
         match self.target.version {

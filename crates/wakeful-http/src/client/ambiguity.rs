@@ -5,14 +5,14 @@
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
-/// Returns whether a response of HTTP/1.1 with these headers can be read in two ways.
+/// Returns whether an HTTP/1.1 response with these headers can be read in two ways.
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
         let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
         return !is_chunked || codings.next().is_some() || headers.contains_key(CONTENT_LENGTH);
     }
-    // Several that differ are an error to hyper.
+    // Several lengths that differ are an error in hyper.
     headers
         .get_all(CONTENT_LENGTH)
         .iter()

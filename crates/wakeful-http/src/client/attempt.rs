@@ -15,39 +15,39 @@ use super::body::{Exchange, Outgoing};
 use super::host_pool::Lease;
 use crate::foreign_code::Contained;
 
-/// Did the server act on a request that failed?
+/// Whether the server acted on a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Acted {
     No,
-    /// Nothing tells.
+    /// Nothing shows whether it acted. It acted once at most.
     OnceAtMost,
-    /// It began to answer, or may just be about to.
+    /// The server began to answer, or may be about to.
     Perhaps,
 }
 
 /// An attempt that failed.
 pub(super) struct Failure<B> {
     pub(super) error: hyper::Error,
-    /// Untouched.
+    /// The request, if nothing of it was used.
     pub(super) request: Option<Request<Outgoing<B>>>,
     pub(super) acted: Acted,
     pub(super) cause: Cause,
-    /// The connection ended, and the server has not begun with the request.
+    /// The connection was ending, and the server has not begun to handle the request.
     pub(super) is_ending: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// What the error says.
+    /// The error itself says why.
     Error,
-    /// Another request's doing, or its own: it ended the connection.
+    /// A panic in this or another request's body has ended the connection.
     Panic,
     /// The connection ended while the request waited for a stream on it.
     EndedBefore,
 }
 
 impl<B: OutgoingBody> Lease<B> {
-    /// Another request had it before.
+    /// Has another request used the connection before?
     pub(super) fn was_used(&self) -> bool {
         match self {
             Self::Http1(lease) => lease.connection.was_used(),
@@ -55,7 +55,7 @@ impl<B: OutgoingBody> Lease<B> {
         }
     }
 
-    /// A server may have given the connection up, or refuse a stream.
+    /// Is it possible that the server has given the connection up, or will refuse a stream?
     pub(super) fn may_be_stale(&self) -> bool {
         match self {
             Self::Http1(_) => self.was_used(),
@@ -63,8 +63,8 @@ impl<B: OutgoingBody> Lease<B> {
         }
     }
 
-    /// The request that comes next cannot be sent again: a server that has closed meanwhile must
-    /// not get it. hyper reads before it writes.
+    /// Prepares for a request that cannot be sent again: checks whether the server has closed the
+    /// connection, before the write. hyper reads before it writes.
     pub(super) fn look_first(&self) {
         if let Self::Http1(lease) = self
             && lease.connection.was_used()
@@ -73,7 +73,7 @@ impl<B: OutgoingBody> Lease<B> {
         }
     }
 
-    /// Sends the request once.
+    /// Sends the request on this connection.
     pub(super) async fn send(
         self,
         request: Request<Outgoing<B>>,
@@ -94,7 +94,7 @@ impl<B: OutgoingBody> Lease<B> {
                 let request = failed.take_message().map(|request| request.map(Outgoing::on_none));
                 let error = failed.into_error();
                 let observed = lease.connection.observed();
-                // The end of the stream is a read, too.
+                // The end of the stream counts as a read, too.
                 let of_the_end = u64::from(error.is_incomplete_message());
                 let acted = if request.is_some() || !observed.has_written() {
                     Acted::No
@@ -112,7 +112,8 @@ impl<B: OutgoingBody> Lease<B> {
             Self::Http2(connection, stream) => {
                 let was_used = connection.was_used();
                 let mut request = request.map(|body| body.on(&stream));
-                // h2 has no use for them, and would drop them in the task of all requests.
+                // h2 does not use the extensions, and would drop them in the task that all requests
+                // share.
                 let extensions = Contained::new(mem::take(request.extensions_mut()));
                 let mut failed = match connection.send(request).await {
                     Ok(response) => return Ok((response, Exchange::Http2(stream))),
@@ -128,8 +129,8 @@ impl<B: OutgoingBody> Lease<B> {
                 let cause = if stream.has_panicked() {
                     Cause::Panic
                 } else if error.is_user() {
-                    // hyper counts what it drops with its task among users' errors, and a body's
-                    // error is none of these here: it resets its stream.
+                    // hyper reports a request that was dropped with its task as a user error. A
+                    // body's own error is not reported here, because it resets the stream.
                     Cause::EndedBefore
                 } else {
                     Cause::Error
@@ -140,7 +141,7 @@ impl<B: OutgoingBody> Lease<B> {
                     cause != Cause::Panic && (request.is_some() || is_left_out && is_orderly);
                 let acted = match of_http2 {
                     _ if request.is_some() => Acted::No,
-                    // Its stream may just have been opened.
+                    // The request's stream may just have been opened.
                     _ if cause == Cause::EndedBefore => Acted::OnceAtMost,
                     _ if is_left_out => Acted::No,
                     Some(e) if e.is_remote() && e.reason() == Some(h2::Reason::REFUSED_STREAM) => {

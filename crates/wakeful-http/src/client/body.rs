@@ -49,21 +49,21 @@ pub struct ResponseBody {
     waker: SafeWaker,
     target: Arc<str>,
     deadline: Option<Deadline>,
-    /// HTTP/2: the stream counts as long as its body is read.
+    /// With HTTP/2: the stream counts as open as long as its body is read.
     stream: Option<OpenStream>,
-    /// HTTP/1.1: the request's body ends with the response.
+    /// With HTTP/1.1: the request's body ends with the response.
     answering: Option<Answering>,
-    /// Nothing of it is to come.
+    /// Whether nothing more of the body will come.
     has_ended: bool,
 }
 
-/// What a response has of its connection until its end.
+/// What a response keeps of its connection until its end.
 pub(super) enum Exchange {
     Http1(Answering),
     Http2(OpenStream),
 }
 
-/// When the response has to be complete.
+/// When the response must be complete.
 #[derive(Debug)]
 pub(super) struct Deadline {
     pub(super) end: wakeful::time::Deadline,
@@ -75,7 +75,7 @@ pub(super) struct Deadline {
 pub(super) struct OpenStream {
     place: Rc<Place>,
     listener: PanicListener,
-    /// `None`: it was answered to the end.
+    /// `None`: the stream was answered to its end.
     opened: Option<Instant>,
 }
 
@@ -90,24 +90,25 @@ impl OpenStream {
         Self { place, listener, opened: Some(turn_time()) }
     }
 
-    /// For the request's body. A server may send its whole response first, and read the request
-    /// after that. The stream counts until then.
+    /// Returns the stream's place, for the request's body. A server may send its whole response
+    /// first, and read the request after that. The stream counts as open until then.
     pub(super) fn place(&self) -> Rc<Place> {
         self.place.clone()
     }
 
-    /// A panic has ended its connection, which is not to be asked any more.
+    /// Has a panic ended the connection? If so, the connection must not be polled any more.
     pub(super) fn has_panicked(&self) -> bool {
         self.listener.have_panicked()
     }
 }
 
-/// A connection of HTTP/2, whatever bodies its requests have.
+/// An HTTP/2 connection, whatever type its requests' bodies have.
 pub(super) trait Streams {
-    /// A stream that was opened then was cancelled.
+    /// Notes that a stream was cancelled that was opened at that time.
     fn gave_up(&self, opened: Instant);
 
-    /// A stream has ended in both directions. `is_unwritten`: h2 still holds a part of it.
+    /// Notes that a stream has ended in both directions. `is_unwritten`: h2 still holds a part of
+    /// it.
     fn ended_one(&self, is_unwritten: bool);
 
     /// See [`Tasks::sends_next`](super::tasks::Tasks::sends_next).
@@ -117,7 +118,7 @@ pub(super) trait Streams {
 /// A stream's place among those that the server allows.
 pub(super) struct Place {
     connection: Rc<dyn Streams>,
-    /// Of the request's body.
+    /// The pieces of the request's body.
     pieces: Pieces,
     given_up: Rc<GivenUp>,
 }
@@ -159,12 +160,12 @@ impl ResponseBody {
         this
     }
 
-    /// Sets when it has to be complete.
+    /// Sets when the response must be complete.
     pub(super) fn has_until(&mut self, deadline: Option<Deadline>) {
         self.deadline = deadline;
     }
 
-    /// All of it has come.
+    /// Called when all of the body has come.
     fn end_whole(&mut self) {
         if let Some(stream) = &mut self.stream {
             stream.opened = None;
@@ -193,7 +194,8 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, ClientError>>> {
         let this = &mut *self;
         if this.has_ended {
-            // Code that asks again is answered at once each time.
+            // Code that polls again and again would always get an answer at once, so this uses up
+            // budget.
             return pin!(consume_budget()).poll(cx).map(|()| None);
         }
         if this.has_panicked() {
@@ -308,20 +310,20 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
-/// The body of a request under way: the caller's, or none in place of one that was empty.
+/// The body of a request under way: the caller's body, or none instead of an empty one.
 pub(super) enum Outgoing<B> {
     Given(Given<B>),
     Empty,
 }
 
-/// The caller's. hyper asks it in the task of its connection, which with HTTP/2 is other requests'
-/// as well: a panic in it is an error of this body.
+/// The caller's body. hyper polls it in the task of its connection, which with HTTP/2 also serves
+/// other requests. So a panic in it becomes an error of this body.
 pub(super) struct Given<B> {
     body: Contained<B>,
     has_panicked: Cell<bool>,
-    /// Of HTTP/2, once it is sent.
+    /// With HTTP/2, set when the request is sent.
     place: Option<Rc<Place>>,
-    /// Of HTTP/1.1, once it is sent.
+    /// With HTTP/1.1, set when the request is sent.
     uploading: Option<Uploading>,
     was_polled: bool,
 }
@@ -334,7 +336,7 @@ impl<B> Outgoing<B> {
         Self::Given(Given { body, has_panicked, place, uploading, was_polled: false })
     }
 
-    /// As the body of what is sent on this stream.
+    /// The body, for a request that is sent on this stream.
     pub(super) fn on(mut self, stream: &OpenStream) -> Self {
         if let Self::Given(given) = &mut self {
             given.place = Some(stream.place());
@@ -342,7 +344,7 @@ impl<B> Outgoing<B> {
         self
     }
 
-    /// As the body of what is sent on a connection of HTTP/1.1.
+    /// The body, for a request that is sent on an HTTP/1.1 connection.
     pub(super) fn by(mut self, uploading: Uploading) -> Self {
         if let Self::Given(given) = &mut self {
             given.uploading = Some(uploading);
@@ -350,7 +352,7 @@ impl<B> Outgoing<B> {
         self
     }
 
-    /// As the body of what is not sent any more.
+    /// The body, for a request that is no longer sent.
     pub(super) fn on_none(mut self) -> Self {
         if let Self::Given(given) = &mut self {
             (given.place, given.uploading) = (None, None);
@@ -369,7 +371,7 @@ impl<B: Body> Given<B> {
         self.body.into_inner()
     }
 
-    /// What it says, unless it panics.
+    /// Calls `ask` with the body. `None`: it panicked.
     fn ask<R>(&self, ask: impl FnOnce(&B) -> R) -> Option<R> {
         let mut answer = None;
         foreign_code::contain(|| answer = Some(ask(&self.body)));
@@ -389,7 +391,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Body for Outgoing<B> {
         let Self::Given(given) = &mut *self else { return Poll::Ready(None) };
         if !given.was_polled {
             if let Some(place) = &given.place {
-                // hyper asks once, and then starts a task for the rest.
+                // hyper polls the body once, and then starts a task for the rest.
                 place.connection.sends_next(place.given_up.clone());
             }
             given.uploading.iter().for_each(Uploading::is_asked);

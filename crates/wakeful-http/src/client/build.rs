@@ -1,4 +1,4 @@
-//! How a client is made of its settings.
+//! Builds a client from its settings.
 
 use http_body_util::Full;
 use hyper::body::Bytes;

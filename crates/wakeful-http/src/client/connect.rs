@@ -22,11 +22,11 @@ use super::{HttpVersion, Target};
 use crate::tls::security::Security;
 use crate::tls::{Alpn, ClientTls, TlsStream};
 
-/// How long one address may take before the next one is tried beside it (RFC 8305, 8).
+/// How long one address may take before the next one is tried in parallel (RFC 8305, 8).
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// `tls`: what is trusted. `patience`: for how long a look-up of the target's name that is under
-/// way is waited for.
+/// `tls` says which certificates are trusted. `patience` is how long to wait for a look-up of the
+/// target's name that is already under way.
 pub(super) async fn connect(
     target: &Target,
     tls: Option<&ClientTls>,
@@ -59,7 +59,7 @@ pub(super) async fn connect(
     }
 }
 
-/// The protocol is known before, so no other one is offered.
+/// Makes a TLS handshake. The protocol is known before, so only this one is offered.
 async fn handshake(
     stream: Stream,
     target: &Target,
@@ -70,7 +70,7 @@ async fn handshake(
         HttpVersion::Http2 => Alpn::Http2,
     };
     let stream = tls.connect_with(stream, &target.server_name(), &[protocol]).await?;
-    // A server that does not know ALPN speaks HTTP/1.1.
+    // A server that does not support ALPN speaks HTTP/1.1.
     if stream.alpn().unwrap_or(Alpn::Http1) != protocol {
         let text = "the server does not speak HTTP/2";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
@@ -85,7 +85,8 @@ async fn connect_tcp(addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The families take turns, beginning with that of the first address.
+/// Sorts the addresses so that the two families alternate, beginning with that of the first
+/// address.
 fn by_turns(addrs: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addrs.first().copied() else { return addrs };
     let (one, other): (Vec<_>, Vec<_>) =

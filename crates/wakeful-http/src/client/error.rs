@@ -1,4 +1,4 @@
-//! What goes wrong with a request.
+//! The errors of requests.
 
 use std::error::Error as _;
 use std::io;
@@ -180,14 +180,14 @@ impl ClientError {
     }
 }
 
-/// Here, and not at the server.
+/// Is the shortage on this machine, and not at the server?
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
     let code = local_port::errno(error);
     code.is_some_and(|code| shortages.contains(&code)) || local_port::is_missing(error)
 }
 
-/// hyper says what it did, and its source why that failed.
+/// The error with its source: hyper says what it was doing, and the source why that failed.
 fn chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -97,7 +97,7 @@ impl<B: OutgoingBody> Host<B> {
     pub fn set_max_idle(&self, connections: usize) {
         self.pool.max_idle.set(connections);
         let mut state = self.pool.state.borrow_mut();
-        // The last ones were used last.
+        // The connections at the end were used last.
         let surplus = state.idle.len().saturating_sub(connections);
         let surplus: Vec<_> = state.idle.drain(..surplus).collect();
         drop(state);
@@ -111,7 +111,7 @@ impl<B: OutgoingBody> Host<B> {
 
 pub(super) struct Pool<B: OutgoingBody> {
     pub(super) target: Target,
-    /// The target, for errors.
+    /// The name of the target, for errors.
     pub(super) label: Arc<str>,
     pub(super) authority: Authority,
     pub(super) host: HeaderValue,
@@ -125,15 +125,16 @@ pub(super) struct Pool<B: OutgoingBody> {
 struct State<B: OutgoingBody> {
     idle: Vec<Rc<Http1<B>>>,
     shared: Vec<Rc<Http2<B>>>,
-    /// Connections, with those that are being made.
+    /// The number of connections, including those that are being made.
     open: usize,
     connecting: usize,
     waiting: VecDeque<Sender<Grant<B>>>,
-    /// There are no more requests.
+    /// The pool gets no more requests.
     is_retired: bool,
 }
 
-/// Those in use end with what they do; their tasks hold them, but nothing takes them any more.
+/// Connections in use end with their requests. Their tasks own them, but nothing takes them from
+/// the pool any more.
 impl<B: OutgoingBody> Drop for State<B> {
     fn drop(&mut self) {
         self.idle.iter().for_each(|connection| connection.close());
@@ -148,18 +149,18 @@ impl<B: OutgoingBody> Default for State<B> {
     }
 }
 
-/// What a request may do.
+/// What a request has got.
 enum Grant<B: OutgoingBody> {
     Use(Lease<B>),
     Connect(Slot<B>),
 }
 
-/// What a request takes if it may choose.
+/// What a request prefers, if both are possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefer {
     /// A connection that waits for a request.
     Idle,
-    /// A new one of HTTP/1.1, if there may be one more.
+    /// A new HTTP/1.1 connection, if another one is allowed.
     New,
 }
 
@@ -168,7 +169,7 @@ pub(super) enum Prefer {
 pub(super) enum Queue {
     /// If fewer than [`ClientBuilder::max_waiting`] wait.
     IfItHasRoom,
-    /// In any case: it had a connection before, and lost it.
+    /// In any case, because the request had a connection before, and lost it.
     EvenIfFull,
 }
 
@@ -190,8 +191,8 @@ impl<B: OutgoingBody> Http1Lease<B> {
         Self { pool, connection, is_sent: false, is_answered: false }
     }
 
-    /// The request was answered with `head`, or has failed. From then on the connection's task
-    /// knows when it is free again.
+    /// Called when the head of the response has come, or the request has failed. From then on the
+    /// connection's task decides when the connection is free again.
     pub(super) fn answered(&mut self, head: Option<&HeaderMap>) {
         self.is_answered = true;
         self.connection.answered();
@@ -208,7 +209,7 @@ impl<B: OutgoingBody> Drop for Http1Lease<B> {
         if !self.is_sent {
             self.pool.give_back(&self.connection);
         } else if !self.is_answered {
-            // Given up. Nobody has looked at its response, if it has come.
+            // The request was cancelled. If its response has come, nobody has read it.
             self.connection.close();
         }
     }
@@ -250,7 +251,7 @@ impl<B: OutgoingBody> Slot<B> {
                 let started = Http2::start(owner, &pool.settings, transport).await;
                 let connection = started.map_err(broken)?;
                 self.is_filled = true;
-                // A new one has room.
+                // A new connection always has room.
                 let stream = connection.open_stream();
                 pool.state.borrow_mut().shared.push(connection.clone());
                 if pool.is_retired() {
@@ -269,7 +270,7 @@ impl<B: OutgoingBody> Slot<B> {
 }
 
 impl<B: OutgoingBody> Pool<B> {
-    /// Why an exchange broke off.
+    /// The error of an exchange that broke off.
     pub(super) fn broken(&self, source: hyper::Error) -> ClientError {
         let target = self.label.clone();
         if !source.is_parse_too_large() {
@@ -280,7 +281,7 @@ impl<B: OutgoingBody> Pool<B> {
         ClientError::HeaderTooLarge { target, max_headers, max_header_size }
     }
 
-    /// A new connection, which is nobody's yet.
+    /// Makes a new connection, which no request owns yet.
     pub(super) async fn connect(&self) -> Result<Transport, ClientError> {
         let after = self.settings.connect_timeout;
         let target = || self.label.clone();
@@ -295,7 +296,7 @@ impl<B: OutgoingBody> Pool<B> {
         connected.inspect_err(|_| self.counts.add_failed())
     }
 
-    /// A connection for one request.
+    /// Gets a connection for one request.
     pub(super) async fn lease(
         self: &Rc<Self>,
         prefer: Prefer,
@@ -323,7 +324,7 @@ impl<B: OutgoingBody> Pool<B> {
         let waiting = {
             let waiting = &mut self.state.borrow_mut().waiting;
             if waiting.len() >= self.settings.max_waiting {
-                // Those that were given up are found here at the latest.
+                // Cancelled requests are removed here at the latest.
                 waiting.retain(|one| !one.is_closed());
             }
             if waiting.len() < self.settings.max_waiting || queue == Queue::EvenIfFull {
@@ -339,13 +340,13 @@ impl<B: OutgoingBody> Pool<B> {
         }
         self.counts.add_waited();
         let after = self.settings.queue_timeout;
-        // Who hands it over is another request, or a connection, that must not suffer from this
-        // one's waker.
+        // The code that hands a connection over belongs to another request or a connection, which
+        // this request's waker must not disturb.
         let (mut waker, mut handed) = (SafeWaker::default(), pin!(Locking::new(handed.recv())));
         let handed = pin!(poll_fn(|cx| waker.with(cx, |cx| handed.as_mut().as_pin_mut().poll(cx))));
         match in_time(after, handed).await {
             Ok(Ok(grant)) => Ok(grant),
-            // The pool closes one only then.
+            // The pool closes a channel only when the host is retired.
             Ok(Err(_)) => Err(self.retired()),
             Err(_) => Err(ClientError::QueueTimeout { target: self.label.clone(), after }),
         }
@@ -359,7 +360,7 @@ impl<B: OutgoingBody> Pool<B> {
         ClientError::Retired { target: self.label.clone() }
     }
 
-    /// There are no more requests. Those that have a connection keep it to their end.
+    /// Stops taking requests. Requests that have a connection keep it to their end.
     pub(super) fn retire(&self) {
         let mut state = self.state.borrow_mut();
         state.is_retired = true;
@@ -371,7 +372,7 @@ impl<B: OutgoingBody> Pool<B> {
         hold_back_wakers(|| drop(waiting));
     }
 
-    /// What there is for a request now.
+    /// Returns what a request can get now. `None`: it must wait.
     fn take(self: &Rc<Self>, prefer: Prefer) -> Option<Grant<B>> {
         let state = &mut *self.state.borrow_mut();
         let may_connect = state.open < self.settings.max_connections;
@@ -384,7 +385,7 @@ impl<B: OutgoingBody> Pool<B> {
                         let lease = Http1Lease::new(self.clone(), connection);
                         return Some(Grant::Use(Lease::Http1(lease)));
                     }
-                    // Its task ends, and counts it then.
+                    // The connection's task ends, and then reduces the count.
                     connection.close();
                 }
                 may_connect.then(|| self.slot(state))
@@ -395,7 +396,8 @@ impl<B: OutgoingBody> Pool<B> {
                         return Some(Grant::Use(Lease::Http2(connection.clone(), stream)));
                     }
                 }
-                // One at a time: it will have room for many.
+                // Only one HTTP/2 connection is made at a time, because it will have room for many
+                // requests.
                 let is_one_new = state.shared.iter().any(|connection| connection.is_new());
                 let may_connect = may_connect && state.connecting == 0 && !is_one_new;
                 may_connect.then(|| self.slot(state))
@@ -409,7 +411,7 @@ impl<B: OutgoingBody> Pool<B> {
         Grant::Connect(Slot { pool: self.clone(), is_filled: false })
     }
 
-    /// Hands what there is to those that wait for it.
+    /// Hands out what is free to the requests that wait.
     fn serve_waiting(self: &Rc<Self>) {
         loop {
             {
@@ -423,13 +425,14 @@ impl<B: OutgoingBody> Pool<B> {
             }
             let Some(grant) = self.take(Prefer::Idle) else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
-            // It waits: there is nobody else on this thread who could have given it up meanwhile.
-            // If it has, the grant's drop serves the next one.
+            // The request still waits, because nothing else on this thread could have cancelled it
+            // meanwhile. If it was cancelled, the drop of the grant serves the next one.
             hold_back_wakers(|| drop(first.map(|first| first.try_send(grant))));
         }
     }
 
-    /// `connection` waits for its next request, here or with the first request that waits.
+    /// Called when `connection` can take its next request: gives it to the first waiting request,
+    /// or keeps it.
     fn give_back(self: &Rc<Self>, connection: &Rc<Http1<B>>) {
         connection.release();
         let mut state = self.state.borrow_mut();

@@ -1,4 +1,4 @@
-//! The client: its pools by their hosts.
+//! The client: a pool for each host.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::host_pool::Host;
 use super::settings::{ClientBuilder, ClientCounts};
 use super::target::Target;
 
-/// Beyond so many hosts those without connections are forgotten.
+/// If there are more hosts than this, those without connections are forgotten.
 const MANY_HOSTS: usize = 64;
 
 /// An HTTP client for one loop, with its pools of connections. Clones share the pools. Idle
@@ -139,7 +139,7 @@ impl<B: OutgoingBody> Client<B> {
     async fn target_of(&self, request: &Request<B>) -> Result<Target, ClientError> {
         let target = Target::of(request.uri(), self.inner.settings.version);
         if target.is_err() {
-            // It fails at once, again and again.
+            // The request may fail at once, and be repeated in a loop.
             consume_budget().await;
         }
         target

@@ -30,17 +30,17 @@ use super::unused::UnusedTimer;
 use super::upload::{Answering, Upload};
 use crate::foreign_code;
 
-/// Whose connections they are.
+/// The owner of HTTP/1.1 connections: a pool.
 pub(super) trait Owner<B: OutgoingBody> {
-    /// `connection` waits for its next request.
+    /// Called when `connection` can take its next request.
     fn is_free(self: Rc<Self>, connection: &Rc<Http1<B>>);
 
-    /// `connection` has ended.
+    /// Called when `connection` has ended.
     fn has_ended(self: Rc<Self>, connection: &Rc<Http1<B>>);
 }
 
 pub(super) struct Http1<B: OutgoingBody> {
-    /// None once it is to close.
+    /// `None` when the connection should close.
     sender: RefCell<Option<http1::SendRequest<Outgoing<B>>>>,
     observed: Rc<Observed>,
     max_header_size: usize,
@@ -53,18 +53,18 @@ pub(super) struct Http1<B: OutgoingBody> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// A request has it, and is not sent yet.
+    /// A request has the connection, and is not sent yet.
     Leased,
-    /// Its response has not come, or was not looked at.
+    /// The request is sent. Its response has not come, or nobody has seen it.
     Sent,
-    /// Until hyper would take another one.
+    /// The request was answered. This lasts until hyper would take another one.
     Answered,
 }
 
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>;
 
 impl<B: OutgoingBody> Http1<B> {
-    /// It begins as leased.
+    /// Starts a connection. It begins as leased.
     pub(super) async fn start(
         owner: Weak<dyn Owner<B>>,
         settings: &ClientBuilder,
@@ -94,7 +94,7 @@ impl<B: OutgoingBody> Http1<B> {
         self.used.get()
     }
 
-    /// hyper would take a request now. (It may still find that the peer has closed.)
+    /// Would hyper take a request now? (hyper may still find out that the peer has closed.)
     pub(super) fn is_ready(&self) -> bool {
         self.sender.borrow().as_ref().is_some_and(http1::SendRequest::is_ready)
     }
@@ -104,20 +104,20 @@ impl<B: OutgoingBody> Http1<B> {
         self.observed.forget();
     }
 
-    /// Its request was answered, or has failed: it is free once hyper would take another one. Until
-    /// then no other request has it, so that there is none behind an ambiguous response.
+    /// Called when the request was answered, or has failed. The connection is free when hyper would
+    /// take another request. No request gets it before, so that none follows an ambiguous response.
     pub(super) fn answered(&self) {
         self.observed.head_has_come();
         self.stage.set(Stage::Answered);
     }
 
-    /// It waits for its next request.
+    /// Marks the connection as waiting for its next request.
     pub(super) fn release(&self) {
         self.stage.set(Stage::Idle);
         self.idle_since.set(now());
     }
 
-    /// `None`: it is in use.
+    /// Since when the connection is unused. `None`: it is in use.
     fn unused_since(&self) -> Option<Instant> {
         match self.stage.get() {
             Stage::Idle => Some(self.idle_since.get()),
@@ -126,13 +126,13 @@ impl<B: OutgoingBody> Http1<B> {
         }
     }
 
-    /// hyper closes it when it has ended what it does.
+    /// Makes hyper close the connection when it has finished what it does.
     pub(super) fn close(&self) {
         *self.sender.borrow_mut() = None;
     }
 
     /// # Panics
-    /// If it is not leased.
+    /// If the connection is not leased.
     pub(super) fn send(
         &self,
         request: Request<Outgoing<B>>,
@@ -148,7 +148,7 @@ impl<B: OutgoingBody> Http1<B> {
     }
 }
 
-/// hyper's, with the limits of `settings`.
+/// hyper's builder, with the limits of `settings`.
 pub(super) fn builder(settings: &ClientBuilder) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(settings.max_header_size).max_header_size(settings.max_header_size);

@@ -35,12 +35,12 @@ use super::transport::{Observed, ObservedTransport, Transport};
 use super::unwritten::Unwritten;
 use crate::foreign_code::{self, Contained};
 
-/// Whose connections they are.
+/// The owner of HTTP/2 connections: a pool.
 pub(super) trait Owner<B: OutgoingBody> {
-    /// A connection has room for more streams than before.
+    /// Called when a connection has room for more streams than before.
     fn has_room(self: Rc<Self>);
 
-    /// `connection` takes no more requests.
+    /// Called when `connection` takes no more requests.
     fn is_over(self: Rc<Self>, connection: &Http2<B>);
 }
 
@@ -48,22 +48,22 @@ pub(super) struct Http2<B: OutgoingBody> {
     sender: RefCell<Option<http2::SendRequest<Outgoing<B>>>>,
     owner: Weak<dyn Owner<B>>,
     tasks: Tasks,
-    /// Without those of which only h2 still holds a part.
+    /// The number of open streams, without those of which only h2 still holds a part.
     streams: Cell<usize>,
     unwritten: Rc<Unwritten>,
-    /// How many streams there may be at a time: see [`limit`].
+    /// How many streams may be open at a time: see [`limit`].
     limit: Cell<usize>,
-    /// The server's settings have come, and with them that limit.
+    /// Whether the server's settings have come, and with them the limit.
     has_settings: Cell<bool>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
-    /// When something last came.
+    /// When anything was last received.
     heard: Cell<Instant>,
-    /// The pool has forgotten it.
+    /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
 }
 
-/// A connection is silent when nothing has come for so long, beside a request that waited for it.
+/// A connection is silent when nothing was received for this long while a request waited for it.
 const SILENCE: Duration = Duration::from_secs(1);
 
 type Driven<B> = http2::Connection<ObservedTransport, Outgoing<B>, Tasks>;
@@ -107,18 +107,19 @@ impl<B: OutgoingBody> Http2<B> {
         self.used.get()
     }
 
-    /// It takes no more requests.
+    /// Does the connection take no more requests?
     pub(super) fn is_closed(&self) -> bool {
         self.tasks.have_panicked()
             || self.sender.borrow().as_ref().is_none_or(http2::SendRequest::is_closed)
     }
 
-    /// It may soon have room for many more streams.
+    /// Will it perhaps soon have room for many more streams, because the server's settings have not
+    /// come yet?
     pub(super) fn is_new(&self) -> bool {
         !self.has_settings.get()
     }
 
-    /// Room for one more stream, which counts from here on; `None`: there is none.
+    /// Opens a stream, which counts from here on. `None`: there is no room.
     pub(super) fn open_stream(self: &Rc<Self>) -> Option<OpenStream> {
         let open = self.streams.get() + self.unwritten.streams();
         if self.is_aside.get() || self.is_closed() || open >= self.limit.get() {
@@ -129,13 +130,14 @@ impl<B: OutgoingBody> Http2<B> {
         Some(OpenStream::new(self.clone(), unwritten, listener))
     }
 
-    /// It gets no more requests, and closes when those in flight have ended.
+    /// Takes the connection out of the pool. It gets no more requests, and closes when those in
+    /// flight have ended.
     pub(super) fn set_aside(&self) {
         self.leave_pool();
         self.close_if_over();
     }
 
-    /// `false`: it had left before.
+    /// Leaves the pool. `false`: it had left before.
     fn leave_pool(&self) -> bool {
         let leaves = !self.is_aside.replace(true);
         if leaves && let Some(owner) = self.owner.upgrade() {
@@ -155,13 +157,13 @@ impl<B: OutgoingBody> Http2<B> {
     }
 
     /// # Panics
-    /// If there is no stream for it.
+    /// If no stream was opened for the request.
     pub(super) fn send(
         &self,
         request: Request<Outgoing<B>>,
     ) -> impl Future<Output = Sent<B>> + use<B> {
         self.used.set(true);
-        // hyper's sender wants to be mutable, and would not have to be.
+        // hyper's `send_request` takes `&mut self`, although it would not have to.
         let mut sender = self.sender.borrow_mut();
         sender
             .as_mut()
@@ -215,7 +217,8 @@ async fn drive<B: OutgoingBody>(
     let mut reads = 0;
     poll_fn(|cx| {
         if waits_for_settings {
-            // The server's settings come first: with them comes its limit of streams.
+            // The task waits for the server's settings first, because they contain the limit of
+            // streams.
             waits_for_settings = false;
             observed.wake_by_read(cx.waker().clone());
         }
@@ -223,7 +226,7 @@ async fn drive<B: OutgoingBody>(
             return Poll::Ready(());
         }
         listener.wakes(cx.waker());
-        // It asks a request's body for its data, too.
+        // This also polls request bodies, which are user code.
         let polled = this.tasks.contain(|| {
             let ended = Pin::new(&mut *connection).poll(cx);
             (ended, limit(&connection))
@@ -252,7 +255,7 @@ async fn drive<B: OutgoingBody>(
             let since = if is_idle { this.idle_since.get() } else { now() };
             if is_idle && since + idle_timeout <= now() {
                 if this.unwritten.streams() > 0 {
-                    // h2 would keep the connection open until it has written them.
+                    // Otherwise h2 would keep the connection open until it has written them.
                     this.tasks.end();
                 }
                 return Poll::Ready(());

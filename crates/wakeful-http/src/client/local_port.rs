@@ -14,7 +14,8 @@ use rustix::io::Errno;
 #[error("{0}: all local ports are in use for that address (net.ipv4.ip_local_port_range)")]
 struct NoPort(Errno);
 
-/// What `error`, of a connection to `addr`, means: itself, or that no local port is left.
+/// Explains `error`, of a connection to `addr`, if it means that no local port is left. Any other
+/// error is returned unchanged.
 pub(super) fn explain(error: io::Error, addr: SocketAddr) -> io::Error {
     match errno(&error) {
         Some(code @ Errno::ADDRNOTAVAIL) if can_be_reached(addr) => {
@@ -24,12 +25,13 @@ pub(super) fn explain(error: io::Error, addr: SocketAddr) -> io::Error {
     }
 }
 
-/// Has [`explain`] found that there was no port?
+/// Was this error made by [`explain`], because there was no local port?
 pub(super) fn is_missing(error: &io::Error) -> bool {
     error.get_ref().and_then(|error| error.downcast_ref::<NoPort>()).is_some()
 }
 
-/// What the kernel said: the loop's streams explain it, and give it as the cause.
+/// The kernel's error. The loop's streams add an explanation, and keep the kernel's error as the
+/// cause.
 pub(super) fn errno(error: &io::Error) -> Option<Errno> {
     let cause = error.get_ref().and_then(|explained| explained.source());
     let cause = cause.and_then(|cause| cause.downcast_ref()).unwrap_or(error);
@@ -55,7 +57,7 @@ mod tests {
         assert!(is_missing(&none), "{none}");
         assert!(none.to_string().contains("(os error 99): all local ports"), "{none}");
         assert!(!is_missing(&explain(Errno::CONNREFUSED.into(), here)));
-        // The broadcast address cannot be connected to without asking for it.
+        // The kernel refuses the broadcast address unless a socket has asked for it.
         let nowhere = SocketAddr::from((Ipv4Addr::BROADCAST, 80));
         assert!(!is_missing(&explain(Errno::ADDRNOTAVAIL.into(), nowhere)));
     }

@@ -22,13 +22,14 @@ use crate::foreign_code::{Locking, SafeWaker};
 
 type Found = Result<Rc<[SocketAddr]>, Rc<io::Error>>;
 
-/// The look-up of one name that is under way.
+/// The look-up of a name that is under way, if there is one.
 #[derive(Default)]
 pub(super) struct LookUp(RefCell<Option<UnderWay>>);
 
 struct UnderWay {
     since: Instant,
-    /// Its thread is done, whether or not anybody has waited for it: what it found may be old.
+    /// Whether the look-up's thread has finished, even if nobody has waited for the result. Such a
+    /// result may be old, so it is not used again.
     is_done: Arc<AtomicBool>,
     found: Shared<LocalBoxFuture<'static, Found>>,
 }
@@ -38,7 +39,7 @@ impl LookUp {
     /// longer than `patience` it may hang, and the next request begins another.
     ///
     /// # Errors
-    /// The look-up's; no thread can be started for it.
+    /// The look-up failed; no thread can be started for it.
     pub(super) async fn addresses(
         &self,
         name: &str,
@@ -60,11 +61,12 @@ impl LookUp {
         let found = known.unwrap_or_else(|| {
             let one = begin(look_up);
             let found = one.found.clone();
-            // The one before is dropped where nothing is borrowed: wakers go with it.
+            // The previous look-up is dropped where nothing is borrowed, because its drop also
+            // drops wakers.
             drop(self.0.replace(Some(one)));
             found
         });
-        // One waker may panic: the others are still woken.
+        // If one waker panics, the other waiting requests must still be woken.
         let (mut waker, mut found) = (SafeWaker::default(), pin!(Locking::new(found)));
         let found = poll_fn(|cx| waker.with(cx, |cx| found.as_mut().as_pin_mut().poll(cx))).await;
         found.map(|addrs| addrs.to_vec()).map_err(|error| copy(&error))
@@ -123,7 +125,7 @@ mod tests {
                     answer.map(|addr| vec![addr]).map_err(io::Error::other)
                 })
             };
-            // They are given up, and the next ones find the same one under way.
+            // These requests are cancelled. The next ones find the same look-up under way.
             for _ in 0..2 {
                 let given_up = (0..50).map(|_| timeout(SHORT, ask(LONG)));
                 assert!(join_all(given_up).await.iter().all(Result::is_err));
@@ -131,11 +133,11 @@ mod tests {
             let addr: SocketAddr = "127.0.0.1:80".parse().unwrap();
             let (first, ()) = join(ask(LONG), async { answer.send(addr).unwrap() }).await;
             assert_eq!((first.unwrap(), begun.load(Ordering::Relaxed)), (vec![addr], 1));
-            // What was found before is not used again.
+            // A finished look-up is not used again, so there is a second one.
             answer.send(addr).unwrap();
             assert_eq!(ask(LONG).await.unwrap(), [addr]);
             assert_eq!(begun.load(Ordering::Relaxed), 2);
-            // And nobody waits for one that has taken too long.
+            // A request does not wait for a look-up that has taken too long.
             let hangs = timeout(SHORT, ask(LONG)).await;
             let another = timeout(SHORT, ask(Duration::ZERO)).await;
             assert!(hangs.is_err() && another.is_err());
@@ -144,7 +146,7 @@ mod tests {
                 assert!(start.elapsed() < LONG, "no other look-up was begun");
                 sleep(SHORT).await;
             }
-            // Both threads end.
+            // Now both look-up threads end.
             drop(answer);
         });
     }

@@ -1,4 +1,4 @@
-//! Sends a request, and once more where that is safe.
+//! Sends a request, and sends it again where that is safe.
 //!
 //! `address` puts the request into the form for its HTTP version. `attempt` sends it once, and says
 //! whether the server can have acted on it. This file decides what follows from that.
@@ -19,9 +19,10 @@ use crate::own_values;
 
 type Copy<B> = fn(&B) -> Option<B>;
 
-/// How often a request is sent again, beyond the retries, because its connection of HTTP/2 ended
-/// before it got to it. A server that lets a connection have 100 requests ends it under the many
-/// that share it, and each new connection takes 100 of those that were left out.
+/// How often a request is sent again, in addition to the retries, because its HTTP/2 connection
+/// ended before it was sent. Suppose that a server allows a connection 100 requests. It ends the
+/// connection while many requests share it, and each new connection takes only 100 of those that
+/// are left.
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {
@@ -94,7 +95,8 @@ impl<B: OutgoingBody> Host<B> {
         let ((response, exchange), deadline) = match pool.head_in_time(sent).await {
             Ok(answered) => answered,
             Err(failed) => {
-                // It may fail at once, again and again: where the queue is full, say.
+                // The request may fail at once, and be repeated in a loop, for example because the
+                // queue is full.
                 consume_budget().await;
                 return Err(failed);
             }
@@ -102,7 +104,7 @@ impl<B: OutgoingBody> Host<B> {
         Ok(response.map(|body| ResponseBody::new(body, pool.label.clone(), deadline, exchange)))
     }
 
-    /// Sends the request until it is answered, or may not be sent again.
+    /// Sends the request until it is answered, or must not be sent again.
     async fn send_with_retries(
         &self,
         request: Request<B>,
@@ -116,7 +118,7 @@ impl<B: OutgoingBody> Host<B> {
         let is_idempotent = request.method().is_idempotent();
         let mut retries = pool.settings.retries;
         let mut endings = if retries > 0 { ENDINGS } else { 0 };
-        // As many connections as there may be can have ended unnoticed.
+        // All connections of the pool may have ended without notice.
         let mut unnoticed = u32::try_from(pool.settings.max_connections).unwrap_or(u32::MAX);
         let (mut prefer, mut queue) = (Prefer::Idle, Queue::IfItHasRoom);
         loop {
@@ -128,7 +130,7 @@ impl<B: OutgoingBody> Host<B> {
             let again = ((retries > 0 || endings > 0) && lease.may_be_stale())
                 .then(|| copy_of(&request, copy))
                 .flatten()
-                // A panic in its drop would leak the answer, and with it the connection.
+                // A panic in its drop would leak the response, and with it the connection.
                 .map(Contained::new);
             if again.is_none() || !is_idempotent {
                 lease.look_first();
@@ -142,10 +144,11 @@ impl<B: OutgoingBody> Host<B> {
                 Acted::OnceAtMost => is_idempotent,
                 Acted::Perhaps => false,
             };
-            // A server that ends many connections at once (by GOAWAY, before it closes them) is not
-            // to use up what a request may be sent again.
+            // A server may end many connections at once (by GOAWAY, before it closes them). That
+            // should not use up the request's retries.
             let is_untouched = failure.request.is_some();
-            // A server that closes one kept connection under its request may do so to the next.
+            // A server that has closed one pooled connection under this request may do so to the
+            // next one.
             if !is_untouched {
                 prefer = Prefer::New;
             }
@@ -201,7 +204,7 @@ pub(super) fn given<B: Body>(request: Request<Outgoing<B>>) -> Option<Box<Reques
     }
 }
 
-/// Nothing of the request is lost by this copy; `None`: its body cannot be had twice.
+/// A copy of the request, without taking anything from it. `None`: its body cannot be copied.
 fn copy_of<B: OutgoingBody>(
     request: &Request<Outgoing<B>>,
     copy: Copy<B>,

@@ -7,16 +7,17 @@ use super::target::HttpVersion;
 use crate::limits::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 use crate::tls::ClientTls;
 
-/// hyper's least for the buffer of a connection.
+/// hyper's smallest possible buffer of a connection.
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
-/// As many fields fit on hyper's stack: another number costs an allocation for each response.
+/// This many fields fit on hyper's stack. Another number costs an allocation for each response.
 pub(super) const HYPERS_MAX_HEADERS: usize = 100;
-/// `http::HeaderMap` holds no more.
+/// The most fields that `http::HeaderMap` can hold.
 const GREATEST_HEADERS_LIMIT: usize = 24_576;
 /// The most requests that an HTTP/2 connection carries at a time.
 pub(super) const MOST_STREAMS: u16 = 256;
 const SMALLEST_WINDOW: u32 = 1024;
-/// As many as there may be streams have room in the greatest window of a connection, 2³¹ - 1.
+/// With this limit, the windows of all streams together fit into the greatest window of a
+/// connection, 2³¹ - 1.
 const GREATEST_WINDOW: u32 = 4 << 20;
 
 /// The settings of a [`Client`](super::Client). Limits on connections apply to each host on each
@@ -221,7 +222,7 @@ macro_rules! counts {
                 }
 
                 pub(super) fn $add(&self) {
-                    // One writer: no need of an atomic addition.
+                    // There is only one writer, so no atomic addition is needed.
                     self.$read.store(self.$read.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }
             )*

@@ -48,12 +48,12 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Address(SocketAddr),
-    /// Without the brackets of an address.
+    /// The name is without the brackets of an IPv6 address.
     Name(String, u16),
-    /// A name, and the one of its addresses that is meant.
+    /// A name, and which of its addresses to use.
     Resolved(String, SocketAddr),
     Unix(PathBuf),
-    /// Without the zero byte in front.
+    /// The name is without the leading zero byte.
     Abstract(Box<[u8]>),
 }
 
@@ -134,7 +134,7 @@ impl Target {
         Ok(Self { place, security, version })
     }
 
-    /// What a request says whom it is for, unless it knows better.
+    /// The authority of a request that does not set its own.
     pub(super) fn authority(&self) -> Authority {
         let of_name = |name: &str, port| {
             if port == default_port(self.security) {
@@ -152,7 +152,7 @@ impl Target {
         text.parse().unwrap_or_else(|_| Authority::from_static("localhost"))
     }
 
-    /// What its certificate has to be for.
+    /// The name that the server's certificate must contain.
     pub(super) fn server_name(&self) -> String {
         match &self.place {
             Place::Address(addr) => addr.ip().to_string(),
@@ -248,7 +248,7 @@ impl FromStr for Target {
     }
 }
 
-/// A user name and a password are not for the log.
+/// Removes a user name and a password, which must not be logged.
 fn without_secrets(uri: &str) -> String {
     if uri.starts_with("unix:") {
         return uri.to_owned();
@@ -329,7 +329,7 @@ mod tests {
         for text in ["http://a:65536", "http://a:x", "https://[::1]:99999", "http://1.2.3.4:"] {
             let error = text.parse::<Target>().expect_err(text).to_string();
             assert!(error.contains(text) && error.contains("port"), "{error}");
-            // Some of them are no URI in the first place.
+            // Some of them are not even URIs.
             if let Ok(uri) = text.parse::<Uri>() {
                 let error = Target::of(&uri, HttpVersion::Http1).expect_err(text).to_string();
                 assert!(error.contains(text) && error.contains("port"), "{error}");

@@ -21,7 +21,7 @@ use slab::Slab;
 
 use crate::foreign_code;
 
-/// Spawns them. Clones are of the same connection.
+/// Spawns the tasks of a connection. Clones belong to the same connection.
 #[derive(Clone, Default)]
 pub(super) struct Tasks(Rc<State>);
 
@@ -29,7 +29,7 @@ pub(super) struct Tasks(Rc<State>);
 struct State {
     has_panicked: Cell<bool>,
     waiting: RefCell<Slab<Option<Waker>>>,
-    /// Of the request whose body the next task sends.
+    /// The request whose body the next task will send.
     next: Cell<Option<Rc<GivenUp>>>,
 }
 
@@ -41,18 +41,18 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
 }
 
 impl Tasks {
-    /// Has one of them panicked?
+    /// Has one of the tasks panicked?
     pub(super) fn have_panicked(&self) -> bool {
         self.0.has_panicked.get()
     }
 
-    /// hyper has asked a request's body for its first piece, and starts a task for the rest, if
-    /// there is one, before it asks another body.
+    /// Called when hyper has polled a request's body for its first piece. If there is more, hyper
+    /// starts a task for the rest before it polls another body.
     pub(super) fn sends_next(&self, given_up: Rc<GivenUp>) {
         self.0.next.set(Some(given_up));
     }
 
-    /// Contains a panic in `poll`, and then ends them all.
+    /// Contains a panic in `poll`, and then ends all tasks.
     pub(super) fn contain<R>(&self, poll: impl FnOnce() -> R) -> Option<R> {
         let mut polled = None;
         foreign_code::contain(|| polled = Some(poll()));
@@ -62,7 +62,7 @@ impl Tasks {
         polled
     }
 
-    /// As if one had panicked: nothing waits for what they have.
+    /// Ends all tasks as after a panic, so that nothing waits for what they own.
     pub(super) fn end(&self) {
         self.0.has_panicked.set(true);
         let wakers: Vec<_> = {
@@ -75,11 +75,11 @@ impl Tasks {
 
 pin_project! {
     struct Task<F> {
-        // None: it has ended.
+        // `None`: the future has ended.
         #[pin]
         future: Option<F>,
         listener: PanicListener,
-        // Of the request whose body it sends.
+        // The request whose body this task sends.
         given_up: Option<Rc<GivenUp>>,
     }
 
@@ -111,11 +111,12 @@ impl<F: Future<Output = ()>> Future for Task<F> {
     }
 }
 
-/// Is the response of a request given up? Then the task that sends its body ends.
+/// Whether the response of a request was given up. If so, the task that sends the request's body
+/// ends.
 #[derive(Default)]
 pub(super) struct GivenUp {
     is_so: Cell<bool>,
-    /// Of that task.
+    /// The waker of that task.
     waker: Cell<Option<Waker>>,
 }
 
@@ -135,7 +136,7 @@ impl GivenUp {
     }
 }
 
-/// One that is woken when a task panics: a task beside it, or who reads a body.
+/// Is woken when a task panics. It belongs to another task, or to a reader of a body.
 pub(super) struct PanicListener {
     tasks: Tasks,
     place: usize,
@@ -156,7 +157,7 @@ impl PanicListener {
         if is_known(&self.tasks.0.waiting.borrow()[self.place]) {
             return;
         }
-        // Neither a clone nor a drop of somebody else's waker in the middle of a borrow.
+        // Cloning and dropping the waker may run user code, so nothing is borrowed meanwhile.
         let waker = waker.clone();
         let old = self.tasks.0.waiting.borrow_mut()[self.place].replace(waker);
         foreign_code::discard(old);

@@ -1,4 +1,4 @@
-//! The time limits of a request: until the head of its response, and in all.
+//! The time limits of a request: until the head of its response, and in total.
 
 use std::pin::pin;
 
@@ -12,8 +12,8 @@ use super::retry::SendFailure;
 use crate::in_time::in_time;
 
 impl<B: OutgoingBody> Pool<B> {
-    /// Awaits `answered`, the head of a response to a request that begins now. Also returns when
-    /// the rest of that response has to be complete.
+    /// Awaits `answered`, the head of the response to a request that begins now. Also returns when
+    /// the whole response must be complete.
     pub(super) async fn head_in_time<T>(
         &self,
         answered: impl Future<Output = Result<T, SendFailure<B>>>,

@@ -1,4 +1,4 @@
-//! What carries the bytes of a connection, and what was observed on it.
+//! The stream that carries the bytes of a connection, and what was observed on it.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ use crate::read_ration::ReadRation;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
-/// What carries the bytes.
+/// The stream that carries the bytes.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(Stream),
@@ -40,13 +40,13 @@ impl Read for Transport {
 pub(super) struct Observed {
     written: Cell<bool>,
     reads: Cell<u64>,
-    /// The next read asks the kernel.
+    /// Whether the next read must ask the kernel.
     asks: Cell<bool>,
     /// Woken once, by the first read.
     first_read: Cell<Option<Waker>>,
-    /// HTTP/1.1 only.
+    /// Used with HTTP/1.1 only.
     until_head: UntilHead,
-    /// HTTP/1.1 only: what came before a reset is read.
+    /// With HTTP/1.1 only: whether to read what came before a reset.
     hears_out: Cell<bool>,
     is_reset: Cell<bool>,
 }
@@ -67,8 +67,8 @@ impl Observed {
         self.first_read.set(Some(waker));
     }
 
-    /// Looks whether the server has closed, before anything else is written: by one system call,
-    /// which sees what came during this turn of the loop.
+    /// Before anything else is written, checks whether the server has closed, by one system call.
+    /// It sees what came during this turn of the loop.
     pub(super) fn look_first(&self) {
         self.asks.set(true);
     }
@@ -84,9 +84,9 @@ impl Observed {
     }
 
     /// A server may answer, and then reset the connection because it does not read the rest of the
-    /// request. hyper would drop that response when a write fails. So such a write is never ready
-    /// from now on, and what the server sent is read, up to the end. The connection's task has to
-    /// end the connection [with the response](Self::is_reset).
+    /// request. hyper would drop that response when a write fails. So after this call a write that
+    /// fails in this way stays pending, and what the server sent is read to its end. The
+    /// connection's task must then end the connection [with the response](Self::is_reset).
     pub(super) fn hear_out(&self) {
         self.hears_out.set(true);
     }
@@ -96,14 +96,14 @@ impl Observed {
         self.is_reset.get()
     }
 
-    /// Begins anew: another request has the connection.
+    /// Forgets what was observed, because another request has the connection.
     pub(super) fn forget(&self) {
         self.written.set(false);
         self.reads.set(0);
     }
 }
 
-/// A transport that is watched.
+/// A transport that reports to [`Observed`].
 pub(super) struct ObservedTransport {
     transport: Transport,
     observed: Rc<Observed>,
@@ -136,7 +136,7 @@ impl ObservedTransport {
         match &written {
             Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
                 self.observed.is_reset.set(true);
-                // The next read asks the kernel: the response, or the end, is there.
+                // The response, or the end, is there, so the next read must ask the kernel.
                 self.stream().ask_anew();
                 cx.waker().wake_by_ref();
                 Poll::Pending

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor};
 
-/// The buffer of one read. hyper's own buffer could only be read back with unsafe code, to count.
+/// The size of the buffer for one read. It is needed because bytes in hyper's own buffer could only
+/// be read, to count them, by unsafe code.
 const SCRATCH: usize = 8 * 1024;
 /// The bound, in multiples of the largest header of a response.
 const HEADERS: usize = 4;
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use crate::read_ration::{AT_ONCE, ReadRation};
 
-    /// There is always more to read.
+    /// A transport that always has more to read.
     struct Endless;
 
     impl Read for Endless {
@@ -90,7 +91,7 @@ mod tests {
         let (until_head, ration) = (UntilHead::default(), ReadRation::default());
         until_head.begin(MAX_HEADER_SIZE);
         let (mut received, mut parts) = (0, Vec::new());
-        // A read that does not wake its task would hang here.
+        // If a read did not wake its task, this test would hang.
         let error = futures_lite::future::block_on(poll_fn(|cx| {
             parts.push(0);
             loop {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wakeful::time::{Sleep, now, sleep_until};
 
-/// The timer is not reset by each request. When it fires, it asks since when the connection is
+/// The timer is not reset by each request. When it fires, it checks since when the connection is
 /// unused.
 pub(super) struct UnusedTimer {
     timeout: Duration,

@@ -25,7 +25,7 @@ use crate::foreign_code::{self, Contained};
 pub(super) struct Unwritten {
     streams: Cell<usize>,
     has_written_one: Cell<bool>,
-    /// The connection's task.
+    /// The waker of the connection's task.
     waker: Cell<Option<Waker>>,
 }
 
@@ -52,7 +52,7 @@ impl Unwritten {
 /// The pieces of one stream.
 pub(super) struct Pieces {
     connection: Rc<Unwritten>,
-    /// Made with the first piece.
+    /// Made with the first piece of the body.
     shared: OnceCell<Arc<LoopBound<Shared>>>,
 }
 
@@ -97,7 +97,7 @@ impl Drop for Shared {
 /// A piece of a request's body.
 pub(super) struct Piece<D> {
     data: Contained<D>,
-    /// Of HTTP/2.
+    /// Set with HTTP/2 only.
     _shared: Option<Arc<LoopBound<Shared>>>,
 }
 

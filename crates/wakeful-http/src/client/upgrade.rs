@@ -54,7 +54,7 @@ impl<B: OutgoingBody> Host<B> {
     /// # Panics
     /// If no loop runs on this thread.
     pub async fn upgrade(&self, request: Request<B>) -> Result<UpgradeAnswer, SendFailure<B>> {
-        // It may fail at once, again and again.
+        // The request may fail at once, and be repeated in a loop.
         consume_budget().await;
         let (mut answer, deadline) = self.pool.head_in_time(self.ask_for_upgrade(request)).await?;
         if let UpgradeAnswer::Ordinary(response) = &mut answer {
@@ -119,7 +119,8 @@ impl<B: OutgoingBody> Driven<B> {
         ended
     }
 
-    /// Until `answered` is ready: what ends the connection also is an answer.
+    /// Drives the connection until `answered` is ready. The end of the connection is an answer,
+    /// too.
     async fn until(&mut self, answered: impl Future<Output = Answered<B>>) -> Answered<B> {
         let mut answered = pin!(answered);
         poll_fn(|cx| {
@@ -142,9 +143,9 @@ impl<B: OutgoingBody> Driven<B> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Feeds the response's body. Without a sender the connection closes after that: with the
-    /// response if the request's body has not ended by then, and `patience` later if hyper could
-    /// not send the rest of it.
+    /// Feeds the body of an ordinary response. The connection closes after it, because it has no
+    /// sender. If the request's body has not ended by then, the connection closes with the
+    /// response. If hyper could not send the rest of the request, it closes `patience` later.
     async fn answers_ordinarily(self, upload: Rc<Upload>, patience: Duration) {
         let mut connection = pin!(self.connection);
         let mut timer = UnusedTimer::new(patience);

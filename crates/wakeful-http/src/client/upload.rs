@@ -1,4 +1,4 @@
-//! The request's body that a connection of HTTP/1.1 sends, beside the response to it.
+//! The request body that an HTTP/1.1 connection sends, while the response comes.
 //!
 //! A server may answer before it has read the request. hyper then continues to send the request's
 //! body, and the connection takes no other request. So if the body has not ended when the response
@@ -17,19 +17,19 @@ use crate::foreign_code;
 /// The upload of a connection, which has one request at a time.
 #[derive(Default)]
 pub(super) struct Upload {
-    /// Which of its requests it is.
+    /// The number of the request on this connection.
     request: Cell<u64>,
-    /// hyper has begun to ask that request's body, and has not dropped it.
+    /// Whether hyper has begun to poll that request's body, and has not dropped it.
     is_under_way: Cell<bool>,
     is_cut: Cell<bool>,
     /// When that request's response ended, or was given up.
     answered: Cell<Option<Instant>>,
-    /// Of the connection's task.
+    /// The waker of the connection's task.
     waker: Cell<Option<Waker>>,
 }
 
 impl Upload {
-    /// For the next request: one for its body, and one for its response.
+    /// Begins the next request. Returns one part for its body, and one for its response.
     pub(super) fn begin(self: &Rc<Self>) -> (Uploading, Answering) {
         self.request.set(self.request.get() + 1);
         self.is_under_way.set(false);
@@ -57,7 +57,7 @@ impl Upload {
     }
 }
 
-/// The request's body has it.
+/// Belongs to the request's body.
 pub(super) struct Uploading(Rc<Upload>);
 
 impl Uploading {
@@ -72,7 +72,7 @@ impl Drop for Uploading {
     }
 }
 
-/// The response has it until its end.
+/// Belongs to the response until its end.
 pub(super) struct Answering {
     upload: Rc<Upload>,
     request: u64,
@@ -81,7 +81,7 @@ pub(super) struct Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         if self.upload.request.get() != self.request {
-            // The connection has its next request.
+            // The connection already has its next request.
             return;
         }
         self.upload.answered.set(Some(turn_time()));

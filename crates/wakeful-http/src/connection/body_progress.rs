@@ -1,4 +1,4 @@
-//! How far a request's body is.
+//! How much of a request's body has come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,11 +17,11 @@ pub(crate) struct Progress(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     received: AtomicU64,
-    /// Somebody reads, and nothing is there.
+    /// Whether a task is reading, and nothing has come.
     is_waiting: AtomicBool,
     is_too_large: AtomicBool,
     has_ended: AtomicBool,
-    /// It was dropped before its end.
+    /// Whether the body was dropped before its end.
     is_cut: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ impl Progress {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.0.received.fetch_add(length, Ordering::Relaxed);
-                // Nothing comes behind them.
+                // Nothing comes after trailers.
                 if frame.is_trailers() {
                     self.0.has_ended.store(true, Ordering::Relaxed);
                 }
@@ -50,7 +50,7 @@ impl Progress {
         (self.0.received.load(Ordering::Relaxed), self.0.is_waiting.load(Ordering::Relaxed))
     }
 
-    /// Does nobody else hold the body, or look at it?
+    /// Is this the last reference, so that nobody else holds the body or observes it?
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -61,7 +61,7 @@ impl Progress {
         }
     }
 
-    /// Was it dropped before its end?
+    /// Was the body dropped before its end?
     pub(crate) fn is_cut(&self) -> bool {
         self.0.is_cut.load(Ordering::Relaxed)
     }

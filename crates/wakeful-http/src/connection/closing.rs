@@ -1,5 +1,5 @@
-//! Whether a connection is about to close: then its next response is the last one, and it ends at a
-//! fixed time in any case.
+//! Whether a connection is about to close. If so, its next response is the last one, and the
+//! connection may have a fixed time at which it ends in any case.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use wakeful::accept::Draining;
 use crate::counts::Refusal;
 use crate::loop_state::LoopState;
 
-/// What a refused client may take to read the answer.
+/// How long a refused client may take to read the answer.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
@@ -25,13 +25,13 @@ impl Closing {
         self.is_closing.get()
     }
 
-    /// Makes the next response the last one; what is in flight is taken to its end.
+    /// Makes the next response the last one. Requests in flight are completed.
     pub(crate) fn begin(&self) {
         self.is_closing.set(true);
     }
 
-    /// As [`begin`](Self::begin), because the server drains, or has asked this connection for its
-    /// place.
+    /// Like [`begin`](Self::begin), because the server drains, or has asked this connection to give
+    /// its place up.
     pub(crate) fn begin_by(&self, draining: &Draining, loop_state: &LoopState) {
         if !draining.is_started() && !self.has_begun() {
             loop_state.refuse(Refusal::GaveWay);
@@ -39,18 +39,19 @@ impl Closing {
         self.begin();
     }
 
-    /// As [`begin`](Self::begin), because a request was refused in a way that ends the connection.
+    /// Like [`begin`](Self::begin), because a request was refused in a way that ends the
+    /// connection.
     pub(crate) fn begin_after(&self, refusal: Refusal) {
         self.begin();
         self.end_within(LAST_WORDS, refusal);
     }
 
-    /// Returns whether something was answered that ends the connection.
+    /// Returns whether an answer was sent that ends the connection.
     pub(crate) fn is_after_refusal(&self) -> bool {
         self.end_at.get().is_some_and(|(_, refusal)| refusal != Refusal::MaxAge)
     }
 
-    /// Ends the connection after `duration` in any case. The first such end stands.
+    /// Ends the connection after `duration` in any case. If there is such an end already, it stays.
     pub(super) fn end_within(&self, duration: Duration, refusal: Refusal) {
         if self.end_at.get().is_none() {
             self.end_at.set(Some((wakeful::time::now() + duration, refusal)));

@@ -20,11 +20,11 @@ use super::tick::TICK;
 use super::timer::Timer;
 use crate::counts::Refusal;
 
-/// Longer than any limit.
+/// A time that is longer than any limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl ConnectionState {
-    /// After a poll of hyper's connection: is anything due?
+    /// Called after a poll of hyper's connection. Returns what is due.
     pub(crate) fn poll_deadlines(
         &self,
         timer: &mut Timer,
@@ -33,12 +33,12 @@ impl ConnectionState {
     ) -> Poll<Act> {
         let now = turn_time();
         self.clock.enter(phase, self.movable().served(), self.closing().has_begun(), now);
-        // The loop has never seen more than the clock: nothing is due.
+        // What the loop has seen is never newer than the clock, so nothing can be due here.
         if timer.is_set_until(self.due(phase), now, cx) {
             return Poll::Pending;
         }
-        // Not the clock: what arrived before a deadline is read first, also after a pause of the
-        // process.
+        // This is not the clock's time, because what arrived before a deadline must be read first,
+        // also after a pause of the process.
         let seen = seen_until();
         loop {
             ready!(timer.poll(self.due(phase), seen, now, cx));
@@ -50,7 +50,7 @@ impl ConnectionState {
         }
     }
 
-    /// When to look again.
+    /// When to check again.
     fn due(&self, phase: Phase) -> Instant {
         let limits = self.loop_state().limits();
         let since = self.clock.since();
@@ -61,7 +61,7 @@ impl ConnectionState {
                 Phase::Idle => limits.idle_timeout,
                 Phase::Busy => FAR,
             };
-        // With HTTP/1, only the tick notices a client that is gone.
+        // With HTTP/1, only the tick notices that a client is gone.
         let is_looked_at = || self.protocol() == Protocol::Http1 || self.needs_polling();
         if phase == Phase::Busy
             && let Some(tick) = limits.tick().or_else(|| is_looked_at().then_some(TICK))
@@ -77,7 +77,7 @@ impl ConnectionState {
         due
     }
 
-    /// How long it may be idle once it is closing: a request may be on its way.
+    /// How long a closing connection may be idle, because a request may be on its way.
     fn patience(&self) -> Duration {
         match self.protocol() {
             Protocol::Http1 => self.loop_state().linger(),
@@ -85,7 +85,7 @@ impl ConnectionState {
         }
     }
 
-    /// Something is due. `None`: nothing for the driver.
+    /// Handles what is due. `None`: the driver has nothing to do.
     fn act(&self, phase: Phase, now: Instant) -> Option<Act> {
         if let Some((end_at, refusal)) = self.closing().end_at()
             && now >= end_at
@@ -97,10 +97,11 @@ impl ConnectionState {
                 self.loop_state().refuse(refusal);
                 return Some(Act::End(refusal));
             }
-            // Nothing is lost.
+            // Nothing is in flight, so nothing is lost.
             return Some(Act::Finish);
         }
-        // Also one that closes already: an HTTP/2 client that was told may still go on asking.
+        // This includes a connection that is closing already, because an HTTP/2 client that was
+        // told may still send requests.
         if self.closing().end_at().is_none()
             && self.movable().expires().is_some_and(|expires| now >= expires)
         {

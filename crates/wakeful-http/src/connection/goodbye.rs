@@ -1,4 +1,4 @@
-//! What a server's connections say on the wire when who they were upgraded for drops them.
+//! What a server's upgraded connection sends when the code that it was upgraded for drops it.
 
 use wakeful::net::Stream;
 
@@ -6,7 +6,7 @@ use super::rewound::Rewound;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
-/// Its end says all.
+/// A plain stream sends nothing: its end is enough.
 impl Io for Stream {}
 
 impl<IO: Io> Io for Rewound<IO> {

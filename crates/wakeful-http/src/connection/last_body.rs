@@ -1,5 +1,5 @@
-//! The body of the last HTTP/1 request that had one. A task may still read it after the response,
-//! or nobody needs the rest of it.
+//! The body of the last HTTP/1 request that had one. After the response, a task may still be
+//! reading it, or nobody needs the rest of it.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(crate) struct LastBody {
     progress: RefCell<Option<Progress>>,
     /// See [`is_left`](Self::is_left).
     is_left: Cell<bool>,
-    /// How much had come of it at the last look, and since when.
+    /// How much of the body had come at the last check, and since when.
     looked: Cell<Option<(u64, Instant)>>,
 }
 
@@ -23,8 +23,8 @@ impl LastBody {
         self.looked.set(None);
     }
 
-    /// Returns for how long nothing has come of a body that somebody still holds, though its
-    /// request is not in flight any more: by the looks so far. `stopped` does not count.
+    /// Returns for how long nothing has come of a body that is still held although its request is
+    /// no longer in flight, according to the checks so far. The time `stopped` does not count.
     pub(super) fn stands_still(&self, now: Instant, stopped: Duration) -> Duration {
         let progress = self.progress.borrow();
         let Some(body) = progress.as_ref().filter(|body| !body.is_alone()) else {
@@ -40,7 +40,7 @@ impl LastBody {
         now.saturating_duration_since(since)
     }
 
-    /// Returns whether somebody still holds the body, though its request is not in flight any more.
+    /// Returns whether the body is still held although its request is no longer in flight.
     pub(crate) fn is_held(&self) -> bool {
         self.progress.borrow().as_ref().is_some_and(|body| !body.is_alone())
     }
@@ -50,7 +50,7 @@ impl LastBody {
         self.progress.borrow().as_ref().is_some_and(Progress::is_cut)
     }
 
-    /// Notes that hyper waits for another request, so all of the body has come.
+    /// Notes that hyper waits for another request, so that all of the body has come.
     pub(crate) fn has_come(&self) {
         self.is_left.set(false);
     }
@@ -61,8 +61,9 @@ impl LastBody {
         self.is_left.get() || self.is_cut()
     }
 
-    /// Returns whether the rest of a body that nobody wants is read next. hyper reads for it once,
-    /// and closes after the response if there is more. True once for each such body.
+    /// Returns whether the rest of an unwanted body is read next. hyper tries to read it once, and
+    /// closes the connection after the response if there is more. Returns `true` once for each such
+    /// body.
     pub(crate) fn takes_rest(&self) -> bool {
         let is_cut = self.is_cut();
         self.is_left.set(is_cut);

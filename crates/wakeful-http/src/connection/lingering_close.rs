@@ -17,21 +17,21 @@ use wakeful::time::timeout;
 
 use crate::read;
 
-/// For all of it.
+/// The time limit of a lingering close.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// For all of it, where the client may have a long response to read (as nginx's `lingering_time`).
+/// The time limit if the client may have a long response to read (like nginx's `lingering_time`).
 const LONGEST: Duration = Duration::from_secs(30);
-/// What is read and forgotten, in bytes: the rest of an upload, mostly.
+/// How many bytes are read and discarded. They are mostly the rest of an upload.
 const MOST: usize = 64 << 20;
 
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
-    // Whatever goes wrong, there is nobody to be told.
+    // Errors are ignored, because there is nobody to tell.
     let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
 }
 
-/// Like [`linger`], for a client that reads its last response and still says something as it does
-/// (how much more it would take, for one): until nothing came for `silence`.
+/// Like [`linger`], for a client that is still reading its last response and still sends something
+/// meanwhile (for example, window updates). Ends when nothing came for `silence`.
 pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
     let _ = timeout(LONGEST, discard(io, silence)).await;
 }
@@ -45,17 +45,18 @@ async fn discard<I: Read + Write + Unpin>(io: &mut I, silence: Duration) -> io::
             Ok(Err(error)) => return Err(error),
             Ok(Ok(0)) | Err(_) => break,
         }
-        // Nobody waits for this, and to copy a piece takes longer than most requests.
+        // Nobody waits for this, and copying one piece takes longer than most requests.
         yield_now().await;
     }
     Ok(())
 }
 
-/// Reads what is there, at least a byte, and forgets it; 0 at the end.
+/// Reads and discards what is there, at least a byte. Returns 0 at the end.
 fn poll_forget<I: Read + Unpin>(io: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     thread_local! {
-        /// A flood that is over still has to be read: with few calls. Each loop has one, and no
-        /// connection has any. (`Local`'s scratch may be in use by what is read from.)
+        /// A large buffer, so that even a flood is read with few calls. Each loop has one, so that
+        /// the connections need none. (The scratch of `Local` may be in use by the stream that is
+        /// read.)
         static UNREAD: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 << 10].into());
     }
     UNREAD.with_borrow_mut(|buf| read::poll_read(io, cx, buf))

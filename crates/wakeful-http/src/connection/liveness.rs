@@ -1,13 +1,14 @@
-//! Whether the client of a connection is gone.
+//! Detects whether the client of a connection is gone.
 
 use wakeful::net::Stream;
 
 use crate::tls::TlsStream;
 
-/// A connection of which the kernel may say that nobody is at its other end, though nothing is read
-/// or written.
+/// A connection for which the kernel may report that the client is gone, even if nothing is read or
+/// written.
 pub(crate) trait Liveness {
-    /// It makes no system call. A client that has ended only its own side counts as present.
+    /// Is the client gone? This makes no system call. A client that has ended only its own side
+    /// counts as present.
     fn is_gone(&self) -> bool;
 }
 

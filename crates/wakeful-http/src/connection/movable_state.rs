@@ -1,5 +1,5 @@
-//! The state of a connection that goes along when it moves to another loop: its age, how many
-//! requests it had, and its place in its peer's account.
+//! The state that moves with a connection to another loop: its age, how many requests it had, and
+//! its place in its peer's account.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::limits::MaxAge;
 use crate::limits::peers::Place;
 
-/// It on its way between two loops.
+/// The state on its way between two loops.
 #[derive(Debug)]
 pub(crate) struct PackedState {
     expires: Option<Instant>,
@@ -18,7 +18,7 @@ pub(crate) struct PackedState {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct MovableState {
-    /// On this loop.
+    /// The times as this loop sees them.
     arrived: Instant,
     expires: Option<Instant>,
     served: Cell<u64>,
@@ -36,7 +36,7 @@ impl MovableState {
         Self::with(arrived, PackedState { expires, served: 0, place })
     }
 
-    /// The state of a connection that goes on here.
+    /// The state of a connection that has come from another loop.
     pub(crate) fn unpack(carried: PackedState) -> Self {
         Self::with(wakeful::time::now(), carried)
     }
@@ -45,38 +45,38 @@ impl MovableState {
         Self { arrived, expires, served: Cell::new(served), place: RefCell::new(place) }
     }
 
-    /// Packs it for another loop, unless the move fails.
+    /// Packs the state for another loop. If the move fails, it must be [put back](Self::put_back).
     pub(crate) fn pack(&self) -> PackedState {
         PackedState { expires: self.expires, served: self.served.get(), place: self.place.take() }
     }
 
-    /// Takes it back: the move failed.
+    /// Puts the state back after a failed move.
     pub(crate) fn put_back(&self, carried: PackedState) {
         self.place.replace(carried.place);
     }
 
-    /// When it came to this loop.
+    /// When the connection came to this loop.
     pub(crate) fn arrived(&self) -> Instant {
         self.arrived
     }
 
-    /// When it is too old.
+    /// When the connection is too old.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.expires
     }
 
-    /// Requests so far.
+    /// The number of requests so far.
     pub(crate) fn served(&self) -> u64 {
         self.served.get()
     }
 
-    /// One more request; returns how many there are with it.
+    /// Counts one more request, and returns the new number.
     pub(crate) fn one_more(&self) -> u64 {
         self.served.set(self.served.get() + 1);
         self.served.get()
     }
 
-    /// May its peer send one more request? If not, in how many nanoseconds.
+    /// May the peer send one more request? If not, returns after how many nanoseconds it may.
     pub(crate) fn ask_peer(&self) -> Result<(), u64> {
         self.place.borrow().as_ref().map_or(Ok(()), Place::request)
     }

@@ -14,22 +14,22 @@ pub(crate) enum Phase {
     Header,
     /// Another request.
     Idle,
-    /// What it does: a request is in flight, or a response is not written.
+    /// A request is in flight, or a response is not completely written.
     Busy,
 }
 
 /// What a connection's driver should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Poll hyper again: something was decided.
+    /// Poll hyper again, because something was decided.
     PollAgain,
-    /// Nothing is in flight: close, as the protocol has it.
+    /// Nothing is in flight: close in the protocol's way.
     Finish,
-    /// End it now. It has been counted.
+    /// End the connection now. The refusal has been counted.
     End(Refusal),
 }
 
-/// Since when a connection is in its phase, and when it was last looked at while it was busy.
+/// Since when a connection is in its phase, and when the last tick was while it was busy.
 #[derive(Debug)]
 pub(super) struct PhaseClock {
     /// The phase, how many requests had begun by then, and whether the connection was closing.
@@ -39,7 +39,7 @@ pub(super) struct PhaseClock {
 }
 
 impl PhaseClock {
-    /// For a connection that has come to this loop at `arrived`, with so many requests served.
+    /// The clock of a connection that has come to this loop at `arrived`, after `served` requests.
     pub(super) fn new(arrived: Instant, served: u64) -> Self {
         Self {
             phase: Cell::new((Phase::First, served, false)),
@@ -48,8 +48,8 @@ impl PhaseClock {
         }
     }
 
-    /// Notes since when the connection is in `phase`. From a request's end to the next one's
-    /// beginning it has been in another phase, though nobody has looked.
+    /// Notes that the connection is in `phase`. If requests began since the last call, the
+    /// connection has been in another phase in between, even though no poll noticed.
     pub(super) fn enter(&self, phase: Phase, served: u64, is_closing: bool, now: Instant) {
         let (before, ..) = self.phase.get();
         let here = (phase, served, is_closing);
@@ -64,7 +64,7 @@ impl PhaseClock {
         }
     }
 
-    /// Returns the phase, as of the last poll.
+    /// Returns the phase at the last poll.
     pub(super) fn phase(&self) -> Phase {
         self.phase.get().0
     }
@@ -79,7 +79,7 @@ impl PhaseClock {
         self.ticked.get()
     }
 
-    /// Notes a tick, and returns the time since the one before.
+    /// Notes a tick, and returns the time since the previous one.
     pub(super) fn tick(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.ticked.replace(now))
     }

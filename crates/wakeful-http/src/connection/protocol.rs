@@ -1,4 +1,4 @@
-//! Which HTTP a connection speaks: `server::detect` finds it out.
+//! The version of HTTP that a connection speaks. `server::detect` finds it out.
 
 /// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What is read for hyper, as far as framing asks.
+//! Reads for hyper, and shows the bytes to `framing` if ambiguous lengths are refused.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,8 @@ impl ConnectionState {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let Some(framing) = &self.framing else { return io.poll_read(cx, buf) };
-        // What hyper lends to read into can be read back by unsafe code only.
+        // The read goes to a scratch buffer first, because bytes in the buffer that hyper lends can
+        // only be read back by unsafe code.
         self.loop_state().with_scratch(|scratch| {
             let room = scratch.len().min(buf.remaining());
             let mut read = ReadBuf::new(&mut scratch[..room]);
@@ -30,15 +31,16 @@ impl ConnectionState {
         })
     }
 
-    /// What is read next begins with a request; some of it may have been read before.
+    /// Notes that the bytes that are read next begin a request. Some of them may have been read
+    /// before.
     pub(crate) fn reads_anew(&self) {
         if let Some(framing) = &self.framing {
             framing.replace(Framing::default());
         }
     }
 
-    /// Can it be understood in one way only where the request ends that hyper has read? To be asked
-    /// once for each.
+    /// Is the end of the request that hyper has just read unambiguous, so that no other reader
+    /// could see it elsewhere? Must be called once for each request.
     pub(crate) fn is_framing_clear(&self) -> bool {
         self.framing.as_ref().is_none_or(|framing| framing.borrow_mut().next())
     }

@@ -1,4 +1,4 @@
-//! A request in flight: from its header to its response's end, and what its limits make of it.
+//! A request in flight, from its header to its response's end, and its limits.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::limits::rate_meter::RateMeter;
 
-/// A request among those of its connection.
+/// Identifies a request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(super) place: usize,
-    /// Places are used again.
+    /// Distinguishes requests with the same place, because places are used again.
     pub(super) number: u64,
 }
 
@@ -20,17 +20,17 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) number: u64,
-    /// `None`: nothing comes of it that is limited.
+    /// `None`: the request has no body that is limited.
     body: Option<Progress>,
     reading: RateMeter,
-    /// When its body's silence began.
+    /// When the body's present silence began.
     silent_since: Option<Instant>,
-    /// When it was seen first.
+    /// When the first check saw the request.
     begun: Option<Instant>,
     time_limits: TimeLimits,
     is_responding: bool,
-    /// HTTP/2: the service has more to say, or is not asked, because the client gives no room; and
-    /// since when that was seen.
+    /// With HTTP/2: whether the response's body has more to send, but cannot, because the client
+    /// gives no room; and since when checks have seen that.
     is_held_up: bool,
     held_up_since: Option<Instant>,
     verdict: Option<Refusal>,
@@ -42,12 +42,12 @@ pub(crate) struct Request {
 pub(crate) enum TimeLimits {
     /// They apply.
     Apply,
-    /// A stream that has its own idea of time: gRPC, or a tunnel.
+    /// They do not apply, because the stream has its own time limits: gRPC, or a tunnel.
     Exempt,
 }
 
 impl Request {
-    /// A request whose service is called next. `number` is its own among those of its connection.
+    /// A request whose service is called next. `number` is its number on its connection.
     pub(crate) fn new(number: u64, time_limits: TimeLimits, body: Option<Progress>) -> Self {
         Self {
             number,
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// Returns what to answer instead of what the service would.
+    /// Returns the refusal to answer with, instead of the service's answer.
     pub(crate) fn verdict(&self) -> Option<Refusal> {
         let is_too_large = self.body.as_ref().is_some_and(Progress::is_too_large);
         self.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
@@ -75,13 +75,13 @@ impl Request {
         self.is_responding = true;
     }
 
-    /// HTTP/2: notes that its response's body was asked for more, and whether it had some. A body
-    /// that has some is asked again as soon as there is room for that.
+    /// With HTTP/2: notes that the response's body was polled for more, and whether it had some. If
+    /// so, it is polled again as soon as there is room.
     pub(crate) fn asked(&mut self, has_some: bool) {
         self.is_held_up = has_some;
     }
 
-    /// For so long the process was stopped: that is not held against it.
+    /// Does not count the time in which the process was stopped.
     pub(super) fn spare(&mut self, stopped: Duration) {
         if !stopped.is_zero() {
             let since = [&mut self.begun, &mut self.silent_since, &mut self.held_up_since];
@@ -89,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Looks at it, `passed` after the last time; a refusal that it returns is new.
+    /// Checks the request, `passed` after the last check. A refusal that it returns is new.
     pub(super) fn look(
         &mut self,
         limits: &Limits,
@@ -120,14 +120,14 @@ impl Request {
         if limits.body_timeout.is_some_and(|most| is_waiting && silent >= most) {
             return Some(Refusal::BodyTimeout);
         }
-        // Nothing at all is for the timeout, where there is one.
+        // A client that sends nothing at all is handled by the timeout, if there is one.
         let is_silent = limits.body_timeout.is_some() && self.reading.is_silent();
         let rate = limits.min_rate?;
         (self.reading.is_too_slow(rate, passed) && !is_silent).then_some(Refusal::SlowRequest)
     }
 
-    /// Looks how its response fares; `is_stalled`: the connection sends nothing to speak of, though
-    /// it has something.
+    /// Checks how the response proceeds. `is_stalled`: the connection sends almost nothing, though
+    /// it has something to send.
     pub(super) fn look_at_response(
         &mut self,
         now: Instant,
@@ -143,7 +143,7 @@ impl Request {
         self.verdict
     }
 
-    /// Its deadline is its own.
+    /// Does the request have its own deadline, so that the limits do not apply?
     fn is_exempt(&self) -> bool {
         self.time_limits == TimeLimits::Exempt
     }

@@ -3,7 +3,7 @@
 //! The service consumes the request, so the name is a copy. It is made for each request and read
 //! only after a slow poll, or by a supervising process, so a connection reuses the buffer of one
 //! request's name for the next. (The clone of a method allocates if its name has more than 15
-//! bytes: the client's own invention.)
+//! bytes, which no standard method has.)
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
@@ -11,10 +11,10 @@ use std::fmt::{self, Write};
 use http::{Method, Uri};
 use wakeful::heartbeat::WorkText;
 
-/// Bytes of the path that are kept.
+/// How many bytes of the path are kept.
 const KEPT: usize = 46;
 
-/// Bytes of the method that are kept.
+/// How many bytes of the method are kept.
 const KEPT_METHOD: usize = 14;
 
 /// Where the path begins: after the method and a space.
@@ -26,7 +26,7 @@ const CUT: &[u8] = b"...";
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct RequestName {
-    /// Whose name stands in the text.
+    /// The method in the text.
     method: Method,
     text: [u8; PATH + KEPT + CUT.len()],
     start: u8,
@@ -36,7 +36,7 @@ pub(crate) struct RequestName {
 impl RequestName {
     #[inline]
     pub(crate) fn set(&mut self, method: &Method, uri: &Uri) {
-        // Without the query, which may hold secrets.
+        // The query is left out, because it may contain secrets.
         let path = uri.path().as_bytes();
         let end = PATH + path.len().min(KEPT);
         self.text[PATH..end].copy_from_slice(&path[..end - PATH]);
@@ -45,7 +45,7 @@ impl RequestName {
             self.text[end..].copy_from_slice(CUT);
             self.end = self.text.len() as u8;
         }
-        // Nearly always that of the request before.
+        // The method is nearly always the same as for the previous request.
         if self.method != *method {
             self.set_method(method);
         }
@@ -93,27 +93,27 @@ impl RequestNames {
     #[cold]
     fn grow(names: &mut Vec<RequestName>, place: usize) {
         if names.is_empty() {
-            // HTTP/1 has one at a time.
+            // HTTP/1 has only one request at a time.
             names.reserve_exact(place + 1);
         }
         names.resize_with(place + 1, RequestName::default);
     }
 
-    /// Describes the request that was there last.
+    /// Describes the last request that was at this place.
     pub(crate) fn describe(&self, place: usize, text: &mut WorkText) {
         if let Some(name) = self.0.borrow().get(place) {
             text.add(name.bytes());
         }
     }
 
-    /// Of the request that was there last.
+    /// The name of the last request that was at this place.
     pub(crate) fn get(&self, place: usize) -> String {
         self.0.borrow().get(place).map(ToString::to_string).unwrap_or_default()
     }
 }
 
-/// Only graphic ASCII and spaces: the rest is percent-encoded, so that no client can forge or hide
-/// a line of the log.
+/// Shows only graphic ASCII and spaces. The rest is percent-encoded, so that no client can forge or
+/// hide a line of the log.
 impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &byte in self.bytes() {
@@ -133,7 +133,7 @@ mod tests {
 
     fn name(method: &str, uri: &str) -> String {
         let uri = Uri::try_from(uri).unwrap();
-        // What was there before does not show.
+        // The previous name must not show.
         let mut name = RequestName::default();
         name.set(&Method::DELETE, &Uri::from_static("/another/request"));
         name.set(&method.parse().unwrap(), &uri);
@@ -162,7 +162,7 @@ mod tests {
         let long = format!("/{}", "a".repeat(KEPT - 1));
         assert_eq!(name("GET", &long), format!("GET {long}"));
         assert_eq!(name("GET", &format!("{long}b")), format!("GET {long}..."));
-        // In the middle of a character.
+        // The cut is in the middle of a character.
         let split = format!("/{}\u{e4}", "a".repeat(KEPT - 2));
         assert!(name("GET", &split).ends_with("a%C3..."));
         assert_eq!(name("ABCDEFGHIJKLMNOP", "/"), "ABCDEFGHIJKLMN /");

@@ -1,8 +1,8 @@
 //! The requests of one connection that are in flight.
 //!
-//! HTTP/1 has one at a time, HTTP/2 one for each stream. A request leaves when its response's body
-//! is gone. With HTTP/2 a task of its own answers each request, which is woken when its limits
-//! decide something, and when the connection is gone.
+//! HTTP/1 has one request at a time, HTTP/2 one for each stream. A request leaves the table when
+//! its response's body is gone. With HTTP/2 each request is answered by a separate task, which is
+//! woken when a limit decides about the request, and when the connection is gone.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -20,19 +20,20 @@ use crate::foreign_code;
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: RefCell<Slab<Request>>,
-    /// For the report of a slow turn.
+    /// The names of the requests, for the report of a slow turn.
     names: RequestNames,
-    /// The request that the service was called with last, until its stream's task is spawned.
+    /// The request that the service was last called with, until its stream's task is spawned.
     called: Cell<Option<Key>>,
-    /// HTTP/2: how many streams were upgraded and are open.
+    /// With HTTP/2: how many upgraded streams are open.
     tunnels: Cell<usize>,
-    /// HTTP/2: the connection is gone.
+    /// With HTTP/2: whether the connection is gone.
     is_gone: Cell<bool>,
 }
 
 impl RequestTable {
     pub(super) fn new(protocol: Protocol) -> Self {
-        // HTTP/1 has one at a time: by itself, a slab would allocate room for four.
+        // HTTP/1 has one request at a time, and a slab allocates room for four unless it is told
+        // otherwise.
         let requests = match protocol {
             Protocol::Http1 => Slab::with_capacity(1),
             Protocol::Http2 => Slab::new(),
@@ -64,7 +65,7 @@ impl RequestTable {
     /// Calls `use_it` with a request that is in flight.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the request is not in flight.
     pub(crate) fn with<R>(&self, key: Key, use_it: impl FnOnce(&mut Request) -> R) -> R {
         use_it(&mut self.requests.borrow_mut()[key.place])
     }
@@ -82,7 +83,7 @@ impl RequestTable {
     /// Tells the supervising process, if there is one, that the running poll works on this request.
     #[inline]
     pub(crate) fn working_on(&self, key: Key) {
-        // A task polls the requests of one connection only.
+        // One task polls the requests of only one connection, so the number identifies the request.
         working_on(key.number, |text| self.names.describe(key.place, text));
     }
 
@@ -91,7 +92,7 @@ impl RequestTable {
         self.names.get(key.place)
     }
 
-    /// Returns the request that the service was called with since the last time.
+    /// Returns the request that the service was called with since the last call of this method.
     pub(crate) fn take_called(&self) -> Option<Key> {
         self.called.take()
     }
@@ -105,7 +106,7 @@ impl RequestTable {
         self.tunnels.set(self.tunnels.get() - 1);
     }
 
-    /// Returns whether the task that answers a request is to end though the response has begun.
+    /// Returns whether the task that answers a request must end, although the response has begun.
     pub(crate) fn is_aborted(&self, key: Key) -> bool {
         if self.is_gone.get() {
             return true;
@@ -115,8 +116,7 @@ impl RequestTable {
         request.is_some_and(Request::is_aborted)
     }
 
-    /// Aborts all requests: the connection is gone, and with it the streams that they would be
-    /// answered on.
+    /// Aborts all requests, because the connection and its streams are gone.
     pub(crate) fn abort_all(&self) {
         self.is_gone.set(true);
         let wakers: Vec<_> = {
@@ -135,7 +135,7 @@ impl RequestTable {
         if self.requests.borrow().get(key.place).is_none_or(is_known) {
             return;
         }
-        // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
+        // The clone and the drop of a waker may run user code, so nothing is borrowed meanwhile.
         let waker = waker.clone();
         let mut requests = self.requests.borrow_mut();
         let request = requests.get_mut(key.place).filter(|request| request.number == key.number);

@@ -1,5 +1,5 @@
-//! How responses are written: what the socket takes, and, with HTTP/2, what the client's windows
-//! let through.
+//! How fast responses are written: how much the socket takes, and, with HTTP/2, how much the
+//! client's windows allow.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::limits::rate_meter::RateMeter;
 #[derive(Debug, Default)]
 pub(crate) struct ResponseWrites {
     socket: RateMeter,
-    /// HTTP/2: bytes of responses, while some stream is not sent to its end.
+    /// With HTTP/2: how many bytes of responses were sent, while some stream is not completely
+    /// sent.
     streams: RateMeter,
 }
 
@@ -29,19 +30,19 @@ impl ResponseWrites {
         self.socket.wait(written.is_pending());
     }
 
-    /// Notes how many bytes HTTP/2's streams have sent so far, and whether one of them is not sent
-    /// to its end.
+    /// Notes how many bytes HTTP/2's streams have sent so far, and whether one of them is not
+    /// completely sent.
     pub(crate) fn streams_sent(&self, bytes: u64, has_open: bool) {
         self.streams.set(bytes);
         self.streams.wait(has_open);
     }
 
-    /// Returns whether the socket has taken too little, `passed` after the last look.
+    /// Returns whether the socket has taken too little in the time `passed` since the last check.
     pub(super) fn is_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         self.socket.is_too_slow(rate, passed)
     }
 
-    /// Returns whether the streams have sent too little, `passed` after the last look.
+    /// Returns whether the streams have sent too little in the time `passed` since the last check.
     pub(super) fn are_streams_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         self.streams.is_too_slow(rate, passed)
     }

@@ -1,4 +1,4 @@
-//! A stream whose first bytes were read before, to find out its protocol or on another loop.
+//! A stream whose first bytes were read before: to find out its protocol, or on another loop.
 
 use std::io;
 use std::pin::Pin;

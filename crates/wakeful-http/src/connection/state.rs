@@ -1,10 +1,10 @@
 //! The state of one connection on its loop, shared by what hyper is given (the io, the service, the
 //! executor) and by the driver that polls hyper.
 //!
-//! Each part belongs to one phase of a request, keeps its fields to itself, and says what happens:
-//! the wait for a request ([`PhaseClock`]), what is in flight ([`RequestTable`]), a request's body
-//! ([`LastBody`]), the writing of responses ([`ResponseWrites`]) and the close ([`Closing`]). What
-//! follows from them is in `deadlines` and `tick`.
+//! Each part belongs to one phase of a request, and keeps its fields to itself: the wait for a
+//! request ([`PhaseClock`]), what is in flight ([`RequestTable`]), a request's body ([`LastBody`]),
+//! the writing of responses ([`ResponseWrites`]) and the close ([`Closing`]). `deadlines` and
+//! `tick` decide what follows from them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,11 +35,11 @@ pub(crate) struct ConnectionState {
     writes: ResponseWrites,
     closing: Closing,
     pub(super) clock: PhaseClock,
-    /// HTTP/1, where an ambiguous length is refused: what was read on this loop.
+    /// For HTTP/1, if ambiguous lengths are refused: the framing of what was read on this loop.
     pub(super) framing: Option<RefCell<Framing>>,
-    /// HTTP/1: the next poll of hyper checks that the client is still there.
+    /// For HTTP/1: whether the next flush checks that the client is still there.
     checks_client: Cell<bool>,
-    /// HTTP/1: it has left HTTP.
+    /// For HTTP/1: whether the connection was upgraded to another protocol.
     is_upgraded: Cell<bool>,
 }
 
@@ -70,7 +70,7 @@ impl ConnectionState {
         })
     }
 
-    /// What the connections of this loop share.
+    /// The state that the connections of this loop share.
     pub(crate) fn loop_state(&self) -> &LoopState {
         &self.loop_state
     }
@@ -79,12 +79,12 @@ impl ConnectionState {
         self.protocol
     }
 
-    /// Who is at the other end.
+    /// The peer at the other end.
     pub(crate) fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// What goes along when the connection moves.
+    /// The part of the state that moves with the connection.
     pub(crate) fn movable(&self) -> &MovableState {
         &self.movable
     }
@@ -119,7 +119,8 @@ impl ConnectionState {
         number
     }
 
-    /// It leaves HTTP: what is read and written from now on is not seen here.
+    /// Notes that the connection leaves HTTP. What is read and written from now on does not count
+    /// here.
     pub(crate) fn leaves_http(&self) {
         self.is_upgraded.set(true);
     }
@@ -136,20 +137,21 @@ impl ConnectionState {
         self.checks_client.set(self.protocol == Protocol::Http1);
     }
 
-    /// Returns whether this flush is to check that the client is still there. True once for each
-    /// tick.
+    /// Returns whether this flush must check that the client is still there. Returns `true` once
+    /// for each tick.
     pub(crate) fn takes_client_check(&self) -> bool {
         self.checks_client.take()
     }
 }
 
 impl GivesWay for ConnectionState {
-    /// Before its first request a connection of HTTP/1 stays, and so does one of HTTP/2 while
-    /// requests are in flight: its client would need another place for the next one.
+    /// A connection that has had no request stays, with HTTP/1. With HTTP/2 it also stays while
+    /// requests are in flight, because its client would need another connection for the next
+    /// request.
     fn standing(&self) -> Standing {
         match (self.clock.phase(), self.protocol) {
             _ if self.closing.has_begun() => Standing::Stays,
-            // All of it is asked: `server::replaceable`.
+            // In this case the whole connection is asked to close: see `server::replaceable`.
             _ if self.loop_state.limits().when_full == WhenFull::Replace => Standing::Stays,
             (Phase::Idle, _) => Standing::Idle(self.clock.since()),
             (Phase::Busy, Protocol::Http1) => Standing::Busy(self.movable.served()),

@@ -1,5 +1,5 @@
-//! A connection's one timer, which costs a request nothing: it is armed late, and stays as it is
-//! while what is due moves away from it.
+//! A connection's only timer. It costs a request nothing, because it stays armed as it is while the
+//! next deadline moves to a later time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,18 +12,18 @@ use wakeful::time::{Deadline, now};
 #[derive(Debug)]
 pub(crate) struct Timer {
     deadline: Deadline,
-    /// For when it is set, and whom it wakes then.
+    /// The time for which the timer is set, and the waker that it will wake.
     armed: Option<(Instant, Waker)>,
 }
 
 impl Timer {
     pub(crate) fn new() -> Self {
-        // The instant does not count: it is set before the first poll.
+        // The time does not matter, because the timer is set before the first poll.
         Self { deadline: Deadline::at(now()), armed: None }
     }
 
-    /// Is it set for a moment that has not come, `due` or an earlier one, and does it wake this
-    /// task?
+    /// Is the timer set for `due` or an earlier moment, which has not come yet, and will it wake
+    /// this task?
     #[inline]
     pub(super) fn is_set_until(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let is_it =
@@ -31,9 +31,9 @@ impl Timer {
         self.armed.as_ref().is_some_and(is_it)
     }
 
-    /// Ready when it is `due`. A timer that is set for an earlier moment stays until then. `seen`
-    /// is until when the loop has seen what arrived: after a pause, the clock alone must not end a
-    /// connection whose bytes are still in the kernel. `now` is the turn's time.
+    /// Ready when it is `due`. A timer that is set for an earlier moment stays set. `seen` is the
+    /// moment up to which the loop has seen what arrived: after a pause, the clock alone must not
+    /// end a connection whose bytes are still in the kernel. `now` is the turn's time.
     pub(super) fn poll(
         &mut self,
         due: Instant,
@@ -42,14 +42,15 @@ impl Timer {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         if seen >= due {
-            // Not the sleep's to say: whoever spends his task's budget in every poll would never
-            // hear it.
+            // This does not ask the sleep, because in a task that spends its budget in every poll
+            // the sleep would never be ready.
             self.armed = None;
             return Poll::Ready(());
         }
         let at = match &self.armed {
             Some((at, waker)) if *at <= due && seen < *at => {
-                // It may have fired though not all is seen, and is set again then.
+                // The timer may have fired before the loop had seen everything. Then it is set
+                // again.
                 if now < *at && waker.will_wake(cx.waker()) {
                     return Poll::Pending;
                 }

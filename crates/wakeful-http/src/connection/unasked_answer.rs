@@ -1,5 +1,5 @@
-//! An HTTP/1 answer without a request to answer to: 408 for half a header, 503 for a connection too
-//! many.
+//! An HTTP/1 answer without a complete request: 408 for half a header, 503 for a connection above
+//! the limit.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use super::lingering_close::linger;
 use crate::dates;
 use crate::loop_state::LoopState;
 
-/// For all of it.
+/// The time limit of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Answers with `status`, and that it closes.
+/// Answers with `status`, and with the note that the connection closes.
 pub(crate) async fn send<I: Read + Write + Unpin>(
     io: &mut I,
     status: StatusCode,
@@ -31,7 +31,7 @@ pub(crate) async fn send<I: Read + Write + Unpin>(
     let text = format!(
         "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
     );
-    // It fits into the socket's buffer, or the client reads nothing anyway.
+    // The answer fits into the socket's buffer, or the client reads nothing anyway.
     let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
     if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
         linger(io).await;

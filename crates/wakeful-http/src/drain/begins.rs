@@ -1,8 +1,8 @@
-//! The server that a loop works for, and whether it drains: for handlers and layers, at no cost for
-//! those that do not ask.
+//! Tells handlers and layers whether the loop's server drains. It costs nothing for those that do
+//! not ask.
 //!
-//! A loop of a server's group belongs to that server alone, so a thread-local is enough: nothing
-//! has to be put into each request. A loop knows from its first connection on.
+//! A loop of a server's group belongs to that server alone, so a thread-local is enough, and
+//! nothing has to be put into each request. It is set by the loop's first connection.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -48,7 +48,7 @@ thread_local! {
 /// # Cancel safety
 /// Cancel-safe.
 pub fn drain_begins() -> DrainBegins {
-    // In the destructor of a thread-local it may be gone, as the loop is.
+    // In the destructor of a thread-local, `HERE` may be gone, like the loop.
     let draining = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
     let bound = |(draining, home): (Draining, _)| LoopBound::with_home(draining.started(), home);
     DrainBegins { started: draining.map(bound), put_off: PutOff::default() }
@@ -84,7 +84,7 @@ impl Future for DrainBegins {
     }
 }
 
-/// This thread's loop serves connections that are told by `draining`.
+/// Notes that this thread's loop serves connections that learn of the drain by `draining`.
 pub(crate) fn enter(draining: &Draining) {
     HERE.with_borrow_mut(|here| {
         if here.is_none() {
@@ -123,7 +123,7 @@ mod tests {
         }
         let thread = std::thread::spawn(|| {
             ASKS.set(Some(Asks));
-            // Its own is younger, and so is gone before.
+            // The library's thread-local is younger than this one, and so is destroyed before it.
             drop(drain_begins());
         });
         thread.join().expect("a panic there aborts the process");

@@ -1,7 +1,7 @@
 //! A signal that is set once, and that any number of tasks of any executor await.
 //!
-//! It is not a closed channel: a panic in one waiter's waker would end the call that closes the
-//! channel, and the waiters after it would not learn of the drain.
+//! A channel that is closed would not do: a panic in one waiter's waker would end the call that
+//! closes the channel, and the waiters after it would not learn of the drain.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ pub(super) struct Latch(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     given: AtomicBool,
-    /// Locked for a moment only, and no waker runs, is cloned or is dropped meanwhile.
+    /// The lock is held only for a moment, and no waker runs, is cloned or is dropped meanwhile.
     waiting: Mutex<Slab<Waker>>,
 }
 
@@ -37,7 +37,8 @@ impl State {
 
 impl Latch {
     pub(super) fn give(&self) {
-        // The flag is set under the lock: who finds it clear there is in the list that is taken.
+        // The flag is set under the lock. So a waiter that finds it clear under the lock is in the
+        // list that is taken here.
         let waiting = {
             let mut waiting = self.0.waiting();
             self.0.given.store(true, Ordering::Release);
@@ -63,7 +64,7 @@ impl Latch {
 pub(super) struct Given {
     state: Arc<State>,
     place: Option<usize>,
-    /// Where it has its place. In a fork the lock may be locked for ever.
+    /// The process of the place. In a forked child the lock may be locked for ever.
     home: ProcessMark,
     put_off: PutOff,
 }
@@ -76,7 +77,7 @@ impl Future for Given {
         let waker = cx.waker().clone();
         let mut waiting = this.state.waiting();
         if this.state.is_given() {
-            // The place went with the signal.
+            // The signal has removed all places.
             this.place = None;
             drop(waiting);
             foreign_code::discard(Some(waker));
@@ -152,7 +153,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut given).poll(&mut cx).is_pending());
         given.home = ProcessMark::of_parent();
-        // As another thread of the parent has it at the fork.
+        // The lock is held as by another thread of the parent at the fork.
         let locked = latch.0.waiting();
         foreign_code::drops_without_waiting(given);
         drop(locked);

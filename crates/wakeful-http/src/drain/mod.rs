@@ -1,12 +1,12 @@
 //! How a server ends: the plan, and how other code learns of the drain.
 //!
-//! [`DrainPlan`] says in which steps. [`Readiness`] is two signals, each given once and never taken
-//! back: not ready, and draining. `server::running` gives them. [`drain_begins`] is for the
-//! handlers of a loop, at no cost for those that do not ask.
+//! [`DrainPlan`] has the steps. [`Readiness`] consists of two signals, each given once and never
+//! taken back: not ready, and draining. `server::running` gives them. [`drain_begins`] is for the
+//! handlers of a loop, and costs nothing for those that do not ask.
 //!
-//! Connections do not ask here: the accept frame tells each one. What a connection then does is in
-//! `http2::goaway`, in `http1`'s driver and in `request::close_header`; how long it waits is in
-//! `connection::deadlines`.
+//! Connections do not use these signals, because the accept frame tells each connection. What a
+//! connection then does is in `http2::goaway`, in `http1`'s driver and in `request::close_header`;
+//! how long it waits is in `connection::deadlines`.
 
 mod begins;
 mod latch;
@@ -90,7 +90,7 @@ impl DrainPlan {
         self
     }
 
-    /// Who is idle is not to be aborted.
+    /// Idle connections must not be aborted, so the linger time is well within the grace period.
     pub(crate) fn linger_within_grace(&self) -> Duration {
         self.linger.min(self.grace / 4)
     }

@@ -12,8 +12,8 @@ use wakeful::task::consume_budget;
 pub(super) struct PutOff(bool);
 
 impl PutOff {
-    /// Polled where the future is ready. Puts it off once at most: beside what spends the budget in
-    /// every poll of the same task, it would be put off for ever.
+    /// Called when the future is ready. Puts it off once at most. In a task that spends its budget
+    /// in every poll, the future would otherwise be put off for ever.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.0 {
             self.0 = true;

@@ -1,5 +1,5 @@
-//! The answer for a file: everything that may block, in one job on the pool, including the first
-//! chunk.
+//! Builds the answer for a file. Everything that may block, including the read of the first chunk,
+//! is one job on the pool.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -48,7 +48,7 @@ pub(super) fn answer_file(
     answer_as(shared, target, method, headers, || plain(StatusCode::NOT_FOUND))
 }
 
-/// `of_directory` answers for a directory that was asked for without a slash at its end.
+/// `of_directory` makes the answer for a directory whose path has no slash at its end.
 fn answer_as(
     shared: &Shared,
     target: Target,
@@ -81,7 +81,7 @@ struct Found {
     encoding: Option<&'static str>,
 }
 
-/// `None`: a directory that was asked for without a slash at its end.
+/// `None`: the path is that of a directory, without a slash at its end.
 fn find(shared: &Shared, target: Target, headers: &HeaderMap) -> io::Result<Option<Found>> {
     let root = shared.root.open()?;
     let Target { mut name, is_directory } = target;
@@ -176,7 +176,7 @@ fn respond(
     Ok(response)
 }
 
-/// One part as it is, several as `multipart/byteranges` (RFC 9110, 14.6).
+/// One part is sent as it is, several parts as `multipart/byteranges` (RFC 9110, 14.6).
 fn partial(
     mut parts: Vec<Range<u64>>,
     kind: HeaderValue,
@@ -189,7 +189,7 @@ fn partial(
         out.insert(header::CONTENT_TYPE, kind);
         return parts.drain(..).map(Piece::File).collect();
     }
-    // Of 128 random bits: no file holds it but by chance.
+    // The boundary has 128 random bits, so no file contains it except by chance.
     let boundary = format!("{:032x}", fastrand::u128(..));
     insert(out, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
     let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
@@ -206,8 +206,8 @@ fn partial(
     pieces
 }
 
-/// To the directory's own URL. Relative, so that it is right behind any prefix, and no `//host` can
-/// be made of it.
+/// Redirects to the directory's own URL. The location is relative, so that it is right after any
+/// prefix, and cannot become `//host`.
 fn redirect(uri: &Uri) -> Response<FileBody> {
     let last = uri.path().rsplit('/').next().unwrap_or_default();
     let location = match uri.query() {
@@ -232,7 +232,7 @@ pub(super) fn plain(status: StatusCode) -> Response<FileBody> {
     response
 }
 
-/// By the name's extension. Text is taken for UTF-8.
+/// The content type by the name's extension. Text is assumed to be UTF-8.
 fn content_type(name: &[u8]) -> HeaderValue {
     let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
     let kind = guess.first_raw().unwrap_or("application/octet-stream");
@@ -244,7 +244,7 @@ fn content_type(name: &[u8]) -> HeaderValue {
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // What is made here is visible ASCII, and so is a URI.
+    // The values made here are visible ASCII, and so is a URI.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
@@ -262,7 +262,8 @@ fn status_of(error: &io::Error) -> StatusCode {
         | Errno::NXIO
         | Errno::NODEV => StatusCode::NOT_FOUND,
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        // No descriptors or memory now; a lease, or a directory that is being renamed.
+        // No descriptors or memory are left now; or there is a lease, or a directory is being
+        // renamed.
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
             StatusCode::SERVICE_UNAVAILABLE
         }

@@ -2,12 +2,12 @@
 //! directories are renamed and links changed.
 //!
 //! `openat2` with RESOLVE_BENEATH (Linux 5.6) refuses every step out of the root: `..`, absolute
-//! links, links that lead out; links that stay within are followed. Where it is missing, or a
-//! seccomp profile answers EPERM, each name is opened by itself with O_NOFOLLOW: then no link is
+//! links, links that lead out; links that stay within are followed. If the call is missing, or a
+//! seccomp profile returns EPERM, each name is opened separately with O_NOFOLLOW. Then no link is
 //! followed at all.
 //!
-//! O_NONBLOCK, so that a FIFO without a writer does not hold a thread; what was opened is looked at
-//! before it is read (`answer`).
+//! Files are opened with O_NONBLOCK, so that a FIFO without a writer does not block a thread.
+//! `answer` checks the type of the file before it reads.
 
 use std::fs::File;
 use std::io;
@@ -20,11 +20,11 @@ use rustix::io::{Errno, retry_on_intr};
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
-/// Names that begin with `/proc/…/fd/` jump anywhere; there are none beneath a usual root, but
-/// mounts exist.
+/// Magic links (`/proc/…/fd/`) may lead anywhere. There are none beneath a usual root, but `/proc`
+/// may be mounted there.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-/// EAGAIN: somebody renamed a directory on the way, and the kernel could not tell whether it led
-/// out (openat2(2)).
+/// How often to try again after EAGAIN: a directory on the way was renamed, and the kernel could
+/// not tell whether the way led out (openat2(2)).
 const RACES: usize = 16;
 
 /// The directory that is served.
@@ -38,13 +38,14 @@ pub(super) struct Root {
 pub(super) enum Way {
     Openat2,
     EachName,
-    /// Links are followed wherever they lead: for a name that the program gives, and no client.
+    /// Links are followed wherever they lead. This is for a name that the program gives, and not a
+    /// client.
     Trusted,
 }
 
 impl Root {
     /// # Errors
-    /// It is no directory, or may not be opened.
+    /// The path is no directory, or may not be opened.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let directory = retry_on_intr(|| openat(CWD, &path, DIRECTORY, Mode::empty()))?;
@@ -58,7 +59,7 @@ impl Root {
     /// The directory of one file, which is opened by its name.
     ///
     /// # Errors
-    /// It is not there, or may not be opened.
+    /// The directory does not exist, or may not be opened.
     pub(super) fn of_file(directory: &Path) -> io::Result<Self> {
         let path = std::path::absolute(directory)?;
         retry_on_intr(|| openat(CWD, &path, DIRECTORY, Mode::empty()))?;
@@ -70,14 +71,15 @@ impl Root {
         Ok(Self { way, ..Self::new(path)? })
     }
 
-    /// The directory as it is now: a deployment may have put another one in its place.
+    /// Opens the directory as it is now, because a deployment may have put another one in its
+    /// place.
     pub(super) fn open(&self) -> Result<Opened, Errno> {
         let directory = retry_on_intr(|| openat(CWD, &self.path, DIRECTORY, Mode::empty()))?;
         Ok(Opened { directory, way: self.way })
     }
 }
 
-/// The root for the time of a request.
+/// The root, opened for one request.
 #[derive(Debug)]
 pub(super) struct Opened {
     directory: OwnedFd,
@@ -85,8 +87,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens a chain of names as [`resolve`](super::path::resolve) gives it; it may be a directory,
-    /// or anything.
+    /// Opens a chain of names that [`resolve`](super::path::resolve) returned. The result may be a
+    /// directory, or anything else.
     pub(super) fn file(&self, name: &[u8]) -> Result<File, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         match self.way {
@@ -128,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A root with a secret beside it, and every kind of way to it.
+    /// A root with a secret next to it, and every kind of path that might lead there.
     fn tree() -> tempfile::TempDir {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("secret"), "secret").unwrap();
@@ -204,7 +206,7 @@ mod tests {
         let (done, is_done) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Until `done` is dropped, by a failure as well.
+                // This ends when `done` is dropped, even after a failure.
                 while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                     let exchange = rustix::fs::RenameFlags::EXCHANGE;
                     rustix::fs::renameat_with(CWD, &real, CWD, &link, exchange).unwrap();

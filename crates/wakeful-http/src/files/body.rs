@@ -30,10 +30,10 @@ use super::jobs::{Job, Jobs};
 /// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter since
 /// the answer began, or if there is no memory for the next chunk.
 pub struct FileBody {
-    /// Bytes that are still to come, `next` included.
+    /// How many bytes are still to come, including `next`.
     left: u64,
     next: Option<Next>,
-    /// What comes behind `next`.
+    /// What comes after `next`.
     rest: Option<Rest>,
 }
 
@@ -46,7 +46,7 @@ struct Rest {
     file: Arc<File>,
     jobs: Jobs,
     chunk: u64,
-    /// In reverse.
+    /// The pieces, in reverse order.
     pieces: Vec<Piece>,
 }
 
@@ -80,7 +80,8 @@ impl FileBody {
         }
     }
 
-    /// `pieces` of `file`; the first chunk is read here, so call it on the pool.
+    /// Makes a body of `pieces` of `file`. This reads the first chunk, so it must be called on the
+    /// pool.
     ///
     /// # Errors
     /// The first chunk cannot be read.
@@ -103,7 +104,7 @@ impl FileBody {
         Ok(Self { left, next: first.map(Next::Ready), rest })
     }
 
-    /// Begins with what comes next.
+    /// Starts to read what comes next.
     fn advance(&mut self) {
         let Some(rest) = &mut self.rest else { return };
         self.next = rest.step().map(|piece| match piece {
@@ -120,7 +121,7 @@ impl FileBody {
 }
 
 impl Rest {
-    /// The next piece, of a chunk at most.
+    /// Takes the next piece, of at most a chunk.
     fn step(&mut self) -> Option<Piece> {
         let piece = self.pieces.pop()?;
         match piece {
@@ -137,8 +138,8 @@ impl Rest {
 fn read_chunk(file: &File, range: Range<u64>) -> io::Result<Bytes> {
     let wanted = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
-    // Under a limit (RLIMIT_AS, a cgroup) there may be no memory: that ends this answer, and not
-    // the process.
+    // Under a limit (RLIMIT_AS, a cgroup) there may be no memory. Then only this answer fails, and
+    // not the process.
     bytes.try_reserve_exact(wanted).map_err(|_| Errno::NOMEM)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
@@ -147,7 +148,7 @@ fn read_chunk(file: &File, range: Range<u64>) -> io::Result<Bytes> {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
     }
-    // An allocator may have given more than was asked for.
+    // An allocator may have given more memory than was asked for.
     bytes.truncate(wanted);
     Ok(bytes.into())
 }

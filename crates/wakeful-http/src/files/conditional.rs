@@ -1,11 +1,10 @@
-//! What a client knows already: entity tags, dates, and the order in which they count (RFC 9110,
-//! 13.2.2).
+//! Conditional requests: entity tags, dates, and their precedence (RFC 9110, 13.2.2).
 //!
 //! The tag is made of inode, size and time of the last change, in nanoseconds. It is strong once
 //! that time is a second in the past: a later change has another time. Before, two changes within a
 //! tick of the file system's clock could share one, so the tag is weak, and no range is continued
-//! with it. (Who sets a file's time back behind a change of the same length is not seen.) Each
-//! encoding is a file of its own, and so has its own tag.
+//! with it. (If somebody changes a file without changing its length, and then sets its time back,
+//! that is not noticed.) Each encoding is a file of its own, and so has its own tag.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,20 +12,20 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-/// Coarser than the clock of any usual file system.
+/// This is longer than a tick of any usual file system's clock.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Which version of a file this is.
+/// Identifies a version of a file.
 #[derive(Debug)]
 pub(super) struct Validators {
-    /// As in the header, with its quotes and the mark of a weak one.
+    /// The tag as it stands in the header, with its quotes and the mark of a weak tag.
     pub(super) etag: String,
     is_strong: bool,
     /// In whole seconds, and not in the future.
     pub(super) modified: SystemTime,
 }
 
-/// What the conditions say.
+/// The result of the conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Proceed,
@@ -70,7 +69,7 @@ impl Validators {
         Verdict::Proceed
     }
 
-    /// The `Range` header, if there is one that counts: of a GET, and for this version of the file.
+    /// The `Range` header, if it applies: in a GET, and for this version of the file.
     pub(super) fn range<'a>(
         &self,
         method: &Method,
@@ -107,8 +106,8 @@ enum Comparison {
     Weak,
 }
 
-/// The entity tags of a list, with their quotes, and whether each is weak; up to the first thing
-/// that is none.
+/// The entity tags of a list, with their quotes, and whether each is weak. The list ends at the
+/// first thing that is no tag.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {
@@ -129,7 +128,7 @@ impl<'a> Iterator for Tags<'a> {
     }
 }
 
-/// `None`: there is no such header, or no date in it, which counts as none.
+/// `None`: there is no such header, or it contains no date, which counts as no header.
 fn date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }

@@ -1,8 +1,9 @@
-//! Which encodings a client takes (RFC 9110, 12.5.3), of those that files may lie beside in.
+//! Which of the encodings of precompressed files a client accepts (RFC 9110, 12.5.3).
 
 use http::{HeaderMap, header};
 
-/// By preference: the name of the encoding, and what a file's name ends in.
+/// The known encodings in order of preference: the name of the encoding, and the suffix of its
+/// files.
 const KNOWN: [(&str, &[u8]); 2] = [("br", b".br"), ("gzip", b".gz")];
 
 /// The known encodings that the client accepts, the best one first. Weights only say yes or no: the

@@ -25,7 +25,7 @@ impl Jobs {
         Self(Arc::new(Counter { unfinished: AtomicUsize::new(0), max }))
     }
 
-    /// Runs `f` on the pool. `None`: there is too much to do already.
+    /// Runs `f` on the pool. `None`: too many jobs run or wait.
     pub(super) fn try_run<T: Send + 'static>(
         &self,
         f: impl FnOnce() -> T + Send + 'static,
@@ -35,13 +35,14 @@ impl Jobs {
         self.0.unfinished.fetch_update(set, fetch, one_more).ok().map(|_| self.start(f))
     }
 
-    /// Runs `f` for a response that has begun: there is at most one such job for each.
+    /// Runs `f` for a response that has begun. There is at most one such job for each response, so
+    /// there is no limit.
     pub(super) fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         self.0.unfinished.fetch_add(1, Ordering::Relaxed);
         self.start(f)
     }
 
-    /// It is counted already.
+    /// Starts a job that is counted already.
     fn start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let unfinished = Unfinished(self.0.clone());
         Job(spawn_blocking(move || {
@@ -51,7 +52,7 @@ impl Jobs {
     }
 }
 
-/// Counted until it is dropped: behind the job, or with it if it never ran.
+/// Counts a job until it is dropped: after the job has run, or with it if it never ran.
 struct Unfinished(Arc<Counter>);
 
 impl Drop for Unfinished {
@@ -60,8 +61,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// A job's result. Dropped before, the job is taken off the queue; one that runs already runs to
-/// its end.
+/// A job's result. If it is dropped before, the job is taken off the queue. A job that is running
+/// continues to its end.
 #[derive(Debug)]
 pub(super) struct Job<T>(BlockingHandle<T>);
 

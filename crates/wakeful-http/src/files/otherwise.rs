@@ -5,7 +5,7 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use super::body::FileBody;
 use super::serve_file::ServeFile;
 
-/// A file, and how it is said to be another one.
+/// A file, and how the response says that it is another file.
 #[derive(Debug, Clone)]
 pub(super) struct Otherwise {
     file: ServeFile,
@@ -27,13 +27,13 @@ impl Otherwise {
         Self { file, says: Says::NotFound }
     }
 
-    /// Blocks.
+    /// Makes the response. This blocks.
     pub(super) fn answer(&self, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
         if matches!(self.says, Says::Found) {
             return self.file.answer(method, headers);
         }
-        // Conditions and ranges are about what the path names, which is not there (RFC 9110, 13.2.1
-        // and 14.2).
+        // Conditions and ranges apply to the file that the path names, which does not exist (RFC
+        // 9110, 13.2.1 and 14.2).
         let mut asked = HeaderMap::new();
         for value in headers.get_all(header::ACCEPT_ENCODING) {
             asked.append(header::ACCEPT_ENCODING, value.clone());
@@ -41,7 +41,7 @@ impl Otherwise {
         let mut response = self.file.answer(method, &asked);
         if response.status() == StatusCode::OK {
             *response.status_mut() = StatusCode::NOT_FOUND;
-            // They would be the other file's.
+            // These headers would be those of the other file.
             for name in [header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
                 response.headers_mut().remove(name);
             }

@@ -1,8 +1,8 @@
-//! Which file a request's path names: decoded once, and checked after that.
+//! Finds out which file a request's path names. The path is decoded once, and checked after that.
 //!
-//! What comes out is a chain of names, none of which is empty, `.`, `..`, or holds a slash or NUL:
-//! it can only lead down. (Symbolic links are the business of `beneath`.) A name may be any other
-//! bytes, as Linux has it: no UTF-8 is asked for, and a backslash is a character.
+//! The result is a chain of names. No name is empty, `.` or `..`, or contains a slash or NUL, so
+//! the chain can only lead down. (`beneath` handles symbolic links.) A name may have any other
+//! bytes, as in Linux: it need not be UTF-8, and a backslash is an ordinary character.
 
 use super::settings::HiddenFiles;
 
@@ -22,7 +22,8 @@ pub(super) fn resolve(path: &str, hidden: HiddenFiles) -> Option<Target> {
     let mut segments = path.split('/').peekable();
     while let Some(segment) = segments.next() {
         if segment.is_empty() {
-            // Two slashes are not one: they would be another URL for the same file.
+            // Two slashes in a row are not the same as one, because that would be another URL for
+            // the same file.
             return segments.peek().is_none().then_some(Target { name, is_directory: true });
         }
         if !name.is_empty() {

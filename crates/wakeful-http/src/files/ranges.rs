@@ -1,21 +1,21 @@
 //! Which bytes a `Range` header asks for (RFC 9110, 14).
 //!
-//! `http-range-header` reads the header; what may be sent of the file is decided here. A header
-//! that is not understood, asks for more than [`MAX_RANGES`] parts or, in all of them, for more
-//! bytes than there are, is ignored, as the RFC allows: the answer is the whole file. So no request
-//! costs more than the file is large.
+//! `http-range-header` parses the header, and this file decides what may be sent. The header is
+//! ignored, as the RFC allows, if it is not understood, or asks for more than [`MAX_RANGES`] parts,
+//! or for more bytes in total than the file has. The answer is then the whole file. So no request
+//! costs more than sending the file.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use http_range_header::{SyntacticallyCorrectRange as Asked, parse_range_header_with_max_ranges};
 
-/// More parts than a reader needs (PDF viewers ask for a handful), and few enough to cost little.
+/// More parts than a client needs (PDF viewers ask for a handful), and few enough to be cheap.
 pub(super) const MAX_RANGES: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ranges {
-    /// No range counts: send everything.
+    /// No range applies: send everything.
     Whole,
     /// None of them begins within the file: 416.
     Unsatisfiable,
@@ -25,8 +25,8 @@ pub(super) enum Ranges {
 
 /// Reads `header` for a file of `size` bytes.
 pub(super) fn parse(header: &[u8], size: u64) -> Ranges {
-    // An empty file has no range that could be named in an answer. Clients that send a range with
-    // everything get the empty file.
+    // An empty file has no range that a response could name. Clients that always send a range get
+    // the empty file.
     if size == 0 {
         return Ranges::Whole;
     }
@@ -43,8 +43,8 @@ pub(super) fn parse(header: &[u8], size: u64) -> Ranges {
     }
 }
 
-/// What the file has of it: empty if it begins beyond the end. A number beyond 64 bits is read as
-/// the largest.
+/// The part of the range that the file has. It is empty if the range begins beyond the end. A
+/// number beyond 64 bits counts as the largest one.
 fn within(asked: Asked, size: u64) -> Range<u64> {
     match asked {
         Asked::FromStart(first) => first..size,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Of starts and ends.
+    /// Makes ranges from pairs of start and end.
     fn parts<const N: usize>(parts: [(u64, u64); N]) -> Ranges {
         Ranges::Parts(parts.map(|(start, end)| start..end).to_vec())
     }
@@ -111,7 +111,7 @@ mod tests {
         let many = |count| format!("bytes={}", vec!["1-1"; count].join(","));
         assert!(matches!(parse(many(MAX_RANGES.get()).as_bytes(), 100), Ranges::Parts(_)));
         assert_eq!(parse(many(MAX_RANGES.get() + 1).as_bytes(), 100), Ranges::Whole);
-        // Absurd ones: more digits than any number needs, more commas than ranges.
+        // Absurd headers: more digits than any number needs, more commas than ranges.
         assert_eq!(parse(format!("bytes={:031}-", 1).as_bytes(), 10), Ranges::Whole);
         assert_eq!(parse(format!("bytes={}0-1", ",".repeat(100)).as_bytes(), 10), Ranges::Whole);
         assert_eq!(parse(b"bytes=0-", 0), Ranges::Whole);

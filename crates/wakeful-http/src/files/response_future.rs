@@ -1,4 +1,4 @@
-//! A response that a job of the pool makes.
+//! The future of a response that a job of the pool makes.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,7 +32,7 @@ impl ResponseFuture {
         Self(State::Ready(Some(Box::new(response))))
     }
 
-    /// `None`: it is one by which files are served.
+    /// `None`: files are served by this method.
     pub(super) fn of_method(method: &Method) -> Option<Self> {
         if *method == Method::GET || *method == Method::HEAD {
             return None;
@@ -60,10 +60,10 @@ impl Future for ResponseFuture {
         let response = match &mut self.0 {
             State::Running(job) => match ready!(Pin::new(job).poll(cx)) {
                 Ok(response) => response,
-                // The job cannot have been aborted: it has been refused a thread, which is in the
-                // log.
+                // The job cannot have been aborted, so this means that no thread could be started
+                // for it, which is in the log.
                 Err(error) if error.is_cancelled() => unavailable(Refusal::NoThread),
-                // It panicked, which the hook has told.
+                // The job panicked, and the panic hook has reported it.
                 Err(_) => answer::plain(StatusCode::INTERNAL_SERVER_ERROR),
             },
             State::Ready(response) => match response.take() {

@@ -10,16 +10,16 @@ use super::jobs::Jobs;
 const DEFAULT_CHUNK: usize = 64 * 1024;
 const DEFAULT_MAX_JOBS: usize = 4096;
 
-/// What clones of a service share.
+/// What the clones of a service share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) root: Arc<Root>,
-    /// In place of that of the name's extension.
+    /// Replaces the content type of the name's extension.
     pub(super) content_type: Option<HeaderValue>,
     pub(super) cache_control: Option<HeaderValue>,
     pub(super) precompressed: Precompressed,
     pub(super) hidden_files: HiddenFiles,
-    /// In bytes.
+    /// The size of a chunk in bytes.
     pub(super) chunk_size: u64,
     pub(super) jobs: Jobs,
 }

@@ -1,14 +1,14 @@
-//! Bodies in chunks, for [`Framing`](super::Framing): where they end, and nothing else of them.
+//! Finds the end of a chunked body, for [`Framing`](super::Framing).
 //!
-//! It is hyper's decoder without the data, state by state, since what counts is that hyper sees the
-//! next head at the same byte. Bounds that hyper has (extensions, trailers) are not kept here:
-//! beyond them hyper ends the connection.
+//! It has the same states as hyper's decoder, without the data, because it must see the next head
+//! at the same byte as hyper. It does not check hyper's limits (on extensions and trailers),
+//! because beyond them hyper ends the connection.
 
 use memchr::{memchr, memchr2};
 
 use super::state::{At, Chunk, expect, take};
 
-/// Goes on by at least a byte; returns by how many, and to where.
+/// Advances by at least a byte. Returns by how many, and the new state.
 pub(super) fn step(chunk: Chunk, left: u64, bytes: &[u8]) -> (usize, At) {
     let byte = bytes[0];
     let goes_on = |chunk| At::Chunked(chunk, left);

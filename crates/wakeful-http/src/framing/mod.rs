@@ -1,19 +1,19 @@
-//! Where the requests of an HTTP/1 connection begin and end, found out beside hyper, so that one
-//! with both Content-Length and Transfer-Encoding can be refused.
+//! Finds out where the requests of an HTTP/1 connection begin and end, independently of hyper, so
+//! that a request with both Content-Length and Transfer-Encoding can be refused.
 //!
-//! RFC 9112 (6.1) leaves a server the choice: refuse it, or go by the coding and close. hyper does
-//! the latter, and takes the length out before a service sees the request, so who wants the former
-//! has to read the bytes. Heads cannot be told from bodies that look like heads but by their
-//! framing, so [`Framing`] follows all of it: a state of a few words, fed with whatever is read, in
-//! whatever pieces, before hyper has it.
+//! RFC 9112 (6.1) gives a server the choice: refuse such a request, or use the coding and close.
+//! hyper does the latter, and removes the length before a service sees the request. So a server
+//! that refuses must read the bytes itself. Only the framing distinguishes a head from a body that
+//! looks like a head, so [`Framing`] follows all bytes. It is a state of a few words, and is fed
+//! with each read, in pieces of any size, before hyper gets the bytes.
 //!
-//! It counts the heads that are clean, and a request is served only if its head is among those.
-//! From where hyper gives a connection up on, it counts none: should hyper go on all the same, the
-//! request is refused. What it does not look at, hyper does: names and values are checked there,
-//! and only what passes both is served.
+//! It counts the clean heads, and a request is served only if its head is among them. After the
+//! point where hyper gives a connection up, it counts none, so if hyper continued, the request
+//! would be refused. hyper checks names and values, and only requests that pass both checks are
+//! served.
 //!
-//! That it agrees with hyper is what `fuzzing` checks. It costs a copy of what is read and a scan
-//! of the heads; a server that does not ask for it
+//! `fuzzing` checks that it agrees with hyper. It costs a copy of what is read and a scan of the
+//! heads; a server that does not ask for it
 //! ([`Limits::ambiguous_length`](crate::Limits::ambiguous_length)) pays nothing.
 
 mod chunks;
@@ -32,24 +32,24 @@ use crate::limits::Limits;
 pub(crate) struct Framing {
     at: At,
     head: Head,
-    /// Heads that came and were not asked for yet.
+    /// The number of clean heads that were read and not asked for yet.
     clean: u64,
 }
 
 impl Framing {
-    /// For a connection of HTTP/1, if its server asks for it.
+    /// Makes it for an HTTP/1 connection, if the server refuses ambiguous lengths.
     pub(crate) fn wanted(limits: &Limits) -> Option<RefCell<Self>> {
         (limits.ambiguous_length == AmbiguousLength::Refuse).then(RefCell::default)
     }
 
-    /// hyper has a request. Is its head clean?
+    /// Called when hyper has a request. Returns whether its head is clean.
     pub(crate) fn next(&mut self) -> bool {
         let is_clean = self.clean > 0;
         self.clean = self.clean.saturating_sub(1);
         is_clean
     }
 
-    /// So much more has come.
+    /// Feeds it with bytes that were read.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.at != At::Lost {
             let used = self.step(bytes);
@@ -62,7 +62,7 @@ impl Framing {
         matches!(self.at, At::Begin)
     }
 
-    /// Goes on by at least a byte; returns by how many.
+    /// Advances by at least a byte. Returns by how many.
     fn step(&mut self, bytes: &[u8]) -> usize {
         let byte = bytes[0];
         self.at = match self.at {
@@ -108,7 +108,7 @@ impl Framing {
     fn name(&mut self, field: Field, matched: usize, byte: u8) -> At {
         let name = field.name();
         if byte.to_ascii_lowercase() != name[matched] {
-            // Without a colon it is no field.
+            // A line without a colon is no field.
             return if byte == b'\n' { At::Lost } else { At::Rest };
         }
         match field {
@@ -138,11 +138,11 @@ impl Framing {
         }
     }
 
-    /// A request for hyper's service, or an error of hyper's.
+    /// At the end of a head, hyper calls its service, or returns an error.
     fn end_of_head(&mut self) -> At {
         let at = match std::mem::take(&mut self.head) {
             Head { length: Some(_), is_coded: true } => return At::Lost,
-            // Of the codings hyper knows chunked only.
+            // The only coding that hyper supports is `chunked`.
             Head { length: None, is_coded: true } => At::Chunked(Chunk::Start, 0),
             Head { length: None | Some(0), is_coded: false } => At::Begin,
             Head { length: Some(length), is_coded: false } => At::Body(length),

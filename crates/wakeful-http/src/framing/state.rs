@@ -1,4 +1,4 @@
-//! Where in what comes on a connection one is.
+//! The position within the bytes of a connection.
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,19 +10,19 @@ pub(super) enum At {
     BeginLf,
     /// A line of a head.
     Line,
-    /// The name of a field that matters, so many bytes of which have come.
+    /// The name of a field that matters. The number is how many bytes of it have come.
     Name(Field, usize),
-    /// What does not matter of a line.
+    /// The rest of a line, which does not matter.
     Rest,
     /// The value of Content-Length.
     Length(Digits),
     /// The end of the head's empty line.
     HeadLf,
-    /// So many bytes of a body.
+    /// A body, with the number of bytes that are left.
     Body(u64),
-    /// A body in chunks; so many bytes are left of this one.
+    /// A chunked body, with the number of bytes that are left of this chunk.
     Chunked(Chunk, u64),
-    /// Nothing that could be understood, or that should be.
+    /// Bytes that cannot be understood, or should not be.
     Lost,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// hyper takes no space before the colon.
+    /// The field's name with its colon. hyper allows no space before the colon.
     pub(super) fn name(self) -> &'static [u8] {
         match self {
             Self::ContentLength => b"content-length:",
@@ -42,22 +42,22 @@ impl Field {
     }
 }
 
-/// A number, with spaces around it.
+/// The digits of a number, with spaces around it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Digits {
     pub(super) number: Option<u64>,
     pub(super) is_over: bool,
 }
 
-/// What was seen of a head.
+/// What was found in a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) length: Option<u64>,
     pub(super) is_coded: bool,
 }
 
-/// hyper's states, by hyper's names (`proto/h1/decode.rs`): it is stricter than RFC 9112 has to be,
-/// and whatever it refuses ends the connection.
+/// hyper's states, with hyper's names (`proto/h1/decode.rs`). hyper is stricter than RFC 9112
+/// requires, and whatever it refuses ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunk {
     Start,
@@ -78,7 +78,8 @@ pub(super) fn expect(byte: u8, expected: u8, then: At) -> At {
     if byte == expected { then } else { At::Lost }
 }
 
-/// How much of `bytes` belongs to what is left, and what is left then.
+/// How many of `bytes` belong to the `left` bytes that are missing, and how many are missing after
+/// them.
 pub(super) fn take(left: u64, bytes: &[u8]) -> (usize, u64) {
     let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     (used, left - used as u64)

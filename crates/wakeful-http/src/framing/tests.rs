@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fuzzing;
 
-/// Whether each request is clean, all of them having come in one read.
+/// Whether each request is clean, if all of them come in one read.
 fn verdicts(bytes: &str, requests: usize) -> Vec<bool> {
     fuzzing::framing(bytes.as_bytes());
     let mut framing = Framing::default();
@@ -66,7 +66,7 @@ fn a_number_may_have_zeroes_and_spaces_and_nothing_else() {
     }
 }
 
-/// A field, as it may be written.
+/// A field, in one of the ways in which it may be written.
 fn field() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec![
         "Content-Length",
@@ -120,7 +120,7 @@ fn fields() -> impl Strategy<Value = String> {
     prop::collection::vec(field, 0..4).prop_map(|fields| fields.concat())
 }
 
-/// Heads, bodies, and what looks like them, one behind another.
+/// Heads, bodies, and bytes that look like them, in sequence.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let line = prop::sample::select(vec![
         "GET / HTTP/1.1\r\n",

@@ -2,11 +2,11 @@
 
 use bytes::Buf;
 
-/// How much of a body's first message is to come: it has a byte of flags and four of length in
-/// front of it.
+/// How much of a body's first message is still to come. A message begins with a byte of flags and
+/// four bytes of length.
 #[derive(Debug, Default)]
 pub(super) struct FirstMessage {
-    /// Of the prefix.
+    /// How many bytes of this prefix were seen.
     seen: u8,
     length: u32,
     left: u32,
@@ -15,7 +15,7 @@ pub(super) struct FirstMessage {
 impl FirstMessage {
     pub(super) fn saw(&mut self, mut data: &[u8]) {
         while self.seen < 5 && data.has_remaining() {
-            // The flags' byte goes out at the top.
+            // The flags' byte is shifted out at the top.
             self.length = self.length << 8 | u32::from(data.get_u8());
             self.seen += 1;
             if self.seen == 5 {
@@ -25,7 +25,7 @@ impl FirstMessage {
         self.left = self.left.saturating_sub(u32::try_from(data.len()).unwrap_or(u32::MAX));
     }
 
-    /// None of it has come, or all.
+    /// Has none of the message come, or all of it?
     pub(super) fn may_be_cut(&self) -> bool {
         self.seen == 0 || (self.seen == 5 && self.left == 0)
     }

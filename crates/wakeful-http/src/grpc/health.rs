@@ -81,9 +81,9 @@ pub struct HealthUpdates<W> {
 }
 
 enum State {
-    /// Until the server is not ready any more.
+    /// Waits until the server is no longer ready.
     Watching(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// NOT_SERVING was said.
+    /// NOT_SERVING was sent.
     NotServing(DrainBegins),
     Ended,
 }

@@ -1,5 +1,5 @@
-//! What tonic's transport would do for a call, without it: its deadline, and the answer when its
-//! handler panics; and the end of streams when the server drains.
+//! Replaces what tonic's transport does for a call: it enforces the deadline, and answers when the
+//! handler panics. It also ends streams when the server drains.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -89,7 +89,8 @@ impl GrpcLayer {
     }
 }
 
-/// `application/grpc`, perhaps with a codec or with parameters. gRPC-Web is another protocol.
+/// Is the content type `application/grpc`, perhaps with a codec or parameters? gRPC-Web is another
+/// protocol.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let Some((start, rest)) = kind.and_then(|kind| kind.split_at_checked(GRPC.len())) else {
@@ -166,7 +167,7 @@ where
             }
         };
         let granted = asked.into_iter().chain(max_deadline).min();
-        // What is beyond the clock is never.
+        // A deadline that the clock cannot represent is no deadline.
         let deadline = granted.and_then(|granted| now().checked_add(granted));
         let request = request.map(|body| CallRequestBody::new(body, linger));
         let phase = match (caught(is_call, || self.inner.call(request)), deadline) {
@@ -239,7 +240,7 @@ where
     }
 }
 
-/// Calls `f`. `None`: it panicked for a call. For another request, the server answers that.
+/// Calls `f`. `None`: it panicked for a call. The server answers a panic for any other request.
 fn caught<T>(is_call: bool, f: impl FnOnce() -> T) -> Option<T> {
     if !is_call {
         return Some(f());

@@ -34,9 +34,9 @@ pub struct Reflection {
 struct Known {
     pool: DescriptorPool,
     services: Vec<String>,
-    /// Encoded, by name.
+    /// The encoded files, by name.
     files: HashMap<String, Bytes>,
-    /// The file of everything that has a full name.
+    /// For each full name, the file that contains it.
     symbols: HashMap<String, Bytes>,
 }
 
@@ -136,7 +136,7 @@ impl Known {
     }
 }
 
-/// A client's questions, answered one by one as it reads the answers.
+/// The answers to a client's questions. Each question is answered as the client reads the answers.
 struct Answers<Q, A> {
     questions: Streaming<Q>,
     known: Arc<Known>,
@@ -152,7 +152,7 @@ impl<Q, A> Stream for Answers<Q, A> {
     }
 }
 
-/// The two versions differ by nothing but their names.
+/// The two versions differ only in their names.
 macro_rules! version {
     ($version:ident) => {
         mod $version {

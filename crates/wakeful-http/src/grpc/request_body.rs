@@ -1,9 +1,9 @@
-//! A call's request on its way to the handler. When the server drains it may have to end before its
-//! time: by an error, which the handler sees.
+//! A call's request on its way to the handler. When the server drains, the request may have to end
+//! early, with an error that the handler sees.
 //!
-//! A unary call is not to notice that the server drains, and not to pay for being able to. So a
-//! request is cut only where its first message has come in full, or none of it, and only when its
-//! handler waits for more or has had two frames.
+//! A unary call should neither notice the drain nor pay for the possibility. So a request is cut
+//! only if all or nothing of its first message has come, and only when its handler waits for more
+//! or has had two frames.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,7 +17,7 @@ use super::first_message::FirstMessage;
 use super::shutdown::Shutdown;
 use crate::error::BoxError;
 
-/// So many frames has a unary call's body at most that is small.
+/// The most frames that the body of a small unary call has.
 pub(super) const FRAMES_OF_A_UNARY: u8 = 2;
 
 pin_project! {
@@ -58,7 +58,7 @@ where
             return Poll::Ready(None);
         }
         let may_be_cut = this.first.may_be_cut();
-        // One that always has another frame has to end all the same.
+        // A request that always has another frame must end, too.
         let mut cut = if may_be_cut && *this.frames >= FRAMES_OF_A_UNARY {
             this.shutdown.poll(cx)
         } else {

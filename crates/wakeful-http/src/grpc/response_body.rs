@@ -1,8 +1,8 @@
-//! A call's response on its way to the client, and its trailers: the handler's pass through, and a
-//! response that has to end before its time ends by trailers that say why.
+//! A call's response on its way to the client, and its trailers. The handler's trailers pass
+//! through. A response that must end early ends with trailers that say why.
 //!
-//! A response is cut only when it waits, or behind its second frame: a unary one has ended by then
-//! (see `request_body`).
+//! A response is cut only when it waits, or after its second frame, because a unary response has
+//! ended by then (see `request_body`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ pin_project! {
     /// end, or until the layer ends them.
     #[derive(Debug)]
     pub struct CallResponseBody<B> {
-        // Dropped when it is cut: with it what is left of the handler.
+        // Dropped when the response is cut, together with what is left of the handler.
         #[pin]
         inner: Option<B>,
         deadline: Option<Deadline>,
@@ -54,7 +54,7 @@ impl<B: Body> Body for CallResponseBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        // One that always has another frame has to end all the same.
+        // A response that always has another frame must end, too.
         let mut cut = if *this.frames >= FRAMES_OF_A_UNARY {
             poll_cut(this.deadline, this.shutdown, cx)
         } else {
@@ -68,7 +68,7 @@ impl<B: Body> Body for CallResponseBody<B> {
             cut = poll_cut(this.deadline, this.shutdown, cx);
         }
         let status = ready!(cut);
-        // It may panic in its drop. The client hears why it ends all the same.
+        // The body may panic in its drop. The client is told why the response ends in any case.
         contain(|| this.inner.set(None));
         Poll::Ready(Some(Ok(Frame::trailers(trailers(status)))))
     }
@@ -78,7 +78,7 @@ impl<B: Body> Body for CallResponseBody<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // It may be cut, and trailers do not count.
+        // The response may be cut, and trailers do not count in the size.
         let hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let mut cut = SizeHint::new();
         if let Some(upper) = hint.upper() {
@@ -93,8 +93,8 @@ fn poll_cut(
     shutdown: &mut Shutdown,
     cx: &mut Context<'_>,
 ) -> Poll<Status> {
-    // The first question is for a handler that has spent its task's budget, as it may in every
-    // poll: then the second one is not answered.
+    // The first check is for a handler that spends its task's budget in every poll, because then
+    // the second check is never ready.
     if let Some(deadline) = deadline
         && (deadline.instant() <= seen_until() || Pin::new(deadline).poll(cx).is_ready())
     {

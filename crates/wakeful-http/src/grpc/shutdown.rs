@@ -9,7 +9,7 @@ use wakeful::time::{Deadline, seen_until};
 
 use crate::drain::{DrainBegins, drain_begins};
 
-/// Waits for the drain, and then for `linger`. What never polls it costs nothing.
+/// Waits for the drain, and then for `linger`. A stream that never polls this pays nothing.
 #[derive(Debug)]
 pub(super) struct Shutdown {
     linger: Duration,
@@ -37,7 +37,7 @@ impl Shutdown {
                     ready!(Pin::new(begins).poll(cx));
                     self.state = State::Lingering(Deadline::after(self.linger));
                 }
-                // It has passed, though the task's budget is spent.
+                // The time has passed, although the task's budget is spent.
                 State::Lingering(end) if end.instant() <= seen_until() => {
                     return Poll::Ready(is_draining());
                 }
@@ -49,7 +49,7 @@ impl Shutdown {
     }
 }
 
-/// Clients may try it again elsewhere.
+/// The status of a stream that ends because of the drain. Clients may try again elsewhere.
 pub(super) fn is_draining() -> Status {
     Status::unavailable("the server is draining")
 }

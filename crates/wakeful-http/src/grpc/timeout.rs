@@ -8,8 +8,8 @@ use tonic::Status;
 /// How long the client will wait; `None` without the header.
 ///
 /// # Errors
-/// What the client is told about a header that is none: a deadline is not ignored because it cannot
-/// be read.
+/// The status for a header that is malformed, because a deadline that cannot be read must not be
+/// ignored.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let malformed = || Status::internal(format!("malformed grpc-timeout: {value:?}"));

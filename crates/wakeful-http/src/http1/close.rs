@@ -11,27 +11,27 @@ use crate::connection::{ConnectionState, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 
-/// What ended it.
+/// What ended the connection.
 pub(super) enum Ended {
-    /// hyper is done with it.
+    /// hyper has finished.
     ByItself(hyper::Result<()>),
-    /// One of its limits.
+    /// A limit was reached.
     By(Refusal),
-    /// The service, or a body.
+    /// The service, or a body, panicked.
     ByPanic(Box<dyn Any + Send>),
 }
 
-/// Which limit hyper found exceeded, by what it has left in its buffer.
+/// Finds out which limit hyper found exceeded, from what it has left in its buffer.
 fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
-    // A head that is too large stays there. One that names a length beyond what hyper can count is
-    // taken off first.
+    // A head that is too large stays in the buffer. A head with a length that hyper cannot
+    // represent is removed from it first.
     let has_head = unread.len() >= limits.max_header_size
         || memchr::memchr_iter(b'\n', unread).nth(limits.max_headers).is_some();
     if has_head { Refusal::HeaderTooLarge } else { Refusal::BodyTooLarge }
 }
 
-/// Closes it, so that the client learns of what was answered last. `unread` is what hyper has left
-/// in its buffer.
+/// Closes the connection so that the client can still read the last answer. `unread` is what hyper
+/// has left in its buffer.
 pub(super) async fn close<IO: Read + Write + Unpin>(
     mut io: IO,
     ended: Ended,
@@ -75,8 +75,8 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
                 unasked_answer::send(&mut io, status, state.loop_state()).await;
                 return result;
             }
-            // Its own answer is written; what is still on its way to it must not reset the
-            // connection before that was read.
+            // The last answer is written. Bytes that are still on their way must not reset the
+            // connection before the client has read it.
             if has_failed
                 || refusal.is_some()
                 || state.closing().is_after_refusal()
@@ -84,8 +84,8 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
             {
                 lingering_close::linger(&mut io).await;
             } else if has_come && result.is_ok() {
-                // More requests have come than we answer, and the client may still read the last
-                // response.
+                // The client has sent more requests than were answered, and may still be reading
+                // the last response.
                 lingering_close::linger_while_it_reads(&mut io, state.loop_state().going_away())
                     .await;
             }

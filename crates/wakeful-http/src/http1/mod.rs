@@ -11,11 +11,11 @@
 //! apart. If it is not idle, it finishes its work with `connection: close`, and stays on this loop.
 //! So a mistake here costs a connection, not a byte.
 //!
-//! A connection that is being upgraded, or closes behind its response, ends in the poll that
-//! flushes it, so it never moves.
+//! A connection that is being upgraded, or closes after its response, ends in the poll that flushes
+//! it, so it never moves.
 //!
-//! `observed` is what hyper was seen to do, `observed_io` the io and the service that see it,
-//! `close` how a connection ends. What is in flight, and the deadlines, are `connection`'s.
+//! `observed` records what hyper did, `observed_io` has the io and the service that observe it, and
+//! `close` ends a connection. `connection` has what is in flight, and the deadlines.
 
 mod close;
 mod observed;
@@ -46,7 +46,7 @@ use crate::read_ration::ReadRation;
 use crate::request::{ConnectionService, RequestBody};
 use crate::upgrade::Io;
 
-/// Serves it until it closes, or until another loop has it.
+/// Serves the connection until it closes, or until another loop has it.
 pub(crate) async fn serve<S, B>(
     mut io: Rewound,
     mut service: ConnectionService<S>,
@@ -72,7 +72,7 @@ where
         moving.carry(Box::new(state.movable().pack()));
         match moving.hand_over(stream, peer, unread) {
             Ok(()) => return Ok(()),
-            // It goes on here.
+            // The move failed, so the connection continues here.
             Err((stream, unread)) => io = Rewound { start: unread.into(), stream },
         }
         if let Some(carried) = moving.carried().and_then(|carried| carried.downcast().ok()) {
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Serves it until it closes. It stays on its loop.
+/// Serves the connection until it closes, on this loop.
 pub(crate) async fn serve_here<IO, S, B>(
     io: IO,
     service: ConnectionService<S>,
@@ -110,7 +110,7 @@ enum End<IO, S> {
     },
 }
 
-/// Serves it until it closes, or is between two requests and `is_wanted` elsewhere.
+/// Serves the connection until it closes, or is between two requests and `is_wanted` elsewhere.
 async fn run<IO, S, B>(
     io: IO,
     service: ConnectionService<S>,
@@ -168,8 +168,8 @@ where
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) => {
-                    // If it is not idle, hyper ends it behind what it still does: once told is
-                    // enough.
+                    // If hyper is not idle, it ends the connection after what it still does.
+                    // Telling it once is enough.
                     observed.finishes.set(true);
                     Pin::new(&mut connection).graceful_shutdown();
                 }
@@ -178,11 +178,12 @@ where
         }
     })
     .await;
-    // Nobody is to ask it any more: neither what it was upgraded to, nor the rest of a close.
+    // From here on, nothing may ask the connection to give its place up: neither the code that it
+    // was upgraded for, nor the rest of a close.
     drained.set(draining.started());
     if let Ended::ByPanic(payload) = ended {
-        // Not while it unwinds: what the service, its future or a body has may panic in its drop,
-        // too.
+        // The connection is taken apart before the unwind continues, because the service, its
+        // future or a body may panic in its drop, too.
         let mut io = None;
         foreign_code::contain(|| io = Some(connection.into_parts().io.io));
         if let Some(mut io) = io.filter(|_| !observed.ends_by_close.get()) {
@@ -195,8 +196,8 @@ where
     {
         let parts = connection.into_parts();
         state.leaves_http();
-        // It is open as long as its user wants, unless its place is taken. Boxed: a connection
-        // that stays HTTP is no larger for it.
+        // An upgraded connection is open as long as its user wants, unless the server drains. This
+        // future is boxed, so that a connection that stays HTTP is no larger.
         let lingered = async {
             draining.started().await;
             Deadline::after(state.loop_state().linger()).await;
@@ -217,12 +218,12 @@ where
 pub(crate) fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        // Deadlines are `connection`'s.
+        // `connection` has the deadlines.
         .header_read_timeout(None)
         .max_buf_size(limits.max_header_size)
-        // The buffer alone is a bound that hyper may read beyond.
+        // The size of the buffer alone is a bound that hyper may read beyond.
         .max_header_size(limits.max_header_size)
-        // A client may end its side behind its request and still want the answer.
+        // A client may end its side after its request and still want the answer.
         .half_close(true);
     if limits.max_headers != HYPERS_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
@@ -230,7 +231,7 @@ pub(crate) fn builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-/// As many fit on its stack: another number costs an allocation for each request.
+/// This many fields fit on hyper's stack. Another number costs an allocation for each request.
 const HYPERS_MAX_HEADERS: usize = 100;
 
 #[cfg(test)]

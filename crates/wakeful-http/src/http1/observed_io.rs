@@ -64,12 +64,13 @@ impl<IO: Read + Unpin> Read for ObservedIo<IO> {
     }
 }
 
-/// hyper's own answer begins so, to a head that is too large and to a length that it cannot count.
+/// The beginning of hyper's own answer to a head that is too large, and to a length that it cannot
+/// represent.
 const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
 
 impl<IO> ObservedIo<IO> {
-    /// Is this hyper's own answer to what is too large? Then the service was not called since it
-    /// came, and nothing is left of what was written before.
+    /// Is this hyper's own answer to something too large? It is, if the service was not called
+    /// since the last bytes came, and all earlier writes are flushed.
     #[inline]
     fn is_held_back(&self, first: &[u8]) -> bool {
         let Observed { comes, unflushed, found_too_large, .. } = &*self.observed;
@@ -113,9 +114,9 @@ impl<IO: Write + Liveness + Unpin> Write for ObservedIo<IO> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes when it has nothing left to write, in every poll. It does not read while it
-    /// serves a request, so that a client may end its side and still get its answer: one that is
-    /// gone altogether it would not find out before something is written.
+    /// hyper flushes in every poll in which it has nothing left to write. While it serves a request
+    /// it does not read, so that a client may end its side and still get its answer. So it would
+    /// not notice that a client is gone before it writes. The check is therefore made here.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.state.takes_client_check() && self.io.is_gone() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

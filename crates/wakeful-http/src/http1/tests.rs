@@ -1,4 +1,4 @@
-//! A connection that is wanted elsewhere all the time: when does it leave?
+//! Tests when a connection leaves that is always wanted on another loop.
 
 use std::convert::Infallible;
 
@@ -19,7 +19,7 @@ use crate::peer::Peer;
 
 use super::*;
 
-/// More than the socket takes at once.
+/// More bytes than the socket takes at once.
 const LARGE: usize = 4 << 20;
 
 async fn leave<S, B>(
@@ -41,7 +41,7 @@ where
     run(io, service, &state, &Draining::default(), || true).await.unwrap()
 }
 
-/// Whether it leaves, when it does.
+/// Serves a connection, and returns whether it left, when it has ended.
 fn leaves<S, B>(stream: UnixStream, service: S) -> JoinHandle<bool>
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + 'static,
@@ -148,8 +148,8 @@ fn a_response_is_taken_to_its_end() {
     });
 }
 
-/// The response comes before the request's body has. So what is left of it could be taken for a
-/// request; and when it has come the request is over, but the response, if it is large, still to be
+/// The response comes before the whole request body. So the rest of the body could be taken for a
+/// request. And when the body has come, the request is over, but a large response is still being
 /// written.
 #[test]
 fn a_request_is_taken_to_its_end_too_and_a_response_that_nobody_reads() {
@@ -174,8 +174,8 @@ fn a_request_is_taken_to_its_end_too_and_a_response_that_nobody_reads() {
             }
             read_exactly(&mut client, size).await;
             turns().await;
-            // hyper lets go of that body with the next request; so it leaves behind that or the one
-            // that follows.
+            // hyper drops that body with the next request. So the connection leaves after that
+            // request or the following one.
             while !leaves.is_finished() {
                 client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
                 let head = read_until_header_ends(&mut client).await;
@@ -198,7 +198,7 @@ async fn read_exactly(stream: &mut UnixStream, size: usize) {
     }
 }
 
-/// Byte by byte, so that nothing of the body is read.
+/// Reads byte by byte, so that nothing of the body is read.
 async fn read_until_header_ends(stream: &mut UnixStream) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
@@ -223,7 +223,7 @@ fn a_connection_that_closes_or_is_upgraded_never_leaves() {
                 turns().await;
                 let mut response = Response::new(Full::new(Bytes::new()));
                 if let Some(protocol) = request.headers().get(header::UPGRADE).cloned() {
-                    // Taken up, and closed at once.
+                    // The upgrade is taken, and closed at once.
                     wakeful::spawn(crate::upgrade::on(&mut request)).detach();
                     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                     response.headers_mut().insert(header::UPGRADE, protocol);

@@ -1,11 +1,12 @@
 //! The orderly end of an HTTP/2 connection: a GOAWAY, and then the wait for the client to leave.
 //!
 //! It begins when the server drains (at SIGTERM, after [`DrainPlan::pre_drain`]) or needs the
-//! connection's place, behind the last request that the connection may have, and when it is idle
-//! for too long or too old; all but the first two by
-//! [`Closing`](crate::connection::ConnectionState::closing). hyper says GOAWAY then, twice, with a
-//! PING in between, so a request that is on its way is answered. An idle connection is waited for
-//! as `connection::deadlines` has it, and ended if its client does not leave.
+//! connection's place; after the last request that the connection may have; and when the connection
+//! is idle for too long, or too old. All but the first two reasons come from
+//! [`Closing`](crate::connection::ConnectionState::closing). hyper then sends GOAWAY twice, with a
+//! PING in between, so that a request that is on its way is answered. `connection::deadlines` says
+//! how long to wait for the client of an idle connection to leave. After that the connection is
+//! ended.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -21,10 +22,10 @@ use crate::connection::{ConnectionState, lingering_close};
 #[cfg(doc)]
 use crate::drain::DrainPlan;
 
-/// For the last frame.
+/// The time limit for writing the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the client is to be told that the connection ends, and whether it was.
+/// Whether the client must be told that the connection ends, and whether it was told.
 #[derive(Debug)]
 pub(super) struct Shutdown {
     drain: DrainingStarted,
@@ -37,7 +38,7 @@ impl Shutdown {
         Self { drain, is_announced: false }
     }
 
-    /// Begins to close when the server drains, or asks for it.
+    /// Begins to close when the server drains, or asks for the connection's place.
     pub(super) fn poll_drain(
         &mut self,
         draining: &Draining,
@@ -54,7 +55,8 @@ impl Shutdown {
         state.closing().has_begun() && !self.is_announced
     }
 
-    /// Like [`is_due`](Self::is_due), for who says it now: true once.
+    /// Like [`is_due`](Self::is_due), for the caller that tells the client now. Returns `true`
+    /// once.
     pub(super) fn takes_announcement(&mut self, state: &ConnectionState) -> bool {
         let is_due = self.is_due(state);
         self.is_announced |= is_due;

@@ -1,9 +1,9 @@
 //! An HTTP/2 connection. It stays on one loop, because the state of its streams and header tables
 //! cannot be moved.
 //!
-//! h2 sees every byte; [`ObservedIo`] shows [`ObservedFrames`] the headers of frames as they go by,
-//! in both directions, so that floods are noticed and, at the end, the client can be told why in a
-//! frame of its own.
+//! h2 handles every byte. [`ObservedIo`] shows the frames' headers in both directions to
+//! [`ObservedFrames`], so that floods are noticed, and a last frame can tell the client why the
+//! connection ends.
 
 mod goaway;
 mod observed_frames;
@@ -35,7 +35,7 @@ use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::limits::Limits;
 
-/// Serves it until it closes.
+/// Serves the connection until it closes.
 pub(crate) async fn serve<I, S, B>(
     io: I,
     service: S,
@@ -53,15 +53,16 @@ where
     let _ends_streams = EndsStreams(state);
     let limits = state.loop_state().limits();
     let frames = Rc::new(RefCell::new(ObservedFrames::new(limits)));
-    // Shared, because hyper does not give it back.
+    // The io is shared, because hyper does not give it back.
     let io = Rc::new(RefCell::new(io));
     let observed = ObservedIo { io: io.clone(), frames: frames.clone(), state: state.clone() };
     let connection = builder(limits, state).serve_connection(observed, service);
     let ended = drive(connection, &frames, state, draining).await;
     let result = match ended {
         Ended::ByItself(result) => {
-            // The client may still read its last response, and gives room for more as it does: a
-            // socket that is closed by then answers that by a reset, which cuts the response off.
+            // The client may still be reading its last response, and sends window updates as it
+            // does. If the socket were closed by then, it would answer them with a reset, which
+            // cuts the response off.
             if let (Ok(()), Ok(io)) = (&result, Rc::try_unwrap(io)) {
                 let silence = state.loop_state().going_away();
                 lingering_close::linger_while_it_reads(&mut io.into_inner(), silence).await;
@@ -71,7 +72,7 @@ where
         Ended::Unheard => Ok(()),
         Ended::By(refusal) => {
             let word = frames.borrow().last_word(refusal);
-            // With hyper's connection went the other one who had it.
+            // The other reference was dropped with hyper's connection.
             if let (Some(word), Ok(io)) = (word, Rc::try_unwrap(io)) {
                 say_last_word(io.into_inner(), word).await;
             }
@@ -84,10 +85,10 @@ where
     result
 }
 
-/// What ended it.
+/// What ended the connection.
 enum Ended {
     ByItself(hyper::Result<()>),
-    /// Its client was told to leave, and does not.
+    /// The client was told to leave, and does not.
     Unheard,
     By(Refusal),
 }
@@ -131,7 +132,8 @@ where
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Act::PollAgain) => {}
                 Poll::Ready(Act::Finish) if !shutdown.is_announced() => {}
-                // The client has its GOAWAY, nothing is in flight, and it does not leave.
+                // The client has got its GOAWAY, nothing is in flight, and the client does not
+                // leave.
                 Poll::Ready(Act::Finish) => return Poll::Ready(Ended::Unheard),
                 Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
             }
@@ -155,12 +157,12 @@ fn builder(limits: &Limits, state: &Rc<ConnectionState>) -> http2::Builder<Strea
         .keep_alive_timeout(http2.ping_timeout)
         .max_pending_accept_reset_streams(http2.max_pending_resets)
         .max_local_error_reset_streams(http2.max_error_resets)
-        // A service that has no use for it answers it as any other request.
+        // A service that does not support CONNECT answers it like any other request.
         .enable_connect_protocol();
     builder
 }
 
-/// What went wrong by the client's doing.
+/// Counts the errors that the client has caused.
 fn count(error: &hyper::Error, frames: &ObservedFrames, state: &ConnectionState) {
     let Some(h2) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         if error.is_timeout() {
@@ -171,7 +173,7 @@ fn count(error: &hyper::Error, frames: &ObservedFrames, state: &ConnectionState)
     if !h2.is_library() {
         return;
     }
-    // h2 has told the client which, in words.
+    // h2 has told the client in words which limit it was.
     let text = String::from_utf8_lossy(frames.farewell());
     let refusal = [
         ("continuations", Refusal::Http2ContinuationFlood),

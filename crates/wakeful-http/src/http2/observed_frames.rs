@@ -1,5 +1,5 @@
-//! What has gone by on an HTTP/2 connection: the streams that are open, what the responses came to,
-//! whether it is a flood, and how much may be read next.
+//! What was observed on an HTTP/2 connection: the open streams, the bytes of responses, whether
+//! there is a flood, and how much may be read next.
 
 use crate::connection::{ConnectionState, Phase};
 use crate::counts::Refusal;
@@ -7,11 +7,11 @@ use crate::limits::Limits;
 use crate::limits::flood::Flood;
 use crate::limits::frames::{self, Frame, FrameReader};
 
-/// h2 handles all that it has read before it comes back. A client of which a read has more frames
-/// than this waits for its loop's other tasks.
+/// h2 handles everything that it has read before it returns. If a read has more frames than this,
+/// the client waits for the loop's other tasks.
 const MANY_FRAMES: u64 = 16;
-/// The next read behind that has no more bytes than this, nor has a connection's first, since a
-/// flood may come with the preface. Each read with fewer frames doubles it.
+/// The next read after that has no more bytes than this. Neither has a connection's first read,
+/// because a flood may come with the preface. Each read with fewer frames doubles the size.
 const SHORT_READ: usize = 512;
 
 #[derive(Debug)]
@@ -20,20 +20,21 @@ pub(super) struct ObservedFrames {
     sent: FrameReader,
     limits: Flood,
     pub(super) flood: Option<Refusal>,
-    /// What is read at once, at most.
+    /// The maximum size of the next read.
     pub(super) room: usize,
-    /// The loop's other tasks come before the next read: nothing more is read in this poll.
+    /// The loop's other tasks run before the next read, so nothing more is read in this poll.
     pub(super) gives_way: bool,
-    /// What the client has sent last, or is sending.
+    /// The last frame from the client. It may be incomplete.
     last: Option<Frame>,
-    /// The stream that the client opened last, and how many it has.
+    /// The last stream that the client opened, and how many it has opened.
     last_stream: u32,
     opened: u64,
-    /// Those whose response is not sent to its end: a few more than the client may have, at most.
-    /// What the service has answered may wait in h2, for as long as the client gives no room.
+    /// The streams whose response is not completely sent. There are at most a few more than the
+    /// client may have open, because responses may wait in h2 for as long as the client gives no
+    /// room.
     open: Vec<u32>,
     most_open: usize,
-    /// Bytes of responses.
+    /// The number of bytes of responses.
     data: u64,
     refused: u64,
 }
@@ -57,7 +58,7 @@ impl ObservedFrames {
         }
     }
 
-    /// The client has sent so much.
+    /// Notes bytes that the client has sent.
     pub(super) fn received(&mut self, bytes: &[u8]) {
         let Self { received, limits, flood, last, last_stream, opened, open, .. } = self;
         let (most_open, mut count) = (self.most_open, 0);
@@ -99,7 +100,7 @@ impl ObservedFrames {
         });
     }
 
-    /// A header has begun and not ended.
+    /// Has a header begun and not ended?
     fn is_in_header(&self) -> bool {
         self.last.is_some_and(|frame| {
             matches!(frame.kind, frames::HEADERS | frames::CONTINUATION)
@@ -107,7 +108,7 @@ impl ObservedFrames {
         })
     }
 
-    /// Tells the connection what has gone by, and returns in which phase it is.
+    /// Reports what was observed to the connection, and returns the connection's phase.
     pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
         self.count_refused(state);
         state.writes().streams_sent(self.data, !self.open.is_empty());
@@ -123,7 +124,8 @@ impl ObservedFrames {
         }
     }
 
-    /// What was opened and never came to the service, h2 has refused: when it has read all.
+    /// Counts the streams that h2 has refused: they were opened, and did not come to the service
+    /// when h2 had read everything.
     fn count_refused(&mut self, state: &ConnectionState) {
         let begun = state.movable().served() + u64::from(self.is_in_header());
         let refused = self.opened.saturating_sub(begun);
@@ -134,12 +136,13 @@ impl ObservedFrames {
         }
     }
 
-    /// What h2 has said to the client at the end, in words.
+    /// The text that h2 has sent to the client at the end.
     pub(super) fn farewell(&self) -> &[u8] {
         self.sent.farewell()
     }
 
-    /// What the client is told, if it can be: nothing fits into the middle of a frame.
+    /// The last frame to the client. `None`: it cannot be sent, because another frame is not
+    /// complete.
     pub(super) fn last_word(&self, refusal: Refusal) -> Option<[u8; 17]> {
         let error = match refusal {
             Refusal::MaxAge => h2::Reason::NO_ERROR,

@@ -1,5 +1,5 @@
-//! The io of an HTTP/2 connection as hyper is given it: what goes through is seen, and a client
-//! that sends a lot at once waits between its reads.
+//! The io of an HTTP/2 connection that hyper gets. It observes the bytes, and makes a client that
+//! sends a lot at once wait between its reads.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -35,8 +35,8 @@ impl<I: Read + Unpin> Read for ObservedIo<I> {
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
             frames.received(read.filled());
             if frames.flood.is_some() {
-                // The driver ends it behind this poll, and h2 need not work for what comes with a
-                // flood.
+                // The driver ends the connection after this poll, so h2 need not handle the rest of
+                // the flood.
                 return Poll::Pending;
             }
             buf.put_slice(read.filled());

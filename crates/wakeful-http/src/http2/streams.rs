@@ -1,4 +1,5 @@
-//! An HTTP/2 connection's streams, each a task of its own that ends when its limits say so.
+//! The streams of an HTTP/2 connection. Each is a separate task, which ends when its limits require
+//! it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,9 +18,10 @@ pub(crate) struct Streams(pub(crate) Rc<ConnectionState>);
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, future: F) {
         match self.0.requests().take_called() {
-            // hyper calls the service, and spawns the stream that answers at once.
+            // hyper calls the service, and directly afterwards spawns the stream that answers.
             Some(key) => wakeful::spawn(Stream { future, key, state: self.0.clone() }).detach(),
-            // What an upgraded stream sends: until it ends, the connection is in use.
+            // This task sends the data of an upgraded stream. The connection is in use until it
+            // ends.
             None => {
                 let tunnel = Tunnel::open(self.0.clone());
                 wakeful::spawn(async move {
@@ -32,9 +34,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     }
 }
 
-/// An HTTP/2 connection, whose streams end when this is dropped. h2 tells them of its end, too, but
-/// not when it was a panic (of a body's data, say), which leaves its lock poisoned: they would wait
-/// for ever, and stay in flight.
+/// An HTTP/2 connection, whose streams end when this is dropped. h2 also reports its end to them,
+/// except after a panic (for example, of a body's data), which leaves its lock poisoned. Then they
+/// would wait for ever, and stay in flight.
 pub(crate) struct EndsStreams<'a>(pub(crate) &'a ConnectionState);
 
 impl Drop for EndsStreams<'_> {
@@ -60,7 +62,7 @@ impl Drop for Tunnel {
 }
 
 pin_project! {
-    /// Dropped in the middle of its response, h2 resets it.
+    /// If this is dropped in the middle of its response, h2 resets the stream.
     struct Stream<F> {
         #[pin]
         future: F,

@@ -11,18 +11,18 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug)]
 pub(super) struct Bucket {
     begun: Instant,
-    /// In which a token comes, in nanoseconds.
+    /// The time in which one token comes, in nanoseconds.
     interval: u64,
-    /// How far away the moment may be before a token is taken, in nanoseconds.
+    /// How far in the future the moment may be before a token is taken, in nanoseconds.
     most: u64,
     /// In nanoseconds from `begun`.
     full_at: CachePadded<AtomicU64>,
 }
 
 impl Bucket {
-    /// It is full, with `burst` tokens, and `tokens` more come in `per`.
+    /// A full bucket with `burst` tokens. Another `tokens` come in each `per`.
     pub(super) fn new(tokens: u32, per: Duration, burst: u32, now: Instant) -> Self {
-        // Up to 36 years for a token, so that no sum below overflows within a century.
+        // A token takes at most 36 years, so that no sum below overflows within a century.
         let longest = u64::MAX / 16;
         let interval = per.as_nanos() / u128::from(tokens.max(1));
         let interval = u64::try_from(interval).map_or(longest, |it| it.clamp(1, longest));
@@ -33,7 +33,8 @@ impl Bucket {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none: how long until there is one, if nobody else takes it.
+    /// There is no token. The value is how long it takes until there is one, if nobody else takes
+    /// it.
     pub(super) fn take(&self, now: Instant) -> Result<(), Duration> {
         let now = now.saturating_duration_since(self.begun).as_nanos() as u64;
         let take = |full_at: u64| {
@@ -83,7 +84,7 @@ mod tests {
         let never = Bucket::new(0, Duration::MAX, 0, now);
         assert_eq!(never.take(now), Ok(()));
         assert!(never.take(now + SECOND).is_err_and(|wait| wait > 365 * 24 * 3600 * SECOND));
-        // A loop whose turn is older than the bucket.
+        // The time of a loop's turn may be before the bucket was made.
         let young = Bucket::new(1, SECOND, 1, now + SECOND);
         assert_eq!(young.take(now), Ok(()));
     }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no stretch of time are more tokens taken than a burst and what has come meanwhile.
+        /// In any period, no more tokens are taken than a burst, plus those that came meanwhile.
         #[test]
         fn never_more_than_burst_and_rate(
             (tokens, burst) in (1_u32..50, 1_u32..20),
@@ -114,7 +115,7 @@ mod tests {
             for step in steps {
                 now += Duration::from_millis(step);
                 taken += u32::from(bucket.take(now).is_ok());
-                // One nanosecond of rounding for each token.
+                // Rounding may add a nanosecond for each token.
                 let come = (now - start + Duration::from_nanos(u64::from(taken))).as_secs_f64();
                 prop_assert!(f64::from(taken) <= f64::from(burst) + come * f64::from(tokens) + 1e-3);
             }

@@ -80,7 +80,7 @@ pub struct ConcurrencyLimit<S> {
     place: Place,
 }
 
-/// Of the request to come.
+/// The place of the next request.
 #[derive(Debug)]
 enum Place {
     None,

@@ -5,14 +5,14 @@
 //! free. A permit that comes back then goes to the first task in the queue, not to the word, so no
 //! later task can overtake it.
 //!
-//! **The invariant.** WAITED is set if and only if the queue has somebody, and then no permit is
-//! free; it is set and cleared under the queue's lock only. So:
+//! **The invariant.** WAITED is set if and only if a task is in the queue, and then no permit is
+//! free. WAITED is set and cleared only under the queue's lock. So:
 //!
-//! * Who finds no permit locks the queue, and looks again, because one may have come back. It sets
-//!   WAITED by a compare-and-swap from "none free": one that comes back before is found, one that
-//!   comes back after finds WAITED.
-//! * Who gives one back and finds WAITED locks the queue. If its last waiter has left meanwhile,
-//!   WAITED is clear, and the permit goes to the word.
+//! * A task that finds no permit locks the queue, and looks again, because a permit may have come
+//!   back. It sets WAITED by a compare-and-swap from "none free". A permit that comes back before
+//!   that is found. A permit that comes back after that finds WAITED.
+//! * A thread that gives a permit back and finds WAITED locks the queue. If the last waiter has
+//!   left meanwhile, WAITED is clear, and the permit goes to the word.
 //!
 //! Wakers are foreign code: they are cloned, dropped and woken while no lock is held.
 
@@ -28,9 +28,9 @@ use wakeful::process::ProcessMark;
 
 use crate::foreign_code;
 
-/// Somebody waits.
+/// Set while a task waits.
 const WAITED: usize = 1;
-/// A free permit.
+/// The value of one free permit.
 const ONE: usize = 2;
 
 #[derive(Debug)]
@@ -41,7 +41,8 @@ pub(super) struct Permits {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// By their tickets: the lowest came first. Who is given a permit is taken out.
+    /// The waiting tasks by their tickets. The lowest ticket came first. A task that is given a
+    /// permit is taken out.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
@@ -69,13 +70,13 @@ impl Permits {
         }
     }
 
-    /// Gives a permit to the first who waits.
+    /// Gives a permit to the first waiting task.
     #[cold]
     fn hand_on(&self) {
         let mut queue = self.queue();
         let first = queue.waiting.pop_first();
         if first.is_none() {
-            // The last has left meanwhile, and cleared WAITED.
+            // The last waiting task has left meanwhile, and cleared WAITED.
             self.word.fetch_add(ONE, Ordering::Release);
         } else if queue.waiting.is_empty() {
             self.word.fetch_and(!WAITED, Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl Permits {
     /// Takes a permit that has come back meanwhile, or joins the queue.
     fn take_or_join(&self, waker: Waker) -> Result<(), u64> {
         let mut queue = self.queue();
-        // Changed by others between the two only from "none free" to more.
+        // While this holds the lock, other threads change the word only from "none free" to more.
         while queue.waiting.is_empty() {
             if self.takes_free() {
                 drop(queue);
@@ -107,7 +108,7 @@ impl Permits {
         Err(ticket)
     }
 
-    /// Returns whether `ticket` waits, and then has `waker` in the place of its last one.
+    /// Returns whether `ticket` still waits. If so, `waker` replaces its previous waker.
     fn still_waits(&self, ticket: u64, waker: Waker) -> bool {
         let replaced = {
             let mut queue = self.queue();
@@ -122,7 +123,7 @@ impl Permits {
         waits
     }
 
-    /// Has `ticket` leave the queue. It may have been given a permit.
+    /// Removes `ticket` from the queue. It may have been given a permit before.
     #[cold]
     fn leave(&self, ticket: u64) {
         let mut queue = self.queue();
@@ -142,7 +143,8 @@ impl Permits {
 #[derive(Debug)]
 pub(super) struct Permit {
     permits: Arc<Permits>,
-    /// Where it was taken. In a fork it is not given back: the lock may be locked for ever.
+    /// The process that took the permit. In a forked child it is not given back, because the lock
+    /// may be locked for ever.
     home: ProcessMark,
 }
 
@@ -154,12 +156,13 @@ impl Drop for Permit {
     }
 }
 
-/// Waits for a permit. Dropped, it leaves the queue, and gives what it was given to the next.
+/// Waits for a permit. If it is dropped, it leaves the queue, and passes a permit that it was given
+/// to the next task.
 #[derive(Debug)]
 pub(super) struct Acquire {
     permits: Arc<Permits>,
     ticket: Option<u64>,
-    /// Where it has its ticket.
+    /// The process that has the ticket.
     home: ProcessMark,
 }
 
@@ -221,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Someone who waits, or has a permit.
+    /// A task that waits, or has a permit.
     struct Someone {
         acquire: Acquire,
         woken: Arc<Woken>,
@@ -312,15 +315,15 @@ mod tests {
         let mut waiting = Someone::of(&permits);
         assert!(waiting.poll().is_none());
         (held.home, waiting.acquire.home) = (ProcessMark::of_parent(), ProcessMark::of_parent());
-        // As another thread of the parent has it at the fork.
+        // The lock is held as by another thread of the parent at the fork.
         let locked = permits.queue();
         foreign_code::drops_without_waiting((held, waiting));
         drop(locked);
         assert_eq!(free(&permits), 0);
     }
 
-    /// Threads take permits, give up waiting, and give back: never more hold one than there are,
-    /// nobody waits for ever, and all come back.
+    /// Threads take permits, stop waiting, and give permits back. There are never more holders than
+    /// permits, nobody waits for ever, and all permits come back.
     #[test]
     fn permits_hold_under_contention() {
         const PERMITS: usize = 2;

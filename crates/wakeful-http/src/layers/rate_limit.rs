@@ -1,4 +1,4 @@
-//! How many requests may come in a time.
+//! A limit on the number of requests in a period.
 
 use std::future::Future;
 use std::pin::Pin;

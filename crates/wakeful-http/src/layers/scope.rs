@@ -1,4 +1,4 @@
-//! For which loops a layer counts.
+//! Whether a layer counts for all loops together, or for each loop.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use wakeful::PerLoop;
 #[derive(Debug)]
 pub(super) enum Scope<T: 'static> {
     AllLoops(Arc<T>),
-    /// Counted as `AllLoops` are, so that what a request holds may be dropped on any thread. No
-    /// other loop touches it.
+    /// This is an `Arc` like that of `AllLoops`, so that what a request holds may be dropped on any
+    /// thread. No other loop uses it.
     EachLoop(PerLoop<Arc<T>>),
 }
 
@@ -31,7 +31,7 @@ impl<T> Scope<T> {
         Self::EachLoop(PerLoop::new(move || Arc::new(make())))
     }
 
-    /// The account that this thread counts in.
+    /// The account in which this thread counts.
     #[track_caller]
     pub(super) fn here(&self) -> Arc<T> {
         match self {

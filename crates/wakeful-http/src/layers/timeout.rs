@@ -97,7 +97,7 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {
-        // `None`: it was ready.
+        // `None`: the future was ready.
         #[pin]
         answer: Option<wakeful::time::Timeout<F>>,
         status: StatusCode,
@@ -115,7 +115,8 @@ where
         let mut this = self.project();
         let answer = this.answer.as_mut().as_pin_mut().expect("polled after its end");
         let in_time = ready!(answer.poll(cx));
-        // With all that the handler holds. A panic in its drop does not cost the answer.
+        // This drops everything that the handler holds. A panic in the drop does not affect the
+        // answer.
         contain(|| this.answer.set(None));
         Poll::Ready(in_time.unwrap_or_else(|_| {
             let mut late = Response::new(B::default());

@@ -1,4 +1,4 @@
-//! Floods of HTTP/2 frames that make a server work without any use.
+//! Detects floods of HTTP/2 frames that make a server do useless work.
 //!
 //! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION
 //! frames and reset streams are counted), but not the work. Here each connection has two buckets,
@@ -12,21 +12,21 @@ use super::Http2Limits;
 use super::frames::{self, Frame};
 use crate::counts::Refusal;
 
-/// What a HEADERS or DATA frame gives to the control frames: an honest client updates two windows
-/// for a DATA frame, and some measure the round trip by a PING for each.
+/// How many control frames are free for each HEADERS or DATA frame. An honest client sends two
+/// window updates for a DATA frame, and some clients measure the round trip by a PING for each.
 const CONTROL_FRAMES_PER_USEFUL: u64 = 4;
-/// The server's DATA allows as many more window updates as it has of these, in bytes: Go's client
-/// updates two windows behind each 4 KiB that were read.
+/// For this many bytes of the server's DATA, one more window update is free. Go's client sends two
+/// window updates after each 4 KiB that it has read.
 const DATA_PER_UPDATE: u32 = 1024;
-/// How many seconds' resets may come at once.
+/// How many seconds' worth of resets may come at once.
 const RESET_BURST: u64 = 5;
 
-/// What one connection's client may still send.
+/// What the client of one connection may still send.
 #[derive(Debug)]
 pub(crate) struct Flood {
-    /// Answers to the server's SETTINGS and PING.
+    /// How many answers to the server's SETTINGS and PING are free.
     answers: u64,
-    /// Window updates for what the server has sent.
+    /// How many window updates are free, for what the server has sent.
     updates: u64,
     control: Bucket,
     resets: Bucket,
@@ -45,7 +45,7 @@ impl Flood {
         }
     }
 
-    /// The server has sent a frame.
+    /// Called when the server has sent a frame.
     pub(crate) fn sent(&mut self, frame: Frame) {
         if is_useful(frame) {
             self.control.add(CONTROL_FRAMES_PER_USEFUL);
@@ -59,10 +59,10 @@ impl Flood {
         }
     }
 
-    /// The client has sent a frame.
+    /// Called when the client has sent a frame.
     ///
     /// # Errors
-    /// It was one too many.
+    /// The frame was one too many.
     pub(crate) fn received(&mut self, frame: Frame) -> Result<(), Refusal> {
         if is_useful(frame) {
             self.control.add(CONTROL_FRAMES_PER_USEFUL);
@@ -91,7 +91,7 @@ fn is_useful(frame: Frame) -> bool {
     frame.kind == frames::HEADERS || (frame.kind == frames::DATA && frame.length > 0)
 }
 
-/// The other side has to answer it.
+/// Must the other side answer this frame?
 fn asks(frame: Frame) -> bool {
     matches!(frame.kind, frames::SETTINGS | frames::PING) && frame.flags & frames::ACK == 0
 }
@@ -102,18 +102,18 @@ fn take(left: &mut u64) -> bool {
     is_left
 }
 
-/// So many are left; so many more come with each second, up to a bound.
+/// A bucket with `left` tokens. More come with each second, up to a bound.
 #[derive(Debug)]
 struct Bucket {
     left: u64,
     most: u64,
     per_second: u64,
-    /// When it was filled last.
+    /// When it was last filled.
     filled: Instant,
 }
 
 impl Bucket {
-    /// Full.
+    /// Makes a full bucket.
     fn new(per_second: u64, most: u64, now: Instant) -> Self {
         Self { left: most, most, per_second, filled: now }
     }
@@ -180,7 +180,7 @@ mod tests {
         for _ in 0..FRAMES * 2 * 4 {
             flood.received(update).unwrap();
         }
-        // It pays for nothing else, and not for ever.
+        // The answers pay for no other frames, and not for ever.
         let refused = (0..100).find_map(|_| flood.received(CLIENT).err());
         assert_eq!(refused, Some(Refusal::Http2PingFlood));
         let refused = (0..FRAMES * 20).find_map(|_| flood.received(update).err());

@@ -1,8 +1,8 @@
 //! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, not what they hold.
 //!
-//! A reader is fed all bytes of one direction in pieces of any size, keeps no more than one header
-//! of them (and what a GOAWAY says), and tells of each frame when its header is complete. It checks
-//! nothing: what is wrong with a frame is for h2 to say.
+//! A reader is fed all bytes of one direction, in pieces of any size. It keeps no more than one
+//! header (and the text of a GOAWAY), and reports each frame when its header is complete. It checks
+//! nothing, because h2 checks the frames.
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -20,10 +20,10 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
 const HEADER_LENGTH: usize = 9;
-/// What a client begins with.
+/// The length of the preface with which a client begins.
 const PREFACE_LENGTH: u32 = 24;
 
-/// More is nothing to go by.
+/// A longer text of a GOAWAY is not needed.
 const LONGEST_FAREWELL: usize = 64;
 
 /// A frame's header.
@@ -31,47 +31,47 @@ const LONGEST_FAREWELL: usize = 64;
 pub(crate) struct Frame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
-    /// Of what follows the header.
+    /// The length of what follows the header.
     pub(crate) length: u32,
     pub(crate) stream: u32,
 }
 
-/// Where in its direction's bytes a reader is.
+/// The position of a reader in the bytes of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
     header: [u8; HEADER_LENGTH],
-    /// How much of `header` is there.
+    /// How many bytes of `header` were read.
     have: usize,
-    /// How much comes before the next header.
+    /// How many bytes come before the next header.
     skip: u32,
-    /// What the last GOAWAY says, as far as it is short.
+    /// The beginning of the last GOAWAY.
     farewell: Vec<u8>,
-    /// How much more of it is to be kept.
+    /// How many more bytes of the GOAWAY to keep.
     keep: usize,
 }
 
 impl FrameReader {
-    /// Of what a server sends.
+    /// A reader of what a server sends.
     pub(crate) fn of_server() -> Self {
         Self::default()
     }
 
-    /// Of what a client sends.
+    /// A reader of what a client sends.
     pub(crate) fn of_client() -> Self {
         Self { skip: PREFACE_LENGTH, ..Self::default() }
     }
 
-    /// Are the bytes so far whole frames?
+    /// Are the bytes so far a whole number of frames?
     pub(crate) fn is_between_frames(&self) -> bool {
         self.have == 0 && self.skip == 0
     }
 
-    /// Has the last frame's header come, and not all that follows it?
+    /// Has the last frame's header come, but not all that follows it?
     pub(crate) fn is_within_frame(&self) -> bool {
         self.have == 0 && self.skip > 0
     }
 
-    /// The words of the last GOAWAY, behind its numbers.
+    /// The text of the last GOAWAY, after its numbers.
     pub(crate) fn farewell(&self) -> &[u8] {
         self.farewell.get(8..).unwrap_or_default()
     }
@@ -107,7 +107,7 @@ impl FrameReader {
     }
 }
 
-/// The last word to a client: what came before `last_stream` may have been begun.
+/// A GOAWAY as the last frame to a client. Streams up to `last_stream` may have been handled.
 pub(crate) fn goaway(last_stream: u32, error: u32) -> [u8; 17] {
     let mut frame = [0; 17];
     frame[2] = 8;

@@ -1,4 +1,4 @@
-//! What is bounded of HTTP/2 alone.
+//! Limits that apply only to HTTP/2.
 
 use std::time::Duration;
 
@@ -154,8 +154,8 @@ impl Http2Limits {
     }
 
     pub(super) fn clamped(mut self) -> Self {
-        // With none, no body would ever be sent: h2 gives room back as it is read, and begins with
-        // none to give.
+        // With a window of 0 no body would ever be sent, because h2 gives back only the room that
+        // was read.
         const SMALLEST_WINDOW: u32 = 1 << 10;
         const GREATEST_WINDOW: u32 = (1 << 31) - 1;
         let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);

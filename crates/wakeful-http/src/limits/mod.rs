@@ -27,9 +27,10 @@ pub(crate) use timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 const SMALLEST_HEADER_LIMIT: usize = 8 * 1024;
 /// hyper's greatest.
 const GREATEST_URI_LIMIT: usize = 65_534;
-/// `http::HeaderMap` holds no more, and for HTTP/1 hyper has room for so many in each request.
+/// The most fields that `http::HeaderMap` can hold. With HTTP/1, hyper allocates room for this many
+/// in each request.
 const GREATEST_HEADERS_LIMIT: usize = 24_576;
-/// The most that Linux takes (`TCP_KEEPIDLE`).
+/// The longest time that Linux accepts (`TCP_KEEPIDLE`).
 const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
 /// How many probes a silent peer gets, a third of `keepalive` apart.
 pub(crate) const PROBES: u32 = 3;
@@ -159,7 +160,7 @@ impl Default for Limits {
             body_timeout: Some(Duration::from_secs(30)),
             request_timeout: None,
             keepalive: Some(Duration::from_secs(75)),
-            // Kestrel's rate; its grace is half as long.
+            // The rate of Kestrel, whose grace period is half as long.
             min_rate: Some(MinRate::new(240, Duration::from_secs(10))),
             max_connections: None,
             when_full: WhenFull::default(),
@@ -350,7 +351,7 @@ impl Limits {
         self.max_connections.is_some()
     }
 
-    /// All in range.
+    /// The same limits, with each number in its range.
     pub(crate) fn clamped(mut self) -> Self {
         let in_range = |timeout: Duration| timeout.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         self.header_timeout = in_range(self.header_timeout);
@@ -369,8 +370,8 @@ impl Limits {
         self
     }
 
-    /// How often a busy connection is looked at: about four times within the shortest of its
-    /// limits, and at most every second.
+    /// How often a busy connection is checked: about four times within the shortest of its limits,
+    /// and at least once a second.
     pub(crate) fn tick(&self) -> Option<Duration> {
         let window = self.min_rate.map(|rate| rate.window);
         let shortest = [self.body_timeout, self.request_timeout, window];

@@ -1,11 +1,11 @@
 //! How many connections each peer has, and how many requests it sends.
 //!
-//! A table of the peers of all loops. It is asked when a connection comes; from then on the
+//! This is a table of the peers of all loops. It is used when a connection comes. From then on the
 //! connection holds its peer's account, and a request costs at most one compare-and-swap there. An
-//! account is kept as long as it says something: a connection is open, or the bucket is not full
-//! again. The table is bounded: those without connections go when there is no room, and a peer that
-//! still finds none is not counted (each who is counted has a connection open, so the limit of all
-//! connections is what bounds these).
+//! account is kept as long as a connection is open, or the bucket is not full again. The table is
+//! bounded: if there is no room, accounts without connections are removed, and a peer that still
+//! finds no room is not counted. (In that case every counted peer has an open connection, so the
+//! limit on all connections applies.)
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,9 +17,9 @@ use wakeful::process::ProcessMark;
 
 use super::PeerRate;
 
-/// One lock each.
+/// The number of shards. Each has a lock.
 const SHARDS: usize = 16;
-/// About 100 bytes each: 6 MiB in all.
+/// The most accounts of a shard. Each takes about 100 bytes, so all take 6 MiB.
 const GREATEST_SHARD: usize = 4096;
 
 const SECOND: u64 = 1_000_000_000;
@@ -53,22 +53,22 @@ impl PeerKey {
             Self::V4(bits) => u64::from(bits),
             Self::V6(bits) => bits,
         };
-        // Neighbours into different shards; who sends all into one finds it full, and is not
-        // counted there.
+        // This puts neighbouring addresses into different shards. A client that directs all its
+        // addresses into one shard finds it full, and is not counted there.
         usize::try_from(bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60).unwrap_or(0) % SHARDS
     }
 }
 
-/// What is known of one peer.
+/// The account of one peer.
 #[derive(Debug, Default)]
 struct Account {
     connections: AtomicU32,
-    /// When its bucket will be full again, in nanoseconds since the epoch.
+    /// When the peer's bucket will be full again, in nanoseconds since the epoch.
     full_at: AtomicU64,
 }
 
-/// The generic cell rate algorithm: each request moves the instant at which the bucket is full by a
-/// step, and there is room as long as that is not too far away.
+/// The generic cell rate algorithm: each request moves the moment at which the bucket is full by a
+/// step, and there is room as long as that moment is not too far in the future.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     step: u64,
@@ -81,11 +81,12 @@ pub(crate) struct Place {
     peer: PeerKey,
     account: Arc<Account>,
     peers: Arc<Peers>,
-    /// Where it was taken. In a fork it is not given back: the lock may be locked for ever.
+    /// The process that took the place. In a forked child it is not given back, because the lock
+    /// may be locked for ever.
     home: ProcessMark,
 }
 
-/// The peer has all the connections that it may have.
+/// The peer already has as many connections as it may have.
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
@@ -107,7 +108,7 @@ impl Peers {
         }))
     }
 
-    /// One more connection of a peer; `None` when there is no room to count it.
+    /// Counts one more connection of a peer. `None`: there is no room to count it.
     pub(crate) fn enter(self: &Arc<Self>, peer: PeerKey) -> Result<Option<Place>, TooMany> {
         let mut shard = self.shard(peer);
         if shard.len() >= GREATEST_SHARD && !shard.contains_key(&peer) {
@@ -117,13 +118,13 @@ impl Peers {
             }
         }
         let account = shard.entry(peer).or_default();
-        // Only changed under this lock, but for those that go.
+        // The number changes only under this lock, except that closing connections reduce it.
         let before = account.connections.fetch_add(1, Ordering::Relaxed);
         let (account, home) = (account.clone(), ProcessMark::new());
         let place = Place { peer, account, peers: self.clone(), home };
         drop(shard);
         if self.max_connections.is_some_and(|most| before >= most) {
-            // The place goes again.
+            // The drop of `place` takes the connection back.
             return Err(TooMany);
         }
         Ok(Some(place))
@@ -139,7 +140,7 @@ impl Peers {
 }
 
 impl Place {
-    /// May it send one more request? If not, in how many nanoseconds.
+    /// May the peer send one more request? If not, returns after how many nanoseconds it may.
     pub(crate) fn request(&self) -> Result<(), u64> {
         let Some(rate) = self.peers.rate else { return Ok(()) };
         let now = self.peers.now();
@@ -162,7 +163,7 @@ impl Drop for Place {
             return;
         }
         let is_last = account.connections.fetch_sub(1, Ordering::Relaxed) == 1;
-        // Its bucket is not full: it has to be remembered.
+        // If the bucket is not full, the account must be kept.
         if !is_last || account.full_at.load(Ordering::Relaxed) > peers.now() {
             return;
         }
@@ -214,7 +215,7 @@ mod tests {
         let peers = Peers::new(Some(1), None).unwrap();
         let mut place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         place.home = ProcessMark::of_parent();
-        // As another thread of the parent has it at the fork.
+        // The lock is held as by another thread of the parent at the fork.
         let locked = peers.shard(peer("10.0.0.1"));
         crate::foreign_code::drops_without_waiting(place);
         drop(locked);

@@ -5,23 +5,24 @@ use std::time::Duration;
 
 use super::MinRate;
 
-/// Measures what a client does while it is waited for.
+/// Measures how many bytes a client sends or takes while the server waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct RateMeter {
     is_waiting: Cell<bool>,
     bytes: Cell<u64>,
-    /// For how long, as far as it was looked at, and how much there was when that began.
+    /// For how long the server has waited, according to the checks so far, and how many bytes there
+    /// were at the beginning.
     waited: Cell<Duration>,
     from: Cell<u64>,
 }
 
 impl RateMeter {
-    /// Returns whether the client is waited for.
+    /// Returns whether the server waits for the client.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting.get()
     }
 
-    /// Notes whether the client is waited for.
+    /// Notes whether the server waits for the client.
     pub(crate) fn wait(&self, is_waiting: bool) {
         self.is_waiting.set(is_waiting);
     }
@@ -41,7 +42,8 @@ impl RateMeter {
         self.set(self.bytes() + bytes);
     }
 
-    /// Looked at `passed` after the last time: has it done less than `rate` for a whole window?
+    /// Checks the rate, `passed` after the last check. Has the client been slower than `rate` for a
+    /// whole window?
     pub(crate) fn is_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         if !self.is_waiting.get() {
             self.waited.set(Duration::ZERO);
@@ -58,7 +60,7 @@ impl RateMeter {
         (done as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64()
     }
 
-    /// Nothing has come since the window began.
+    /// Has nothing come since the window began?
     pub(crate) fn is_silent(&self) -> bool {
         self.bytes.get() == self.from.get()
     }
@@ -79,7 +81,7 @@ mod tests {
             meter.add(100);
             assert!(!meter.is_too_slow(RATE, SECOND), "at {second} s");
         }
-        // A burst counts in its window only.
+        // A burst counts only in its window.
         meter.add(10_000);
         for _ in 0..4 {
             assert!(!meter.is_too_slow(RATE, SECOND));

@@ -1,4 +1,4 @@
-//! Rates of one client: the least that it has to do, and the most that it may ask for.
+//! The minimum rate at which a client must send and read, and the maximum rate of its requests.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! How short and how long a limit of time may be.
+//! The range of time limits.
 
 use std::time::Duration;
 
-/// Below it, timers would do nothing else.
+/// With shorter limits, the loop would do nothing but run timers.
 pub(crate) const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
-/// Nobody lives to see it, and a clock can hold it: `Duration::MAX` from now on is beyond every
-/// clock.
+/// Practically unlimited, but a clock can represent it. `Duration::MAX` from now on cannot be
+/// represented.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);

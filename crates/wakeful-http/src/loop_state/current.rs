@@ -9,18 +9,19 @@ use crate::counts::Refusal;
 use crate::drain::Readiness;
 
 thread_local! {
-    /// A loop of a server's group is that server's alone.
+    /// The server of this thread's loop, and the loop's number. A loop of a server's group belongs
+    /// to that server alone.
     static HERE: RefCell<Option<(ServerState, usize)>> = const { RefCell::new(None) };
 }
 
-/// That of the server whose loop this thread runs; `None` on any other thread.
+/// The readiness of the server whose loop this thread runs. `None` on any other thread.
 #[cfg(feature = "grpc")]
 pub(crate) fn readiness() -> Option<Readiness> {
     HERE.with_borrow(|here| here.as_ref().map(|(server, _)| server.readiness.clone()))
 }
 
-/// Counts a refusal for the loop that this thread runs, if it is a server's. For services that do
-/// not see their connection.
+/// Counts a refusal for the loop that this thread runs, if it belongs to a server. It is for
+/// services that do not see their connection.
 #[cfg(feature = "files")]
 pub(crate) fn refuse_here(refusal: Refusal) {
     HERE.with_borrow(|here| {
@@ -30,7 +31,7 @@ pub(crate) fn refuse_here(refusal: Refusal) {
     });
 }
 
-/// From now on this thread's loop is the server's, with this number.
+/// Notes that this thread's loop belongs to `server`, with this number.
 pub(super) fn set(server: ServerState, number: usize) {
     HERE.set(Some((server, number)));
 }

@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use crate::limits::peers::Peers;
 use crate::observe::{Observe, Observer};
 
-/// As much as hyper reads at a time, by default; h2 reads a quarter.
+/// How much hyper reads at a time, by default. h2 reads a quarter of that.
 const SCRATCH: usize = 64 * 1024;
 
 /// What the connections of one loop share.
@@ -34,13 +34,14 @@ const SCRATCH: usize = 64 * 1024;
 pub(crate) struct LoopState {
     number: usize,
     server: ServerState,
-    /// For bytes that are looked at on their way to hyper: made when the first are.
+    /// A buffer for bytes that are examined on their way to hyper. It is made when it is first
+    /// needed.
     scratch: RefCell<Vec<u8>>,
     observer: Rc<Observer>,
 }
 
 impl LoopState {
-    /// That of the next loop of `server`, which is this thread's.
+    /// The state of the next loop of `server`, which runs on this thread.
     pub(crate) fn of_next_loop(server: &ServerState, observe: &Observe) -> Rc<Self> {
         let number = server.next_loop();
         current::set(server.clone(), number);
@@ -48,7 +49,7 @@ impl LoopState {
         Rc::new(Self { number, server: server.clone(), scratch: RefCell::default(), observer })
     }
 
-    /// Who tells of its requests.
+    /// The observer of the loop's requests.
     pub(crate) fn observer(&self) -> &Rc<Observer> {
         &self.observer
     }
@@ -79,7 +80,7 @@ impl LoopState {
         self.counts().refuse(refusal);
     }
 
-    /// One more request, if it may be.
+    /// Counts one more request. `false`: too many are in flight.
     pub(crate) fn begin_request(&self) -> bool {
         let Some(most) = self.limits().max_requests else { return true };
         if self.server.in_flight.fetch_add(1, Ordering::Relaxed) >= most {
@@ -89,14 +90,14 @@ impl LoopState {
         true
     }
 
-    /// One that [`begin_request`](Self::begin_request) has let begin is over.
+    /// Called when a request is over that [`begin_request`](Self::begin_request) has counted.
     pub(crate) fn end_request(&self) {
         if self.limits().max_requests.is_some() {
             self.server.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Room for bytes on their way.
+    /// Lends the scratch buffer.
     pub(crate) fn with_scratch<R>(&self, use_it: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut scratch = self.scratch.borrow_mut();
         if scratch.is_empty() {

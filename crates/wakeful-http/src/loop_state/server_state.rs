@@ -59,11 +59,13 @@ impl ServerState {
         self.loops.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sets how long closing connections wait for their clients, as the plan of a drain has it.
+    /// Sets how long closing connections wait for their clients, according to the plan of the
+    /// drain.
     pub(crate) fn drain_by(&self, plan: &DrainPlan) {
         let linger = u64::try_from(plan.linger_within_grace().as_nanos()).unwrap_or(u64::MAX);
         self.linger.store(linger, Ordering::Relaxed);
-        // Who is idle and does not leave is not to be aborted either.
+        // A client that is idle and does not leave must not be aborted, so it gets less than the
+        // grace period.
         let half = u64::try_from((plan.grace / 2).as_nanos()).unwrap_or(u64::MAX);
         self.going_away.fetch_min(half, Ordering::Relaxed);
     }

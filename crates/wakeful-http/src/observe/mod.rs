@@ -156,7 +156,7 @@ impl Observe {
         self
     }
 
-    /// What the loop on this thread needs for it.
+    /// Makes the observer of the loop on this thread.
     pub(crate) fn on_this_loop(&self) -> Rc<Observer> {
         Rc::new(Observer {
             log: self.access_log.as_ref().map(AccessLog::on_this_loop),
@@ -178,12 +178,12 @@ impl fmt::Debug for Observe {
     }
 }
 
-/// One loop's eyes.
+/// The observer of one loop.
 pub(crate) struct Observer {
     settings: Observe,
     log: Option<Rc<LoopLog>>,
     ids: request_id::Maker,
-    /// For the ids of spans and traces.
+    /// Generates the ids of spans and traces.
     random: RefCell<fastrand::Rng>,
 }
 

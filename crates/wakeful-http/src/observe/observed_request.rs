@@ -23,18 +23,18 @@ pub(crate) struct ObservedRequest {
     observer: Rc<Observer>,
     id: Option<HeaderValue>,
     status: Option<StatusCode>,
-    /// Of the body, as far as the connection has taken it.
+    /// How many bytes of the body the connection has taken.
     bytes: u64,
-    /// How long it is to be, if that is known.
+    /// The length of the body, if it is known.
     expected: Option<u64>,
-    /// The response has no more to come.
+    /// Whether the response has no more to come.
     complete: bool,
-    /// The response to it has no body, whatever its headers say.
+    /// Whether the response has no body, whatever its headers say, because this is a HEAD request.
     is_head: bool,
     logged: Option<Logged>,
 }
 
-/// What only the log asks for.
+/// What only the access log needs.
 struct Logged {
     time: SystemTime,
     begun: Instant,
@@ -48,7 +48,7 @@ struct Logged {
 }
 
 impl Observer {
-    /// `None`: nobody wants to know.
+    /// Begins a request. `None`: neither a log nor a span wants it.
     #[inline]
     pub(crate) fn begin<R>(
         self: &Rc<Self>,
@@ -156,7 +156,7 @@ impl Logged {
 }
 
 impl ObservedRequest {
-    /// Enters the span, until what is returned is dropped.
+    /// Enters the span until the result is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> Entered<'_> {
         if self.span.is_disabled() {
@@ -170,7 +170,7 @@ impl ObservedRequest {
         entered
     }
 
-    /// The service has answered.
+    /// Called when the service has answered.
     pub(crate) fn respond<B: Body>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.status = Some(status);
@@ -185,15 +185,15 @@ impl ObservedRequest {
         }
     }
 
-    /// The connection takes another frame of the body, or learns that there is none. Returns
-    /// whether that was the last of it.
+    /// Called when the connection takes another frame of the body, or learns that there is none.
+    /// Returns whether the body has ended.
     pub(crate) fn saw<D: Buf, E>(
         &mut self,
         frame: &Option<Result<Frame<D>, E>>,
         is_end: bool,
     ) -> bool {
         let (bytes, is_end) = match frame {
-            // Not complete, but over.
+            // The body is over, though not complete.
             Some(Err(_)) => return true,
             Some(Ok(frame)) => (frame.data_ref().map_or(0, Buf::remaining), is_end),
             None => (0, true),
@@ -204,13 +204,13 @@ impl ObservedRequest {
     }
 }
 
-/// The connection asks for no more than it has announced.
+/// The announced length of the body. The connection does not poll the body for more.
 fn content_length<B>(response: &Response<B>) -> Option<u64> {
     response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// A span that was entered. tracing's own guard would take the process along where the handler
-/// panics, and then the subscriber.
+/// An entered span. tracing's own guard would abort the process if the handler panics, and then the
+/// subscriber.
 pub(crate) struct Entered<'a> {
     span: Option<&'a Span>,
 }
@@ -228,7 +228,7 @@ impl Drop for Entered<'_> {
 impl Drop for ObservedRequest {
     fn drop(&mut self) {
         if !self.span.is_disabled() {
-            // Each by itself: this may run because the handler has panicked.
+            // Each step is contained separately, because this may run after a panic of the handler.
             let span = std::mem::replace(&mut self.span, Span::none());
             contain(|| {
                 span.record("status", self.status.map(|status| status.as_u16()));

@@ -1,4 +1,4 @@
-//! Request ids: the client's if it is sane, else one of the loop's.
+//! Request ids: the client's if it is valid, otherwise one that the loop makes.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -23,7 +23,7 @@ pub enum RequestIds {
 }
 
 /// Makes ids that no other loop or process makes: 64 random bits of the loop, and a count. They can
-/// be guessed: an id is no secret.
+/// be guessed, because an id is no secret.
 #[derive(Debug)]
 pub(super) struct Maker {
     of_the_loop: u64,
@@ -39,11 +39,11 @@ impl Maker {
         let count = self.count.get();
         self.count.set(count.wrapping_add(1));
         let id = u128::from(self.of_the_loop) << 64 | u128::from(count);
-        // 32 digits are always a value.
+        // 32 hexadecimal digits are always a valid value.
         HeaderValue::from_bytes(&digits(id)).ok()
     }
 
-    /// The id of a request with these headers, which are changed to have it.
+    /// The id of a request with these headers. The headers are changed to contain it.
     #[inline]
     pub(super) fn id(&self, from: RequestIds, headers: &mut HeaderMap) -> Option<HeaderValue> {
         if from == RequestIds::Off { None } else { self.given_or_made(from, headers) }
@@ -64,7 +64,7 @@ impl Maker {
     }
 }
 
-/// 64 bits of the operating system's randomness; std asks for it once a thread, not each time.
+/// 64 random bits of the operating system. std reads them once per thread, not each time.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

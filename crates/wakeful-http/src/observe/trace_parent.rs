@@ -35,7 +35,7 @@ impl TraceParent {
             return None;
         }
         let version = hex(&value[..2])?;
-        // Versions to come may add fields; this one has none.
+        // Later versions may add fields. This version has none.
         let ends_well = value.len() == 55 || (version > 0 && is_delimited(55));
         let this = Self {
             trace_id: hex(&value[3..35])?,
@@ -46,7 +46,7 @@ impl TraceParent {
         is_valid.then_some(this)
     }
 
-    /// A new trace, that nobody has sampled. `trace_id` and `span_id` are random.
+    /// A new trace, which is not sampled. `trace_id` and `span_id` are random.
     pub(super) fn root(trace_id: u128, span_id: u64) -> Self {
         Self { trace_id: trace_id.max(1), parent_id: span_id.max(1), flags: 0 }
     }
@@ -79,7 +79,7 @@ impl TraceParent {
     /// Returns the value of the header.
     #[must_use]
     pub fn to_header_value(self) -> HeaderValue {
-        // Digits and dashes are always a value.
+        // Digits and dashes are always a valid value.
         HeaderValue::try_from(self.to_string()).unwrap_or(HeaderValue::from_static(""))
     }
 }
@@ -87,7 +87,7 @@ impl TraceParent {
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace_id, parent_id, flags } = self;
-        // What other flags mean is not known, so they are not passed on.
+        // The meaning of other flags is unknown, so they are not passed on.
         write!(f, "00-{trace_id:032x}-{parent_id:016x}-{:02x}", flags & 1)
     }
 }

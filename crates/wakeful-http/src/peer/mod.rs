@@ -1,4 +1,4 @@
-//! Who sent a request.
+//! The sender of a request.
 //!
 //! A connection knows its peer, and sets a thread-local while it polls a request's service. So
 //! nothing has to be put into each request, and a request that does not use it pays for two stores.
@@ -83,8 +83,8 @@ impl Peer {
     }
 }
 
-/// Until it is dropped, what runs on this thread runs for `peer`. A server within a handler of
-/// another one is no exception: the outer peer comes back, after a panic too.
+/// Sets the peer for which code on this thread runs, until the result is dropped. If a server runs
+/// within a handler of another one, the outer peer is restored afterwards, even after a panic.
 #[inline]
 pub(crate) fn enter(peer: Peer) -> Entered {
     Entered { before: CURRENT.replace(Some(peer)) }

@@ -9,13 +9,13 @@ use crate::connection::{ConnectionState, Protocol, TimeLimits};
 use crate::counts::Refusal;
 use crate::limits::{GrpcCalls, Limits};
 
-/// In bytes.
+/// The longest possible body, in bytes.
 const LONGEST_BODY: u64 = i64::MAX as u64;
 
 /// Returns whether `request` may be served. Then it counts as in flight on all loops.
 ///
 /// # Errors
-/// What is answered instead.
+/// The refusal to answer with.
 pub(super) fn admit(
     connection: &ConnectionState,
     request: &Request<Incoming>,
@@ -36,7 +36,7 @@ pub(super) fn admit(
     if request.headers().len() > limits.max_headers {
         return Err(Refused::new(Refusal::HeaderTooLarge));
     }
-    // Where nothing is limited too: no body is as long, and what counts its bytes must not
+    // Even without a limit, no body may be longer than this, so that counting its bytes cannot
     // overflow.
     let most = limits.max_body.map_or(LONGEST_BODY, |most| most.min(LONGEST_BODY));
     let is_too_large = request.body().size_hint().lower() > most;
@@ -53,10 +53,11 @@ pub(super) fn admit(
     Ok(())
 }
 
-/// RFC 9112, 3.2: one, but that HTTP/1.0 may do without.
+/// Does the request have exactly one `Host` header, as RFC 9112, 3.2, requires? HTTP/1.0 may do
+/// without.
 fn has_right_host(request: &Request<Incoming>) -> bool {
     let headers = request.headers();
-    // No name is there twice: it is looked for without its other values.
+    // If no name occurs twice, the other values need not be searched.
     if headers.len() == headers.keys_len() {
         return headers.contains_key(header::HOST) || request.version() == Version::HTTP_10;
     }
@@ -65,8 +66,8 @@ fn has_right_host(request: &Request<Incoming>) -> bool {
     has_host && hosts.next().is_none()
 }
 
-/// Returns whether the limits of time apply to `request`: it is an ordinary one, and no stream that
-/// goes on for as long as it likes, with a deadline of its own.
+/// Returns whether the time limits apply to `request`. They do not apply to a stream that may last
+/// for any time and has its own deadline.
 pub(super) fn time_limits(request: &Request<Incoming>, limits: &Limits) -> TimeLimits {
     let is_grpc = || {
         let content_type = request.headers().get(header::CONTENT_TYPE);

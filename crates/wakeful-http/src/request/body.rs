@@ -31,7 +31,8 @@ use crate::own_values;
 /// `Send`.
 #[derive(Debug)]
 pub struct RequestBody(
-    /// `None`: it is empty. Small, since a request is moved many times on its way to its handler.
+    /// `None`: the body is empty. This is small, because a request is moved many times on its way
+    /// to its handler.
     Option<Box<Unread>>,
 );
 
@@ -39,9 +40,9 @@ pub struct RequestBody(
 struct Unread {
     inner: Locking<Limited<Incoming>>,
     waker: SafeWaker,
-    /// What its limits of time need.
+    /// What the time limits need to know.
     progress: Option<Progress>,
-    /// It has returned its end, or an error.
+    /// Whether the body has returned its end, or an error.
     has_ended: bool,
 }
 
@@ -57,11 +58,11 @@ impl RequestBody {
     }
 }
 
-/// hyper then reads once more, for the case that this was almost all of it.
+/// After a body is dropped, hyper reads once more, in case only little of the body is left.
 impl Drop for Unread {
     fn drop(&mut self) {
         let Some(progress) = &self.progress else { return };
-        // As its drop, the question may panic.
+        // Like the drop, `is_end_stream` may panic.
         foreign_code::contain(|| {
             if !self.inner.is_end_stream() {
                 progress.is_dropped();
@@ -78,7 +79,8 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // After the end, or an error, code that asks again is answered at once each time.
+        // After the end, or an error, code that polls again and again would always get an answer at
+        // once, so this uses up budget.
         if self.0.as_ref().is_none_or(|it| it.has_ended) {
             ready!(pin!(consume_budget()).poll(cx));
         }
@@ -101,9 +103,10 @@ impl Body for RequestBody {
 }
 
 pin_project! {
-    /// A response's body; the request is in flight until it is gone, and observed until its end.
+    /// A response's body. The request is in flight until this is dropped, and observed until the
+    /// body's end.
     pub(crate) struct ResponseBody<B> {
-        // None: the server has answered by itself.
+        // `None`: the server itself has answered.
         #[pin]
         inner: Option<B>,
         in_flight: Option<InFlight>,
@@ -111,7 +114,7 @@ pin_project! {
     }
 
     impl<B> PinnedDrop for ResponseBody<B> {
-        // hyper drops a body before it has sent what came of it.
+        // hyper may drop a body before it has sent the body's last frames.
         fn drop(this: Pin<&mut Self>) {
             if std::mem::needs_drop::<B>() {
                 let mut inner = this.project().inner;
@@ -155,7 +158,8 @@ where
             let entered = this.observed.as_deref().map(ObservedRequest::enter);
             let polled = inner.as_mut().poll_frame(cx);
             drop(entered);
-            // First of all: what is asked of the frame may panic, and then its drop.
+            // This comes first, because later calls on the frame may panic, and then its drop may
+            // panic, too.
             let polled =
                 polled.map_ok(|frame| own_values::of_trailers(frame.map_data(Contained::new)));
             let polled = polled.map_err(foreign_error::guard);
@@ -178,7 +182,7 @@ where
         self.inner.as_ref().is_none_or(is_at_end)
     }
 
-    /// Of any size, if the question panics.
+    /// If the call panics, the size is unknown.
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::default();
         foreign_code::contain(|| {
@@ -188,8 +192,9 @@ where
     }
 }
 
-/// Not, if the question panics. hyper asks with the response's head or a frame in its hands, whose
-/// drop may panic, too: its extensions are the program's.
+/// Is the body at its end? If the call panics, the answer is no. hyper calls this while it holds
+/// the response's head or a frame, whose drop may panic, too, because the extensions belong to the
+/// program.
 #[inline]
 fn is_at_end<B: Body>(body: &B) -> bool {
     let mut is_at_end = false;

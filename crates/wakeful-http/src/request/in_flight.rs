@@ -10,7 +10,8 @@ use crate::counts::Refusal;
 
 /// A request in flight, from where the service is called to the end of its response.
 ///
-/// Dropped, it leaves the connection's table, and its place in `max_requests` is free.
+/// When this is dropped, the request leaves the connection's table, and its place in `max_requests`
+/// is free.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     connection: Rc<ConnectionState>,
@@ -30,31 +31,33 @@ impl InFlight {
         Self { connection, key }
     }
 
-    /// What to answer instead of what the service would.
+    /// The refusal to answer with, instead of the service's answer.
     pub(crate) fn verdict(&self) -> Option<Refusal> {
         self.with(|request| request.verdict())
     }
 
-    /// The service is called or polled for it, or its response's body is.
+    /// Called before the service is called or polled for the request, or its response's body is
+    /// polled.
     #[inline]
     pub(crate) fn working(&self) {
         self.connection.requests().working_on(self.key);
     }
 
-    /// The service was called or polled for it, or its response's body was.
+    /// Called after the service was called or polled for the request, or its response's body was
+    /// polled.
     #[inline]
     pub(crate) fn worked(&self) {
         name_slow_work(|| self.connection.requests().name(self.key));
     }
 
-    /// Its response's body was asked for more, and may have had some.
+    /// Called after the response's body was polled. `has_some`: it had data.
     pub(crate) fn asked(&self, has_some: bool) {
         if self.connection.protocol() == Protocol::Http2 {
             self.with(|request| request.asked(has_some));
         }
     }
 
-    /// Its response begins.
+    /// Called when the response begins.
     pub(crate) fn responds(&self) {
         self.with(Request::responds);
     }

@@ -7,8 +7,8 @@ use crate::foreign_code::contain_payload;
 
 /// Calls `f`. `None`: it panicked.
 ///
-/// What `f` has by value is copied several times on its way through `catch_unwind`. So a caller has
-/// it take a large value by reference.
+/// Values that `f` owns are copied several times on their way through `catch_unwind`. So `f` should
+/// take a large value by reference.
 #[inline(always)]
 pub(super) fn keep<R>(f: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(contain_payload).ok()

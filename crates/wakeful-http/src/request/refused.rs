@@ -10,7 +10,7 @@ use super::close_header::say_close;
 use crate::connection::{ConnectionState, Protocol};
 use crate::counts::Refusal;
 
-/// What the server answers by itself.
+/// A refusal that the server itself answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
     pub(super) refusal: Refusal,
@@ -23,14 +23,14 @@ impl Refused {
         Self { refusal, retry_after: None }
     }
 
-    /// The client may try again after so many seconds.
+    /// Tells the client to try again after `seconds`.
     pub(super) fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
     }
 }
 
-/// The answer to what is refused; the connection goes with it if what would come of the request is
-/// not wanted.
+/// The head of the answer to a refusal. If more data of the request would come that nobody wants,
+/// the connection closes.
 pub(super) fn head(refused: Refused, connection: &ConnectionState) -> http::response::Parts {
     let status = status(refused.refusal);
     let mut response = Response::new(());
@@ -49,7 +49,8 @@ pub(super) fn head(refused: Refused, connection: &ConnectionState) -> http::resp
     response.into_parts().0
 }
 
-/// The answer to a request whose handler panicked. It does not tell what the panic said.
+/// The head of the answer to a request whose handler panicked. It does not contain the panic's
+/// text.
 #[cold]
 pub(super) fn head_of_panic(connection: &ConnectionState) -> http::response::Parts {
     let mut response = Response::new(());
@@ -60,7 +61,7 @@ pub(super) fn head_of_panic(connection: &ConnectionState) -> http::response::Par
     response.into_parts().0
 }
 
-/// What is answered to what is refused.
+/// The status of each refusal.
 fn status(refusal: Refusal) -> StatusCode {
     match refusal {
         Refusal::HeaderTimeout | Refusal::BodyTimeout | Refusal::SlowRequest => {
@@ -71,7 +72,8 @@ fn status(refusal: Refusal) -> StatusCode {
         Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
         Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        // Also for what took too long: 504 would say that somebody behind the server did.
+        // This includes requests that took too long: 504 would mean that another server behind this
+        // one was slow.
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

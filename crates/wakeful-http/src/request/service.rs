@@ -1,9 +1,9 @@
-//! The service of one connection, as hyper calls it: an upgrade is offered, the request is
-//! observed, the limits are kept, and then the user's service is called.
+//! The service of one connection that hyper calls. It offers an upgrade, observes the request,
+//! enforces the limits, and then calls the user's service.
 //!
-//! One wrapper, one future and one body for all of it: each layer of its own would copy every
-//! request and every response once more. What each does is in `upgrade`, `observe`, `admission` and
-//! `in_flight`.
+//! There is one wrapper, one future and one body for all of this, because each additional layer
+//! would copy every request and every response once more. The steps are implemented in `upgrade`,
+//! `observe`, `admission` and `in_flight`.
 
 use std::future::Future;
 use std::mem;
@@ -37,11 +37,11 @@ use crate::upgrade::{self, Offered, Offers};
 
 /// See the module's documentation.
 pub(crate) struct ConnectionService<S> {
-    /// Dropped beside a body, whose drop may panic, too.
+    /// The service may be dropped together with a body, whose drop may panic, too.
     service: Rc<Contained<S>>,
     connection: Rc<ConnectionState>,
     observer: Rc<Observer>,
-    /// Of HTTP/1: the upgrades of HTTP/2 are hyper's own.
+    /// For HTTP/1 only, because HTTP/2 uses hyper's own upgrades.
     offers: Option<Rc<Offers>>,
 }
 
@@ -53,7 +53,7 @@ impl<S> ConnectionService<S> {
         Self { service, connection, observer, offers }
     }
 
-    /// What its requests were offered, if it is HTTP/1's.
+    /// The upgrades that this connection's requests were offered, with HTTP/1.
     pub(crate) fn offers(&self) -> Option<Rc<Offers>> {
         self.offers.clone()
     }
@@ -71,7 +71,7 @@ impl<S> ConnectionService<S> {
         self.answered(refused::head(refused, connection), observed, offered)
     }
 
-    /// The span of a request panicked as it was made.
+    /// The answer if the making of a request's span panicked.
     #[cold]
     fn panicked<F: Future>(&self, offered: Option<Offered>) -> Answer<S, F> {
         let counts = self.connection.loop_state().counts();
@@ -80,14 +80,14 @@ impl<S> ConnectionService<S> {
         self.answered(refused::head_of_panic(&self.connection), None, offered)
     }
 
-    /// Without the user's service.
+    /// An answer without the user's service.
     fn answered<F: Future>(
         &self,
         head: http::response::Parts,
         observed: Option<Box<ObservedRequest>>,
         offered: Option<Offered>,
     ) -> Answer<S, F> {
-        // It counts for the connection as any other.
+        // The request counts for the connection like any other.
         self.connection.count_request();
         let state = State::Refused { head: Some(head) };
         Answer { state, held: None, in_flight: None, observed, offered, is_head: false }
@@ -114,7 +114,7 @@ where
                 None
             }
         };
-        // Outside of the limits, so that what they answer is told as well.
+        // Observation is outside of the limits, so that refusals are observed, too.
         let peer = self.connection.peer();
         let observe = || self.observer.begin(&mut request, peer);
         let Some(observed) = kept_panic::keep(observe) else { return self.panicked(offered) };
@@ -144,13 +144,13 @@ where
 }
 
 pin_project! {
-    /// The response's future. The service is called when this is polled first, so that the request
-    /// and the service's future are moved once less.
+    /// The response's future. The service is called by the first poll, so that the request and the
+    /// service's future are moved once less.
     pub(crate) struct Answer<S, F: Future> {
         #[pin]
         state: State<S, F>,
-        // What the service has answered, while hyper looks what is left of the request's body. Its
-        // drop may panic, beside that of the service's future.
+        // The service's answer, while hyper checks what is left of the request's body. Its drop may
+        // panic, in addition to that of the service's future.
         held: Option<Contained<Box<F::Output>>>,
         in_flight: Option<InFlight>,
         observed: Option<Box<ObservedRequest>>,
@@ -165,9 +165,9 @@ pin_project! {
         Called { call: Option<(Rc<Contained<S>>, Request<RequestBody>)> },
         Serving { #[pin] future: F },
         Refused { head: Option<http::response::Parts> },
-        // The service did, as it was called or polled.
+        // The service panicked when it was called or polled.
         Panicked { has_waited: bool },
-        // It has answered, or what it would answer is not asked for.
+        // The service has answered, or its answer is not needed.
         Over,
     }
 }
@@ -236,8 +236,8 @@ where
                 in_flight.connection().loop_state().refuse(refusal);
             }
             let head = refused::head(Refused::new(refusal), in_flight.connection());
-            // The service's answer goes, and its future with the body that it may hold. Both may
-            // panic in their drop.
+            // The service's answer is dropped, and then its future, with a body that it may hold.
+            // Both may panic in their drop.
             contain(|| drop(polled));
             contain(|| this.state.set(State::Over));
             *this.in_flight = None;
@@ -245,9 +245,9 @@ where
             tell(&mut response, this.observed, this.offered);
             return Poll::Ready(Ok(response));
         }
-        // HTTP/1, and the body was dropped before its end. hyper reads for the rest once, and
-        // closes after the response if there is more. The response says so only if that read comes
-        // first.
+        // For HTTP/1, if the request's body was dropped before its end: hyper tries once to read
+        // the rest, and closes the connection after the response if there is more. The response
+        // says that it closes only if that read comes first.
         let takes_rest = || in_flight.connection().last_body().takes_rest();
         let Poll::Ready(answered) = polled else {
             let StateProjection::Panicked { has_waited } = this.state.project() else {
@@ -268,7 +268,7 @@ where
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // The service's future may panic in its drop, which does not cost the answer.
+        // The service's future may panic in its drop, which does not affect the answer.
         contain(|| this.state.set(State::Over));
         let mut response = answered.map_err(|error| failed(foreign_error::guard(error)))?;
         if in_flight.connection().protocol() == Protocol::Http2 {
@@ -281,11 +281,11 @@ where
             upgrade::refuse_interim(&mut response);
         }
         in_flight.connection().loop_state().counts().response(response.status());
-        // A handler may hand on a response of another server. hyper panics over HTTP/3's version,
-        // and cuts off by a close what has HTTP/1.0's.
+        // A handler may pass on a response of another server. hyper panics over the version of
+        // HTTP/3, and marks the end of an HTTP/1.0 response by a close.
         *response.version_mut() = Version::HTTP_11;
         say_close(&mut response, in_flight.connection());
-        // hyper leaves these bodies out with HTTP/1 only.
+        // hyper leaves out these bodies with HTTP/1 only.
         let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
             && (*this.is_head || is_without_body(response.status()));
         let in_flight = this.in_flight.take();
@@ -298,7 +298,8 @@ where
     }
 }
 
-/// hyper knows no answer to it: it closes the connection, or resets the stream of HTTP/2.
+/// The service's error. hyper has no answer to it: it closes the connection, or resets the stream
+/// of HTTP/2.
 #[cold]
 fn failed(error: BoxError) -> BoxError {
     static LIMIT: OncePerSecond = OncePerSecond::new();
@@ -317,7 +318,7 @@ fn is_without_body(status: StatusCode) -> bool {
     matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
-/// Who observes, and who has offered an upgrade, learn of the response.
+/// Reports the response to the observer, and to the upgrade that was offered.
 #[inline(always)]
 fn tell<B: Body<Error: Into<BoxError>>>(
     response: &mut Response<ResponseBody<B>>,
@@ -336,9 +337,10 @@ fn tell<B: Body<Error: Into<BoxError>>>(
     }
 }
 
-/// They are the program's, and may panic in their drop. hyper would drop them as it writes the
-/// head, which ends its connection. It only reads the reason phrase. (It also has an extension of
-/// its own for the case of names that its client has kept, which cannot be named here.)
+/// The extensions belong to the program, and may panic in their drop. hyper would drop them while
+/// it writes the head, and the panic would end its connection. hyper itself reads only the reason
+/// phrase. (It also has a private extension for the spelling of header names that its client has
+/// kept, which cannot be named here.)
 fn drop_extensions(extensions: &mut Extensions) {
     let mut theirs = mem::take(extensions);
     let reason = theirs.remove::<ReasonPhrase>();

@@ -24,8 +24,8 @@ use crate::peer::Peer;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::ServerTls;
 
-/// Serves `connection` until it closes, or goes on to another loop. What goes wrong with a single
-/// connection is the client's, and is logged at debug level.
+/// Serves `connection` until it closes, or moves to another loop. Errors of a single connection are
+/// the client's fault, and are logged at debug level.
 pub(crate) async fn serve<S, B>(
     connection: Connection,
     service: S,
@@ -44,7 +44,7 @@ pub(crate) async fn serve<S, B>(
     let (draining, of_loop) = (connection.draining.clone(), loop_state.clone());
     let replaceable = Replaceable::new();
     let known = Some(replaceable.clone());
-    // Boxed: a connection of another server is no larger for it.
+    // This future is boxed, so that a connection of another server is no larger.
     let serving = Box::pin(serve_to_its_end(connection, service, loop_state, tls, known));
     replaceable.serve(serving, &draining, &of_loop).await;
 }
@@ -72,7 +72,7 @@ async fn serve_to_its_end<S, B>(
     let Ok(movable) = movable else {
         loop_state.refuse(Refusal::PeerConnections);
         if tls.is_some() {
-            // To answer takes a handshake, which is what should not be spent.
+            // An answer would need a TLS handshake, whose cost the limit should save.
             return;
         }
         let mut io = Rewound { start: unread.into(), stream };
@@ -86,7 +86,7 @@ async fn serve_to_its_end<S, B>(
         return;
     }
     if let Some(tls) = tls {
-        // Boxed: a connection without TLS is no larger for it.
+        // This future is boxed, so that a connection without TLS is no larger.
         return Box::pin(tls_connection::serve(
             (stream, peer),
             draining,
@@ -119,7 +119,7 @@ async fn serve_to_its_end<S, B>(
     }
 }
 
-/// A connection's state begins, if its peer may have one more.
+/// Makes a connection's state, if its peer may have one more connection.
 fn begin(peer: PeerAddr, loop_state: &LoopState) -> Result<MovableState, TooMany> {
     let place = match (loop_state.peers(), peer) {
         (Some(peers), PeerAddr::Tcp(addr)) => peers.enter(PeerKey::new(addr))?,

@@ -1,4 +1,4 @@
-//! Which HTTP a connection speaks, found out by its first bytes.
+//! Finds out the HTTP version of a connection by its first bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,11 +10,11 @@ use hyper::rt::Read;
 use crate::connection::Protocol;
 use crate::read::poll_read;
 
-/// What an HTTP/2 client begins with (RFC 9113, 3.4).
+/// The first bytes of an HTTP/2 client (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Reads, behind what was read on another loop, until the bytes can only be one of the two, and
-/// gives back what it has read. `None`: the peer closed before.
+/// Reads, after the bytes that were read on another loop, until the bytes can only be one of the
+/// two protocols. Returns what it has read. `None`: the peer closed before.
 pub(crate) async fn detect<IO: Read + Unpin>(
     stream: &mut IO,
     unread: &[u8],
@@ -30,8 +30,8 @@ pub(crate) async fn detect<IO: Read + Unpin>(
     }
 }
 
-/// Reads as much as a small request has: usually one read, and hyper's first one brings nothing
-/// new. While it waits, there is no buffer.
+/// Reads up to the size of a small request. Usually that is one read, and hyper's first read finds
+/// nothing more. There is no buffer during the wait.
 fn poll_append<IO: Read + Unpin>(
     stream: &mut IO,
     cx: &mut Context<'_>,

@@ -18,8 +18,8 @@ use crate::counts::Refusal;
 use crate::foreign_code;
 use crate::loop_state::LoopState;
 
-/// Which protocol it is, and the bytes that say so. `None`: nothing came, or not before `end`, and
-/// that has been counted.
+/// Returns the protocol, and the bytes that show it. `None`: nothing came, or not before `end`,
+/// which has been counted.
 pub(crate) async fn first_request<IO: Read + Unpin>(
     io: &mut IO,
     unread: &[u8],
@@ -52,13 +52,14 @@ pub(crate) async fn first_request<IO: Read + Unpin>(
     None
 }
 
-/// The draining has begun, and nothing comes any more of what may have been on its way. So it is
-/// when the server asks for the place of a connection that has come from another loop, idle.
+/// Completes when draining has begun, and nothing more comes that may have been on its way. It also
+/// completes when the server asks for the place of an idle connection that has come from another
+/// loop.
 pub(crate) async fn drained(draining: &Draining, movable: &MovableState, loop_state: &LoopState) {
     let is_replaced = loop_state.limits().when_full == WhenFull::Replace;
     match movable.served() {
         0 => draining.started().await,
-        // `replaceable` is asked in its place.
+        // In this case `replaceable` is asked instead.
         _ if is_replaced => draining.started().await,
         _ => draining.started_or_asked(Rc::new(HasMoved(movable.arrived()))).await,
     }
@@ -68,7 +69,7 @@ pub(crate) async fn drained(draining: &Draining, movable: &MovableState, loop_st
     Deadline::after(loop_state.linger()).await;
 }
 
-/// An idle connection, since it came from another loop.
+/// A connection that has been idle since it came from another loop.
 struct HasMoved(Instant);
 
 impl GivesWay for HasMoved {
@@ -77,7 +78,7 @@ impl GivesWay for HasMoved {
     }
 }
 
-/// `future`'s output; `None` when `end` comes before.
+/// The output of `future`, or `None` if `end` comes before.
 pub(crate) async fn until<F: Future>(
     end: impl Future<Output = ()>,
     mut future: Pin<&mut F>,

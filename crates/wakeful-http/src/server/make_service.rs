@@ -159,7 +159,7 @@ impl Server {
     }
 }
 
-/// A connection's service, or none.
+/// The service of a connection, if one could be made.
 struct Made<S>(Option<TowerService<S>>);
 
 impl<S> Made<S> {
@@ -169,7 +169,7 @@ impl<S> Made<S> {
         M::Error: Into<BoxError>,
     {
         let PeerAddr::Tcp(addr) = caller.peer else { return Self(None) };
-        // Where one of them panics, its drop may, too.
+        // If one of them panics, its drop may panic, too.
         let mut make = Contained::new(make);
         let making = async {
             poll_fn(|cx| make.poll_ready(cx)).await?;

@@ -19,14 +19,14 @@ use crate::connection::ConnectionState;
 use crate::counts::Refusal;
 use crate::loop_state::LoopState;
 
-/// One that has been silent for so long goes before all others. A client that means to ask has done
-/// so by then, unless it is far away.
+/// A connection that has been silent for this long is replaced before all others. A client that
+/// wants to send a request has done so by then, unless it is far away.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// What is known of it.
+/// What is known of the connection.
 pub(super) struct Replaceable {
     arrived: Instant,
-    /// Once its first bytes have come.
+    /// Set when the connection's first bytes have come.
     state: OnceCell<Rc<ConnectionState>>,
 }
 
@@ -35,13 +35,13 @@ impl Replaceable {
         Rc::new(Self { arrived: now(), state: OnceCell::new() })
     }
 
-    /// Its first bytes have come.
+    /// Called when the connection's first bytes have come.
     pub(super) fn begins(&self, state: &Rc<ConnectionState>) {
-        // Once for each.
+        // This is called only once for each connection.
         let _ = self.state.set(state.clone());
     }
 
-    /// Runs `serving` until it ends, or is to make room.
+    /// Runs `serving` until it ends, or must make room.
     pub(super) async fn serve(
         self: Rc<Self>,
         serving: impl Future<Output = ()>,
@@ -51,11 +51,11 @@ impl Replaceable {
         let mut serving = pin!(serving);
         let mut asked = pin!(draining.started_or_asked(self));
         poll_fn(|cx| {
-            // First: it reads what has come.
+            // The connection is polled first, so that it reads what has come.
             if serving.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            // It hears of a drain by itself.
+            // The connection itself learns of a drain.
             if draining.is_started() || asked.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

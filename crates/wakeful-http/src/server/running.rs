@@ -131,7 +131,7 @@ impl Running {
             |of: &Mutex<Option<Self>>| of.lock().unwrap_or_else(PoisonError::into_inner).take();
         let drain = move || {
             if let Some(running) = take(&taken) {
-                // Nobody may listen any more.
+                // An error means that nobody waits for the result any more.
                 let _ = tell.try_send(running.drain(plan));
             }
         };
@@ -143,7 +143,7 @@ impl Running {
     }
 }
 
-/// Who waits for the end need not wait for ever.
+/// Gives the signals of the end when it is dropped, so that nobody waits for ever.
 #[derive(Debug)]
 struct Ending(Readiness, ProcessMark);
 

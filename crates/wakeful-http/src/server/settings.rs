@@ -33,12 +33,12 @@ use crate::tls::ServerTls;
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     pub(super) listeners: Vec<SharedListener>,
-    /// For each listener.
+    /// The TLS settings of each listener.
     pub(super) tls: Vec<Option<ServerTls>>,
     pub(super) group: LoopGroupBuilder,
     #[cfg(feature = "tokio")]
     pub(super) tokio: Option<WithTokio>,
-    /// `None`: as suits the group.
+    /// `None`: the strategy that suits the group.
     pub(super) strategy: Option<AcceptStrategy>,
     pub(super) moves: Option<Moves>,
     pub(super) descriptors: Descriptors,
@@ -46,7 +46,8 @@ pub struct Server {
     pub(super) observe: Observe,
     pub(super) drain_plan: DrainPlan,
     pub(super) readiness: Readiness,
-    /// Where it was, if that is known before [`start_per_connection`](Self::start_per_connection).
+    /// The place of the start, if it is known before
+    /// [`start_per_connection`](Self::start_per_connection).
     pub(super) started_at: Option<&'static Location<'static>>,
     pub(super) set_ups: Vec<SetUp>,
 }
@@ -207,7 +208,7 @@ impl Server {
         self
     }
 
-    /// The group's settings, with what the server's own say of Tokio.
+    /// The group's settings, with the server's own Tokio setting applied.
     pub(super) fn take_group(&mut self) -> LoopGroupBuilder {
         let group = std::mem::take(&mut self.group);
         #[cfg(feature = "tokio")]

@@ -91,7 +91,7 @@ impl Server {
         self.serve_by(|server| server.start_with(make))
     }
 
-    /// Runs what `start` starts, until a signal ends it or its last listener has failed.
+    /// Runs the server that `start` starts, until a signal ends it or its last listener has failed.
     pub(super) fn serve_by(
         self,
         start: impl FnOnce(Self) -> io::Result<Running>,
@@ -233,12 +233,13 @@ impl Server {
         self.run_until_by(move |server| server.start(service), stop)
     }
 
-    /// As [`run`](Self::run) says.
+    /// Does what [`run`](Self::run) documents.
     pub(super) async fn run_by(
         self,
         start: impl FnOnce(Self) -> io::Result<Running>,
     ) -> io::Result<()> {
-        // Caught before the server starts: who sees it listen may tell it to end.
+        // The signals are caught before the server starts, because a program that sees it listen
+        // may at once tell it to end.
         let mut signals = Signals::new(&[SIGINT, SIGTERM])?;
         let plan = self.drain_plan;
         let Some(running) = signal::start_until_told(&signals, || start(self))? else {
@@ -249,12 +250,12 @@ impl Server {
         let second = pin!(signal::second_signal(&mut signals));
         match select(drained, second).await {
             Either::Left((drained, _)) => failed.and(drained.map(log_aborted)),
-            // Nothing is waited for.
+            // After a failure, nothing is waited for.
             Either::Right(_) => failed,
         }
     }
 
-    /// As [`run_until`](Self::run_until) says.
+    /// Does what [`run_until`](Self::run_until) documents.
     pub(super) async fn run_until_by(
         self,
         start: impl FnOnce(Self) -> io::Result<Running>,
@@ -398,7 +399,7 @@ async fn until(stop: impl Future<Output = io::Result<()>>, running: &Running) ->
     }
 }
 
-/// Nobody else is told how many the drain's grace was too short for.
+/// Logs how many connections the grace period was too short for, because nobody else is told.
 fn log_aborted(aborted: usize) {
     if aborted > 0 {
         foreign_code::log!(

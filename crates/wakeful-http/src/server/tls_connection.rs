@@ -1,4 +1,5 @@
-//! One connection by TLS: the handshake, the protocol, and then HTTP as without it.
+//! One connection with TLS: the handshake, the choice of the protocol, and then HTTP as without
+//! TLS.
 //!
 //! It stays on its loop, because its keys and counters cannot be moved. If a client has begun its
 //! handshake when the server begins to drain, it may finish the handshake and send its first
@@ -30,8 +31,8 @@ use crate::peer::Peer;
 use crate::request::{ConnectionService, RequestBody};
 use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
 
-/// So long behind its handshake a client may send its first request although the server drains: who
-/// has taken the trouble is about to ask.
+/// How long after its handshake a client may send its first request although the server drains. A
+/// client that has made a handshake is probably about to send one.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves it until it closes.
@@ -98,13 +99,13 @@ pub(crate) async fn serve<S, B>(
     }
 }
 
-/// Ends a connection that nothing is to be sent on, as TLS has it. Who does not take the few bytes
-/// at once is not waited for.
+/// Ends a connection on which nothing will be sent, in TLS's way. It does not wait for a client
+/// that does not take the few bytes at once.
 async fn goodbye(mut stream: TlsStream<Stream>) {
     let _ = timeout(Duration::ZERO, poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx))).await;
 }
 
-/// Tells the handlers who asks, if the client has said so.
+/// Tells handlers the client's identity, if the client has shown one.
 struct Identified<S> {
     service: S,
     certificates: Option<PeerCertificates>,

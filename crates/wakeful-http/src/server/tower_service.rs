@@ -1,8 +1,8 @@
-//! A tower service as hyper's.
+//! Adapts a tower service to hyper's trait.
 //!
-//! hyper-util has one, too. It asks whether the service is ready, and calls it, when the answer is
-//! polled first, and until then stores the request. Here a service that is ready at once, as axum's
-//! is, is called at once: its requests are moved once less.
+//! hyper-util has such an adapter, too, but it stores the request until the first poll of the
+//! answer, and only then asks whether the service is ready. Here a service that is ready at once,
+//! like axum's, is called at once, so its requests are moved once less.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use crate::foreign_code::Contained;
 
-/// Each request is for a clone of the service.
+/// Each request uses a clone of the service.
 #[derive(Clone)]
 pub(super) struct TowerService<S>(pub(super) S);
 
@@ -28,9 +28,10 @@ where
 
     #[inline(always)]
     fn call(&self, request: R) -> Called<S, R> {
-        // Where it panics, its drop may, too.
+        // If the service panics, its drop may panic, too.
         let mut service = Contained::new(self.0.clone());
-        // If it is not ready, the first poll of the answer asks again, with that task's waker.
+        // If the service is not ready, the first poll of the answer asks again, with that task's
+        // waker.
         match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Called::Serving { future: service.call(request) },
             Poll::Ready(Err(error)) => Called::Failed { error: Some(error) },
@@ -46,7 +47,7 @@ pin_project! {
         // The service was not ready.
         Waiting { service: Contained<S>, request: Option<R> },
         Serving { #[pin] future: S::Future },
-        // It will not be ready any more.
+        // The service's readiness failed.
         Failed { error: Option<S::Error> },
     }
 }
@@ -88,7 +89,7 @@ mod tests {
         calls: Cell<u32>,
     }
 
-    /// As ready as it is told to be.
+    /// A service that is as ready as the test says.
     #[derive(Clone, Default)]
     struct Doubles(Rc<Shared>);
 

@@ -24,13 +24,13 @@ use crate::read::read;
 /// have another one, and are not served.
 const HANDSHAKE: u8 = 22;
 
-/// Most clients' first flight.
+/// Room for most clients' first flight.
 const FIRST_READ: usize = 2048;
 
-/// What plain HTTP is told.
+/// The answer to plain HTTP.
 const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 44\r\n\r\nThis port speaks TLS: ask again by https://\n";
 
-/// How long, and how much, a client that was refused is listened to.
+/// How long, and how many bytes, the server reads from a client that it has refused.
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGERED: usize = 256 * 1024;
 
@@ -77,7 +77,8 @@ impl ServerTls {
         self.finish(io, begun).await
     }
 
-    /// Waits for the client's first bytes. Dropped meanwhile, nothing was read.
+    /// Waits for the client's first bytes. If it is dropped before it is ready, it has read
+    /// nothing.
     pub(crate) async fn begin<IO>(&self, io: &mut IO) -> Result<Begun, AcceptError>
     where
         IO: Read + Unpin,
@@ -97,7 +98,7 @@ impl ServerTls {
         begun.map_err(|error| self.counted(error))
     }
 
-    /// Does the rest.
+    /// Completes the handshake.
     pub(crate) async fn finish<IO>(
         &self,
         io: IO,
@@ -115,7 +116,8 @@ impl ServerTls {
         let session =
             session.map_err(|e| self.counted(AcceptError::Failed(io::Error::other(e))))?;
         let mut stream = TlsStream::new(io, session, first, Truncation::IsAnEnd);
-        // What the client said during a pause comes late, and has yet to be answered.
+        // What the client sent during a pause of the process arrives late, and must still be
+        // answered.
         let least = self.0.settings.handshake_timeout / QUARTERS;
         let left = deadline.saturating_duration_since(now()).max(least);
         let handshake = in_time(left, pin!(poll_fn(|cx| stream.poll_handshake(cx)))).await;
@@ -143,7 +145,7 @@ impl ServerTls {
     fn counted(&self, error: AcceptError) -> AcceptError {
         let counts = &self.0.counts;
         match error {
-            // Probes of load balancers do this all day.
+            // Probes of load balancers do this all the time, so it is not counted.
             AcceptError::Silent => return error,
             AcceptError::TimedOut(_) => counts.timed_out.one_more(),
             AcceptError::NotTls { .. } => counts.not_tls.one_more(),
@@ -154,7 +156,7 @@ impl ServerTls {
     }
 }
 
-/// A client has sent something.
+/// A client that has sent something.
 #[derive(Debug)]
 pub(crate) struct Begun {
     /// At least a byte.
@@ -165,7 +167,8 @@ pub(crate) struct Begun {
 /// Tells a client of plain HTTP that it has the wrong port.
 async fn refuse_in_plain<IO: Read + Write + Unpin>(mut io: IO, first: u8) {
     if first.is_ascii_alphabetic() {
-        // All of it fits into an empty socket, and who does not take it is told nothing.
+        // The answer fits into an empty socket. A client that does not take it at once gets no
+        // answer.
         let told = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, WRONG_PORT)).await;
         if told.is_err() {
             return;
@@ -174,7 +177,7 @@ async fn refuse_in_plain<IO: Read + Write + Unpin>(mut io: IO, first: u8) {
     linger(&mut io).await;
 }
 
-/// Ends the write side, and waits a moment for the peer to do so.
+/// Ends the write side, and waits a moment for the peer to end its side.
 async fn linger<IO: Read + Write + Unpin>(io: &mut IO) {
     let lingering = async {
         poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
@@ -186,6 +189,6 @@ async fn linger<IO: Read + Write + Unpin>(io: &mut IO) {
         }
         io::Result::Ok(())
     };
-    // Whatever comes of it, the connection is over.
+    // Whatever the result is, the connection is over.
     let _ = timeout(LINGER, lingering).await;
 }

@@ -111,7 +111,7 @@ impl ClientTls {
         let session = session.map_err(io::Error::other)?;
         let mut stream = TlsStream::new(io, session, Vec::new(), Truncation::IsAnError);
         poll_fn(|cx| stream.poll_handshake(cx)).await?;
-        // The server waits for the end of it.
+        // The server waits for the last message of the handshake.
         poll_fn(|cx| stream.poll_send(cx)).await?;
         Ok(stream)
     }

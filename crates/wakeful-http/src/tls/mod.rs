@@ -9,8 +9,8 @@
 //! choose another one for the process (`rustls::crypto::CryptoProvider::install_default`, for
 //! example that of aws-lc-rs).
 
-// `stream` has the bytes, `pem_files` reads certificates, `server` and `accept` are the server's
-// side, with `tickets` of sessions, and `client` is the other one.
+// `stream` carries the bytes. `pem_files` reads certificates. `server` and `accept` are the
+// server's side, with the session `tickets`. `client` is the client's side.
 
 mod accept;
 mod client;
@@ -153,7 +153,7 @@ impl From<TlsError> for io::Error {
     }
 }
 
-/// The process's, or ring's.
+/// The process's provider, or ring's.
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default()
         .cloned()

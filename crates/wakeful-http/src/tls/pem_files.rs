@@ -1,4 +1,4 @@
-//! Certificates and keys: from PEM files to what rustls serves.
+//! Certificates and keys: loads them from PEM files into rustls's form.
 //!
 //! A pair is checked before it is used: the key must fit, and the certificate must be valid now.
 //! Errors name the file.
@@ -46,8 +46,8 @@ impl Pair {
         check_time(chain, provider).map_err(|reason| unusable(&self.certificate, reason))
     }
 
-    /// Like [`load`](Self::load), but a certificate whose time is not now is only logged: the
-    /// server has no other one.
+    /// Like [`load`](Self::load), but a certificate that is not valid at this time is only logged,
+    /// because the server has no other one.
     pub(super) fn load_at_start(
         &self,
         provider: &CryptoProvider,
@@ -78,7 +78,7 @@ impl Pair {
         })
     }
 
-    /// The chain and the key as they are, for a client.
+    /// Loads the chain and the key without checks, for a client.
     pub(super) fn load_plain(
         &self,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
@@ -97,7 +97,7 @@ impl Pair {
     }
 }
 
-/// More than any bundle of certificates has. A device may have no end.
+/// Larger than any bundle of certificates. (A device may have no end.)
 const LARGEST: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -110,19 +110,19 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// # Errors
-/// Reading it could take for ever.
+/// The path is a pipe, and reading it could take for ever.
 pub(super) fn check_not_pipe(path: &Path) -> Result<(), TlsError> {
     match std::fs::metadata(path) {
         Ok(file) if !file.is_file() => Err(unusable(path, "this is not a regular file")),
-        // What else is wrong with it, reading it tells.
+        // Reading the file reports any other problem.
         _ => Ok(()),
     }
 }
 
 const NOT_VALID_YET: &str = "the certificate is not valid yet: is the clock right?";
 
-/// May the same files be of use later? Rights that are given, a directory that is mounted and
-/// descriptors that become free change no file, and neither does the time.
+/// May the same file be usable later? Permissions, mounts, free descriptors and the time may change
+/// without a change of the file.
 pub(super) fn may_pass(error: &TlsError) -> bool {
     match error {
         TlsError::Unreadable { .. } => true,
@@ -141,7 +141,7 @@ fn not_pem(error: &pem::Error) -> String {
             let name = String::from_utf8_lossy(end_marker);
             format!("it ends before the line -----END {name}-----: was it cut off?")
         }
-        // The line itself is none for a log: it may be a part of a key.
+        // The line itself must not be logged, because it may be a part of a key.
         pem::Error::IllegalSectionStart { .. } => {
             "a line begins with -----BEGIN and does not end with -----".to_owned()
         }
@@ -173,15 +173,16 @@ pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
 /// Returns why the first certificate is not valid at this time, if it is not.
 ///
 /// # Errors
-/// It is none.
+/// The data is no certificate.
 fn check_time(
     chain: &[CertificateDer<'_>],
     provider: &CryptoProvider,
 ) -> Result<Option<&'static str>, String> {
     let [leaf, issuers @ ..] = chain else { return Ok(None) };
     let parsed = ParsedCertificate::try_from(leaf).map_err(|error| error.to_string())?;
-    // rustls looks at the time when it verifies a chain, so this one is verified against its own
-    // end. Whether clients would trust that is theirs to say: of the answer only the time counts.
+    // rustls checks the time only when it verifies a chain, so this chain is verified against its
+    // own end. Whether clients would trust it is for them to decide. Only an answer about the time
+    // counts here.
     let mut roots = RootCertStore::empty();
     roots.add(issuers.last().unwrap_or(leaf).clone()).map_err(|error| error.to_string())?;
     let algorithms = provider.signature_verification_algorithms.all;
@@ -197,14 +198,15 @@ fn check_time(
     }
 }
 
-/// Chooses by the name that the client asks for. A client that asks for no name, or for one that no
-/// certificate has, gets the first. A handshake looks into a table: there may be thousands of
-/// certificates, and their names are read once, when they are loaded.
+/// Chooses a certificate by the name that the client asks for. If the client asks for no name, or
+/// for one that no certificate has, it gets the first certificate. A handshake looks the name up in
+/// a table, because there may be thousands of certificates. Their names are read once, when they
+/// are loaded.
 #[derive(Debug)]
 pub(super) struct ByName {
     first: Arc<CertifiedKey>,
-    /// In lower case, wildcards as they are. With its place: of two that fit the one that was given
-    /// first serves.
+    /// The names in lower case, with wildcards as they are, and the places of their certificates.
+    /// If two certificates match, the one that was given first is used.
     names: HashMap<String, (usize, Arc<CertifiedKey>)>,
 }
 
@@ -213,7 +215,7 @@ impl ByName {
     pub(super) fn new(keys: &[Arc<CertifiedKey>]) -> Option<Self> {
         let first = keys.first()?.clone();
         let mut names = HashMap::new();
-        // One is served whatever the name is.
+        // A single certificate is used for every name.
         let keys = if keys.len() > 1 { keys } else { &[] };
         for (place, key) in keys.iter().enumerate() {
             for name in names_of(key) {
@@ -307,7 +309,7 @@ mod tests {
             ("new.d.example", 1),
             ("far.example", 1),
             ("d.example", 3),
-            // Nobody's.
+            // No certificate has these names.
             ("x.y.d.example", 0),
             ("x.far.example", 0),
             ("", 0),

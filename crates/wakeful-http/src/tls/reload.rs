@@ -15,7 +15,7 @@ use super::server::{ServerTls, Shared};
 use super::{TlsError, pem_files};
 use crate::foreign_code;
 
-/// A check reads the metadata of all files.
+/// A limit, because a check reads the metadata of all files.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 impl ServerTls {
@@ -31,7 +31,7 @@ impl ServerTls {
         self.reload_unless_told_of(None)
     }
 
-    /// An error that reads as `told` is neither logged nor counted again.
+    /// Reloads. An error whose text equals `told` is neither logged nor counted again.
     fn reload_unless_told_of(&self, told: Option<&str>) -> Result<(), TlsError> {
         let Shared { settings, current, source, counts } = &*self.0;
         let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl ServerTls {
                 *current.write().unwrap_or_else(PoisonError::into_inner) = config;
                 source.client_roots = client_roots;
                 source.may_pass = None;
-                // A subscriber may block, or reload in its turn.
+                // The lock is released first, because a subscriber may block, or itself reload.
                 drop(source);
                 counts.reloads.one_more();
                 foreign_code::log!(info, "TLS: the certificates were reloaded");
@@ -79,7 +79,7 @@ impl ServerTls {
         loop {
             sleep(every.max(SHORTEST_WAIT)).await;
             let this = self.clone();
-            // The next look may do better.
+            // The next check may succeed.
             if let Err(error) = spawn_blocking(move || this.reload_if_changed()).await {
                 foreign_code::log!(error, %error, "TLS: cannot check whether the certificates have changed");
             }
@@ -92,7 +92,7 @@ impl ServerTls {
         let (changed, told) = (source.looks != looks, source.may_pass.clone());
         drop(source);
         if changed || told.is_some() {
-            // Logged. Of files that changed, the same is said once more.
+            // The error was logged. If the files have changed, the same error is logged once more.
             let _ = self.reload_unless_told_of(told.filter(|_| !changed).as_deref());
         }
     }

@@ -28,21 +28,21 @@ pub struct ServerTls(pub(super) Arc<Shared>);
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) current: RwLock<Arc<ServerConfig>>,
-    /// Held by who reloads.
+    /// Locked during a reload.
     pub(super) source: Mutex<Source>,
     pub(super) counts: Arc<TlsCounts>,
 }
 
-/// Where the current configuration comes from.
+/// The source of the current configuration.
 pub(super) struct Source {
     pub(super) client_roots: Option<RootCertStore>,
-    /// What the files looked like before they were last read.
+    /// The files' metadata before they were last read.
     pub(super) looks: Vec<Look>,
-    /// Why they were no use, if that may pass while they look the same.
+    /// Why the files were unusable, if that may change while their metadata stay the same.
     pub(super) may_pass: Option<String>,
 }
 
-/// Changes when a file is written or replaced; `None` if it cannot be seen.
+/// Changes when a file is written or replaced. `None`: the metadata cannot be read.
 pub(super) type Look = Option<(i64, i64, u64, u64)>;
 
 #[derive(Debug, Clone)]
@@ -180,15 +180,15 @@ impl ServerTlsBuilder {
 type Loaded = (Arc<ServerConfig>, Option<RootCertStore>);
 
 impl Settings {
-    /// `before`: whom the tickets vouch for, and who makes them.
+    /// `before`: which authorities the present tickets rely on, and the object that makes them.
     pub(super) fn load(
         &self,
         before: Option<(Option<&RootCertStore>, Arc<dyn ProducesTickets>)>,
     ) -> Result<Loaded, TlsError> {
         let settings = |error: &dyn fmt::Display| TlsError::Settings(error.to_string());
         if before.is_some() {
-            // At the start it may be a pipe of a shell; later nobody may come to write to it, and
-            // no other reload could be.
+            // At the start a file may be a shell's pipe. Later, perhaps nobody writes into a pipe,
+            // and then it would block all further reloads.
             self.paths().try_for_each(|path| pem_files::check_not_pipe(path))?;
         }
         let provider = provider();
@@ -220,7 +220,7 @@ impl Settings {
             .ok_or_else(|| TlsError::Settings("no certificate is given".to_owned()))?;
         let mut config = builder.with_cert_resolver(Arc::new(keys));
         config.alpn_protocols = Alpn::names(&self.protocols);
-        // Sessions are in tickets, so that all loops know them without a lock or a store.
+        // Sessions are in tickets, so that all loops can use them without a lock or a store.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = match before {
             Some((verified_by, ticketer)) if same(verified_by, roots.as_ref()) => ticketer,

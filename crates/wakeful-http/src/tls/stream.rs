@@ -25,17 +25,18 @@ use super::Alpn;
 const ROOM: usize = 16 * 1024;
 
 thread_local! {
-    /// Absent while it is used: a connection through another TLS connection gets one of its own.
+    /// Absent while it is in use. A connection through another TLS connection gets a separate
+    /// buffer.
     static SHARED: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// What the end of the socket means where the peer has not said that it ends (`close_notify`).
+/// What the end of the socket means if the peer has not announced it (`close_notify`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Truncation {
-    /// It counts as the end: the peer's messages say themselves where they are complete, as
-    /// requests do.
+    /// It counts as the end, because the peer's messages themselves show where they are complete,
+    /// as requests do.
     IsAnEnd,
-    /// It is an error: it may have cut off a response whose end is the end of the connection.
+    /// It is an error, because it may have cut off a response that ends with the connection.
     IsAnError,
 }
 
@@ -53,18 +54,19 @@ pub(super) enum Truncation {
 pub struct TlsStream<IO> {
     io: IO,
     session: Box<Connection>,
-    /// Read from the socket and not taken by rustls yet, from `fed` on.
+    /// Bytes that were read from the socket and that rustls has not taken yet, from `fed` on.
     unfed: Vec<u8>,
     fed: usize,
     truncation: Truncation,
-    /// Who writes waits for the socket. Then who reads must not: a socket wakes one of them.
+    /// A writer waits for the socket. Then a reader must not wait, because a socket wakes only one
+    /// of them.
     writer_waits: bool,
-    /// `close_notify` is among what was encrypted.
+    /// `close_notify` has been encrypted.
     said_goodbye: bool,
 }
 
 impl<IO> TlsStream<IO> {
-    /// Over `io`, from which `unfed` was read already.
+    /// Makes a stream over `io`, from which `unfed` was read already.
     pub(super) fn new(
         io: IO,
         session: impl Into<Connection>,
@@ -105,8 +107,8 @@ impl<IO> TlsStream<IO> {
 }
 
 impl<IO: Read + Write + Unpin> TlsStream<IO> {
-    /// Does the handshake, but for sending what then still waits: it goes with the next flush, or
-    /// before the socket is read. (A server's tickets go with its first response.)
+    /// Does the handshake. What rustls then still has to send goes with the next flush, or before
+    /// the socket is read. (A server's tickets go with its first response.)
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.is_handshaking() {
             ready!(self.poll_send(cx))?;
@@ -129,7 +131,7 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        // Sockets hold nothing back, other streams may.
+        // Sockets have no buffer to flush, but other streams may have one.
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
@@ -139,25 +141,25 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         sent
     }
 
-    /// Sends what still waits, and `close_notify` after it, without waiting: what the socket does
-    /// not take now is lost.
+    /// Sends what still waits, and then `close_notify`, without waiting. What the socket does not
+    /// take now is lost.
     pub(crate) fn say_goodbye(&mut self) {
         if !self.said_goodbye {
             self.said_goodbye = true;
             self.session.send_close_notify();
         }
-        // There is no later time for it, whatever the task's budget says.
+        // There is no later time for this, so the task's budget does not apply.
         let send = unconstrained(poll_fn(|cx| self.poll_send(cx)));
         let _ = pin!(send).poll(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// Has rustls take what comes next: how many bytes, 0 at the end.
+    /// Gives rustls the next bytes. Returns how many, 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.fed < self.unfed.len() {
             let unfed = std::mem::take(&mut self.unfed);
             let count = self.feed(cx, &unfed[self.fed..])?;
             self.fed += count;
-            // An idle connection holds no buffer.
+            // The buffer is freed if it is empty, so that an idle connection holds none.
             if self.fed < unfed.len() {
                 self.unfed = unfed;
             }
@@ -174,7 +176,8 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         cx: &mut Context<'_>,
         room: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // Tickets, alerts, new keys. Their failure shows where it matters: at the next write.
+        // This sends tickets, alerts and new keys. If it fails, the next write fails, too, so the
+        // error is ignored here.
         if !self.writer_waits {
             let _ = self.poll_send(cx);
         }
@@ -193,21 +196,21 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         Poll::Ready(Ok(received.len()))
     }
 
-    /// Has rustls take as much of `records` as it will hold.
+    /// Gives rustls as much of `records` as it takes.
     fn feed(&mut self, cx: &mut Context<'_>, records: &[u8]) -> io::Result<usize> {
         let mut rest = records;
         while !rest.is_empty() {
             match self.session.read_tls(&mut rest) {
-                // Behind the peer's `close_notify` it takes nothing, and what comes there is
+                // After the peer's `close_notify` rustls takes nothing, and further bytes are
                 // ignored (RFC 8446, 6.1).
                 Ok(0) => return Ok(records.len()),
                 Ok(_) => {}
-                // As much as a record is decrypted and not read: that is enough for now.
+                // A whole record is decrypted and not read, which is enough for now.
                 Err(_) => break,
             }
             if let Err(error) = self.session.process_new_packets() {
-                // The alert that tells the peer why, if the socket takes it at once. A writer that
-                // waits sends it.
+                // This sends the alert that tells the peer the reason, if the socket takes it at
+                // once. If a writer waits, the writer sends it.
                 if !self.writer_waits {
                     let _ = self.poll_send(cx);
                 }
@@ -215,7 +218,8 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
             }
         }
         if rest.len() == records.len() {
-            // It was asked because nothing is decrypted, so this is a message that never ends.
+            // rustls was given bytes because nothing was decrypted, so this is a message that never
+            // ends.
             let text = "the peer sent a TLS message that is too long";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
@@ -279,7 +283,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
             if taken > 0 {
                 return Poll::Ready(Ok(taken));
             }
-            // As much is encrypted as may wait.
+            // The limit of encrypted bytes that may wait is reached.
             if !self.session.wants_write() {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -305,7 +309,7 @@ impl<IO: Read + Write + Unpin> Write for TlsStream<IO> {
     }
 }
 
-/// The socket, as rustls writes to it. Pending is `WouldBlock`.
+/// The socket, for rustls to write to. If it is pending, the result is `WouldBlock`.
 struct Records<'a, 'b, IO> {
     io: &'a mut IO,
     cx: &'a mut Context<'b>,

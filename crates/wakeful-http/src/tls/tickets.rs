@@ -1,10 +1,11 @@
 //! Session tickets that all processes of a server can read: their keys follow from one secret.
 //!
-//! A ticket is AES-256-GCM over the session, behind the number of its period and a nonce. Each
-//! period of six hours has a key of its own, derived (HKDF-SHA256, RFC 5869) from the secret, from
-//! the period's number, and from how and by which authorities clients are verified: a ticket
-//! vouches for a client that was verified in this way. Tickets of the period before are read, too,
-//! and those of the next one, if another process changed over a moment earlier.
+//! A ticket contains the number of its period, a nonce, and the session, encrypted with
+//! AES-256-GCM. Each period of six hours has a key of its own, derived (HKDF-SHA256, RFC 5869) from
+//! the secret, from the period's number, and from how and by which authorities clients are
+//! verified: a ticket vouches for a client that was verified in this way. Tickets of the period
+//! before are read, too, and those of the next one, if another process changed over a moment
+//! earlier.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -66,14 +67,14 @@ impl fmt::Debug for TicketSecret {
     }
 }
 
-/// See the [module](self).
+/// The tickets that all processes of a server share. See the [module](self).
 pub(super) struct SharedTickets {
     keys: Prk,
     random: SystemRandom,
 }
 
 impl SharedTickets {
-    /// `clients`: how clients are verified, and by which authorities.
+    /// `clients` says how clients are verified, and by which authorities.
     pub(super) fn new(
         TicketSecret(secret): &TicketSecret,
         clients: Option<(ClientAuth, &RootCertStore)>,
@@ -144,8 +145,8 @@ fn period_now() -> u64 {
     since.as_secs() / PERIOD.as_secs()
 }
 
-/// Of how clients are verified, if they are, and of the authorities. A client that needed no
-/// certificate has none where it does.
+/// A digest of how clients are verified, if they are, and of the authorities. So a ticket of a
+/// client that needed no certificate is not valid where one is required.
 fn digest_of(clients: Option<(ClientAuth, &RootCertStore)>) -> ring::digest::Digest {
     let mut digest = Context::new(&SHA256);
     let mut add = |part: &[u8]| {

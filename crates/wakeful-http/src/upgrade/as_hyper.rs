@@ -1,13 +1,13 @@
-//! hyper's own `OnUpgrade`, for handlers that ask for it, as axum's `WebSocketUpgrade` does: where
-//! there is Tokio, for which such handlers were written.
+//! hyper's own `OnUpgrade`, for handlers that use it, such as axum's `WebSocketUpgrade`. It is
+//! provided only with Tokio, for which such handlers were written.
 //!
-//! Only a connection of hyper's can fulfil one, and only if its io is `Send`, which ours is not. So
-//! a request that asks for an upgrade gets the `OnUpgrade` of a connection of its own, which is not
-//! on any wire: it has read [`REQUEST`], and answers when the response to the real request says so.
-//! What it hands to the handler is its io, [`Passed`], which from then on reads and writes the real
-//! connection: itself on the loop of that connection, and on another thread, as where the Tokio
-//! runtime is beside the loops, by a task of that loop (`elsewhere`). Requests that ask for no
-//! upgrade have nothing of this.
+//! Only a hyper connection can fulfil an `OnUpgrade`, and only if its io is `Send`, which ours is
+//! not. So a request that asks for an upgrade gets the `OnUpgrade` of a separate, virtual
+//! connection, which is not on any wire. This virtual connection has read [`REQUEST`], and answers
+//! when the response to the real request is an upgrade. It gives its io, [`Passed`], to the
+//! handler. From then on `Passed` reads and writes the real connection: directly on the loop of
+//! that connection, and by a task of that loop on another thread (`elsewhere`), for example if the
+//! Tokio runtime is beside the loops. Requests that ask for no upgrade have nothing of this.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -37,9 +37,9 @@ use crate::foreign_code::{Contained, contain};
 /// Any request that hyper lets upgrade.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
 
-/// The connection that is on no wire. Dropped, its `OnUpgrade` ends with an error.
+/// The virtual connection. If it is dropped, its `OnUpgrade` ends with an error.
 pub(super) struct HyperUpgrade {
-    /// Its end wakes who awaits the upgrade, and so does its drop.
+    /// The end and the drop of the connection wake the task that awaits the upgrade.
     connection: Contained<Pin<Box<dyn Future<Output = hyper::Result<()>>>>>,
     service: Rc<ServiceState>,
 }
@@ -51,8 +51,8 @@ struct ServiceState {
 }
 
 impl HyperUpgrade {
-    /// Prepares one that fulfils `offer`, if this loop has Tokio: without it handlers could not use
-    /// it.
+    /// Prepares a virtual connection for `offer`, if this loop has Tokio. Without Tokio, handlers
+    /// could not use it.
     pub(super) fn prepare(offer: &Offer) -> Option<(Self, OnUpgrade)> {
         Handle::try_current().ok()?;
         let service = Rc::new(ServiceState::default());
@@ -75,7 +75,7 @@ impl HyperUpgrade {
         Some((this, on_upgrade))
     }
 
-    /// Fulfils the `OnUpgrade`. If nobody has it any more, nobody has the offer by it.
+    /// Fulfils the `OnUpgrade`. If nobody has it any more, the offer is not taken through it.
     pub(super) fn hand_over(mut self, offer: &Offer) {
         self.service.answers.set(true);
         self.poll();
@@ -84,7 +84,8 @@ impl HyperUpgrade {
 
     fn poll(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
-        // It waits for nothing but us. If it fails, its `OnUpgrade` does when it is dropped.
+        // The connection waits only for this. If it fails, its `OnUpgrade` fails when the
+        // connection is dropped.
         contain(|| drop(self.connection.as_mut().poll(&mut context)));
     }
 }
@@ -95,7 +96,7 @@ fn switching() -> Response<Empty<Bytes>> {
     response
 }
 
-/// First the io of the connection that is on no wire, and then the real one, once its response is
+/// First the io of the virtual connection, and then that of the real one, when its response is
 /// written.
 struct Passed {
     request: &'static [u8],
@@ -104,14 +105,14 @@ struct Passed {
 }
 
 enum Connection {
-    /// Not yet: it was not used since the response.
+    /// The io was not used since the response.
     None,
     Here(LoopBound<Upgraded>),
     Elsewhere(Elsewhere),
 }
 
 impl Passed {
-    /// `None` is no wire.
+    /// `None`: there is no real connection yet.
     fn stream(
         &mut self,
         asker: Asker,

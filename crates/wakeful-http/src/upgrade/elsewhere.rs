@@ -1,7 +1,7 @@
 //! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
 //!
-//! [`Elsewhere`] ends with the connection. Dropped, it closes the connection once what it has
-//! written is sent.
+//! [`Elsewhere`] ends with the connection. If it is dropped, the connection closes after what was
+//! written has been sent.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,25 +22,25 @@ use super::offer::{Asker, Offer};
 use super::upgraded::Io;
 use crate::foreign_code::SafeWaker;
 
-/// What is on its way between the threads, in bytes, at most and each way.
+/// The most bytes on their way between the threads, in each direction.
 const BUFFER: usize = 64 << 10;
 
-/// Others of the loop have their turn after so many bytes.
+/// After this many bytes, other tasks of the loop run.
 const PIECE: usize = 16 << 10;
 
-/// For a client to take what was written before [`Elsewhere`] was dropped.
+/// How long a client may take to read what was written before [`Elsewhere`] was dropped.
 const LINGER: Duration = Duration::from_secs(10);
 
 pub(super) struct Elsewhere {
     io: TokioIo<DuplexStream>,
-    /// The loop wakes the user with the lock of `io` held.
+    /// The wakers are safe ones, because the loop wakes the user with the lock of `io` held.
     reader: SafeWaker,
     writer: SafeWaker,
-    /// Closes with it.
+    /// The channel closes with this.
     _is_used: Sender<()>,
 }
 
-/// Has the loop of `offer` carry its connection's bytes.
+/// Makes the loop of `offer` carry its connection's bytes.
 ///
 /// # Errors
 /// That loop has ended.
@@ -54,8 +54,8 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
     Ok(Elsewhere { io: TokioIo::new(far), reader, writer, _is_used: is_used })
 }
 
-/// Ends when both directions have; when the client fails; and when the user is gone and all that it
-/// has written is sent.
+/// Ends when both directions have ended, when the client fails, or when the user is gone and all
+/// that it has written is sent.
 async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>) {
     let Ok(stream) = poll_fn(|cx| offer.poll(Asker::HyperReads, cx)).await else { return };
     let (mut from_client, mut to_client) = split(TokioIo::new(stream));
@@ -65,7 +65,7 @@ async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>) {
         to_client.shutdown().await
     };
     let inward = async {
-        // Who reads no more may have written.
+        // A user that reads no more may still have written.
         select(pin!(copy(&mut from_client, &mut to_user)), pin!(used.recv())).await;
         to_user.shutdown().await
     };
@@ -92,7 +92,7 @@ async fn copy(
     }
 }
 
-/// Who carries its bytes has the connection, and drops that.
+/// The task that carries the bytes has the connection, and drops it.
 impl Io for Elsewhere {}
 
 impl Read for Elsewhere {

@@ -1,4 +1,4 @@
-//! Why there is no upgrade.
+//! The reasons why an upgrade fails.
 
 /// The error of an upgrade that did not happen.
 #[derive(Debug, thiserror::Error)]

@@ -95,7 +95,7 @@ pub fn on<B>(request: &mut Request<B>) -> OnUpgrade {
 
 pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
     let theirs = extensions.remove::<hyper::upgrade::OnUpgrade>();
-    // Without an offer of ours, the request is not of one of our servers.
+    // Without an offer of ours, the request is not from one of our servers.
     let of_stream = extensions.remove().or_else(|| theirs.map(StreamOffer::new));
     OnUpgrade(match (extensions.remove::<Offer>(), of_stream) {
         (Some(offer), _) => Source::Http1 { offer, asker: None },
@@ -118,7 +118,7 @@ enum Source {
     None,
     Http1 {
         offer: Offer,
-        /// `None`: it was not polled.
+        /// `None`: the future was not polled yet.
         asker: Option<Asker>,
     },
     Http2(StreamUpgrade),

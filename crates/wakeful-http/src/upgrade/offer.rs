@@ -1,5 +1,5 @@
-//! An upgrade that a request asks for: waited for in the request's extensions, fulfilled or refused
-//! by its connection.
+//! An upgrade that a request asks for. Code that has the request's extensions waits for it, and the
+//! connection fulfils or refuses it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -25,18 +25,18 @@ pub(crate) struct Offer(Arc<LoopBound<Shared>>);
 #[derive(Debug)]
 struct Shared {
     state: RefCell<State>,
-    /// How many of [`Asker::Own`] there are.
+    /// How many [`Asker::Own`] there are.
     askers: Cell<u32>,
-    /// Who has it has it by hyper's `OnUpgrade`.
+    /// Whether the connection was taken by hyper's `OnUpgrade`.
     by_hyper: Rc<Cell<bool>>,
-    /// hyper's `OnUpgrade` is fulfilled.
+    /// Whether hyper's `OnUpgrade` is fulfilled.
     #[cfg(feature = "tokio")]
     is_handed_over: Cell<bool>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// For the response, and then for the end of the connection.
+    /// Wakers that wait for the response, and then for the end of the connection.
     Waiting(Wakers),
     Fulfilled(Upgraded),
     Refused,
@@ -44,11 +44,11 @@ enum State {
 
 type Wakers = Vec<(Asker, Waker)>;
 
-/// Who waits for an [`Offer`]. The first one that asks when it is fulfilled has the connection, and
-/// the others are refused.
+/// A waiter for an [`Offer`]. When the offer is fulfilled, the first waiter that polls gets the
+/// connection, and the others are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
-    /// One of several, if the request's extensions were cloned.
+    /// One of several waiters, if the request's extensions were cloned.
     Own(u32),
     #[cfg(feature = "tokio")]
     HyperReads,
@@ -67,9 +67,9 @@ impl Offer {
         })))
     }
 
-    /// One more.
+    /// Makes one more waiter.
     pub(super) fn asker(&self) -> Asker {
-        // Elsewhere it is told so when it asks.
+        // On another thread the waiter is refused when it polls.
         Asker::Own(self.0.get().map_or(0, |shared| shared.askers.replace(shared.askers.get() + 1)))
     }
 
@@ -81,7 +81,7 @@ impl Offer {
         let Some(shared) = self.0.get() else {
             return Poll::Ready(Err(UpgradeError::OtherThread));
         };
-        // A waker's clone and drop may be anybody's code: nothing is borrowed meanwhile.
+        // The clone and the drop of a waker may run user code, so nothing is borrowed meanwhile.
         let mut waker = Some(cx.waker().clone());
         let before = {
             let state = &mut *shared.state.borrow_mut();
@@ -109,13 +109,13 @@ impl Offer {
         }
     }
 
-    /// The response was no upgrade, or could not be sent.
+    /// Called when the response was no upgrade, or could not be sent.
     pub(super) fn refuse(&self) {
         self.becomes(State::Refused);
     }
 
     fn becomes(&self, next: State) {
-        // The connection's own, so this is its thread.
+        // Only the connection calls this, so this is its thread.
         let Some(shared) = self.0.get() else { return };
         let before = std::mem::replace(&mut *shared.state.borrow_mut(), next);
         if let State::Waiting(wakers) = before {
@@ -123,15 +123,14 @@ impl Offer {
         }
     }
 
-    /// Nobody but the connection has it any more.
+    /// Does only the connection still have the offer?
     pub(super) fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Gives the connection to who waits for it, and waits until that one has dropped it. Who has
-    /// it by hyper's `OnUpgrade` does not know that the server drains, and is waited for until
-    /// `drained` at most: then it has what the drain of others takes. Dropped before, it closes the
-    /// connection.
+    /// Gives the connection to the first waiter, and waits until the waiter's code has dropped it.
+    /// Code that has it by hyper's `OnUpgrade` cannot learn of a drain, so this waits for such code
+    /// only until `drained`. If this future is dropped, it closes the connection.
     pub(crate) async fn fulfil(
         self,
         io: impl Io + 'static,
@@ -141,7 +140,7 @@ impl Offer {
         let (upgraded, mut held) = Upgraded::held(io, unread);
         let by_hyper = self.0.get().map(|shared| shared.by_hyper.clone());
         self.becomes(State::Fulfilled(upgraded));
-        // If nobody waits, that was the last of it.
+        // If nobody waits, this was the last reference.
         drop(self);
         let mut drained = pin!(drained.fuse());
         let is_left = poll_fn(|cx| {
@@ -159,7 +158,8 @@ impl Offer {
 
 #[cfg(feature = "tokio")]
 impl Offer {
-    /// hyper's `OnUpgrade` was not fulfilled yet: what stands for it has no connection to read.
+    /// Is hyper's `OnUpgrade` not fulfilled yet, so that the virtual connection has no real one to
+    /// read?
     pub(super) fn is_on_no_wire(&self) -> bool {
         self.0.get().is_some_and(|shared| !shared.is_handed_over.get())
     }
@@ -170,7 +170,7 @@ impl Offer {
         }
     }
 
-    /// This is the thread of its connection's loop.
+    /// Is this the thread of the connection's loop?
     pub(super) fn is_here(&self) -> bool {
         self.0.get().is_some()
     }

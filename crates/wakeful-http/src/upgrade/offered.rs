@@ -1,9 +1,10 @@
-//! From a request that asks for an upgrade, by the response that decides, to the end of hyper's
-//! connection.
+//! The way of an upgrade: a request asks for it, the response decides about it, and hyper's
+//! connection ends.
 //!
-//! hyper puts an extension of its own into each request that may be upgraded, and so says which do.
-//! It ends a connection by an upgrade only if the last response was one; that response is what
-//! [`Offers`] keeps. What was offered is fulfilled or refused, whatever is dropped on the way.
+//! hyper puts its own extension into each request that may be upgraded, which shows which requests
+//! these are. It ends a connection by an upgrade only if the last response was an upgrade, and
+//! [`Offers`] keeps the offer of that response. Each offer is fulfilled or refused, whatever is
+//! dropped on the way.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,15 +18,16 @@ use super::as_hyper::HyperUpgrade;
 use super::offer::Offer;
 use crate::foreign_code;
 
-/// What one connection of HTTP/1 was asked for.
+/// The offers of one HTTP/1 connection.
 #[derive(Default)]
 pub(crate) struct Offers {
-    /// The response to it was an upgrade. hyper asks its service nothing behind such a response.
+    /// The offer whose response was an upgrade. hyper does not call its service after such a
+    /// response.
     accepted: Cell<Option<Offer>>,
 }
 
 impl Offers {
-    /// The one by which the connection has ended, if it has.
+    /// The offer by which the connection has ended, if there is one.
     pub(crate) fn accepted(&self) -> Option<Offer> {
         self.accepted.take()
     }
@@ -33,9 +35,10 @@ impl Offers {
     /// Offers the upgrade that `request` asks for, if it asks for one.
     #[inline]
     pub(crate) fn offer(self: &Rc<Self>, request: &mut Request<Incoming>) -> Option<Offered> {
-        // hyper puts it into requests that ask for an upgrade, and none else; most have no
-        // extension at all. It comes to nothing, because the connection does not run as hyper's
-        // `with_upgrades`: who takes it is refused by its absence, or gets one that does.
+        // hyper puts its extension only into requests that ask for an upgrade, and most others have
+        // no extension at all. The extension is useless, because the connection does not run as
+        // hyper's `with_upgrades`. So it is removed, and code that wants it is refused by its
+        // absence, or gets one that works.
         request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>()?;
         Some(Offered::new(request, self.clone()))
     }
@@ -49,11 +52,11 @@ impl Drop for Offers {
     }
 }
 
-/// A request that was offered an upgrade, until its response decides. Dropped before, it is
-/// refused.
+/// A request that was offered an upgrade, until its response decides. If it is dropped before, the
+/// offer is refused.
 pub(crate) struct Offered {
     offer: Option<Offer>,
-    /// The same, for who asks for hyper's.
+    /// The virtual connection, for code that uses hyper's upgrades.
     #[cfg(feature = "tokio")]
     of_hyper: Option<Box<HyperUpgrade>>,
     method: Method,
@@ -86,8 +89,8 @@ impl Offered {
         status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel
     }
 
-    /// A response that changes to a protocol that nobody takes up would be the connection's silent
-    /// end: it becomes 500.
+    /// Corrects the response. If it changes to a protocol that no code takes up, the connection
+    /// would end silently, so it becomes a 500.
     #[cold]
     pub(crate) fn correct<B>(&mut self, response: &mut Response<B>) {
         #[cfg(feature = "tokio")]
@@ -112,7 +115,7 @@ impl Offered {
         }
     }
 
-    /// The response decides.
+    /// Decides about the offer by the response.
     pub(crate) fn answered<B>(mut self, response: &Response<B>) {
         if self.is_upgrade(response) {
             self.offers.accepted.set(self.offer.take());
@@ -128,8 +131,8 @@ impl Drop for Offered {
     }
 }
 
-/// A handler's response that cannot be the last one of its request, which asked for no upgrade,
-/// becomes 500. With HTTP/2 it would end the whole connection.
+/// Turns a 1xx response into a 500, because the request asked for no upgrade, and a 1xx cannot be
+/// the last response. With HTTP/2 it would end the whole connection.
 #[cold]
 pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
     static LIMIT: OncePerSecond = OncePerSecond::new();

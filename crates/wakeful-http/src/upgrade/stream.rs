@@ -54,7 +54,7 @@ impl Wake for Waiting {
     }
 }
 
-/// Adds a [`StreamOffer`] beside hyper's offer, if there is one.
+/// Adds a [`StreamOffer`] to the extensions, if they have hyper's offer.
 #[inline]
 pub(crate) fn offer_stream(extensions: &mut Extensions) {
     if let Some(theirs) = extensions.get::<OnUpgrade>() {
@@ -92,7 +92,7 @@ impl Future for StreamUpgrade {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Shared { theirs, waiting } = &*self.offer.0;
-        // A waker's clone and drop may be anybody's code: nothing is locked meanwhile.
+        // The clone and the drop of a waker may run user code, so nothing is locked meanwhile.
         let new = (self.number, cx.waker().clone());
         let old = waiting.with(|waiting| {
             let old = waiting.take(self.number);
@@ -114,7 +114,7 @@ impl Future for StreamUpgrade {
         };
         let Poll::Ready(ended) = ended else { return Poll::Pending };
         foreign_code::discard(waiting.with(|waiting| waiting.take(self.number)));
-        // Those who came meanwhile.
+        // This wakes waiters that came meanwhile.
         waker.wake();
         Poll::Ready(ended.map(Upgraded::new).map_err(UpgradeError::Http2))
     }

@@ -17,15 +17,15 @@ use crate::foreign_code::{self, Locking, SafeWaker};
 
 /// Any connection, TLS or not.
 pub(crate) trait Io: Read + Write + Unpin {
-    /// Sends what still waits, and says that nothing more comes, if there is a word for that
-    /// (`close_notify` of TLS). Without waiting: what the socket does not take now is lost.
+    /// Sends what still waits, and announces the end, if the protocol has a message for that
+    /// (`close_notify` of TLS). It does not wait: what the socket does not take now is lost.
     fn say_goodbye(&mut self) {}
 }
 
-/// Of HTTP/2: it says so itself.
+/// HTTP/2's own connection announces the end of the stream.
 impl Io for hyper::upgrade::Upgraded {}
 
-/// It says so in its drop.
+/// Its drop announces the end.
 impl Io for Upgraded {}
 
 #[cfg(test)]
@@ -47,11 +47,11 @@ impl Io for wakeful::net::UnixStream {}
 /// # Threads
 /// Neither `Send` nor `Sync`, like the underlying connection.
 pub struct Upgraded {
-    /// Came behind the request, and is read first.
+    /// Bytes that came after the request. They are read first.
     unread: Bytes,
     open: Rc<Open>,
     wakers: Wakers,
-    /// A fork of it has a copy of the connection, and says nothing on it.
+    /// The process of the connection. A forked child has a copy of it, and must send nothing.
     home: ProcessMark,
 }
 
@@ -60,14 +60,14 @@ impl Upgraded {
         Self::behind(Bytes::new(), io)
     }
 
-    /// `unread` was read before, and comes first.
+    /// Makes a connection from `io`. `unread` was read before, and comes first.
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
         let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
         let open = Rc::new(Open { io, ..Open::default() });
         Self { unread, open, wakers: Wakers::default(), home: ProcessMark::new() }
     }
 
-    /// One that its connection still has in its hand.
+    /// Makes a connection that its HTTP connection still holds, too.
     pub(super) fn held(io: impl Io + 'static, unread: Bytes) -> (Self, Held) {
         let upgraded = Self::behind(unread, io);
         upgraded.open.is_held.set(true);
@@ -96,7 +96,8 @@ impl Upgraded {
 
 impl Drop for Upgraded {
     fn drop(&mut self) {
-        // Not borrowed meanwhile: it may drop a waker, which is anybody's code.
+        // The cell is not borrowed here, because the drop of the io may drop a waker, which is user
+        // code.
         let io = self.open.io.borrow_mut().take();
         if let Some(mut io) = io
             && !std::thread::panicking()
@@ -113,7 +114,7 @@ impl Drop for Upgraded {
     }
 }
 
-/// Of the two directions.
+/// The wakers of the two directions.
 #[derive(Default)]
 struct Wakers {
     reader: SafeWaker,
@@ -210,12 +211,12 @@ impl AsyncWrite for Upgraded {
     }
 }
 
-/// What an upgraded connection and who uses it share.
+/// What an upgraded connection and its user share.
 #[derive(Default)]
 struct Open {
-    /// `None`: it is closed.
+    /// `None`: the connection is closed.
     io: RefCell<Option<Locking<Box<dyn Io>>>>,
-    /// A connection waits for its end, and may end it.
+    /// Whether an HTTP connection waits for the end, and may cause it.
     is_held: Cell<bool>,
     connection: Cell<Option<Waker>>,
     reader: Waiting,
@@ -228,7 +229,7 @@ impl Open {
         poll: impl FnOnce(Pin<&mut (dyn Io + 'static)>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         match &mut *self.io.borrow_mut() {
-            // What it wakes meanwhile is woken later: `Locking`, `SafeWaker`.
+            // Wakes by this poll are delayed, by `Locking` and `SafeWaker`.
             Some(io) => poll(Pin::new(&mut ***io)),
             None => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
@@ -247,7 +248,7 @@ impl Open {
     }
 }
 
-/// Who polled one direction last.
+/// The waker of the task that last polled one direction.
 #[derive(Default)]
 struct Waiting(Cell<Option<Waker>>);
 
@@ -256,7 +257,7 @@ impl Waiting {
         if !is_held {
             return;
         }
-        // A waker's clone and drop may be anybody's code.
+        // The clone and the drop of a waker may run user code.
         let last = self.0.take();
         if last.as_ref().is_some_and(|last| last.will_wake(cx.waker())) {
             self.0.set(last);
@@ -267,8 +268,8 @@ impl Waiting {
     }
 }
 
-/// The connection's side: completes when who uses it has dropped it. Dropped before, it closes the
-/// connection, whoever has it.
+/// The connection's side. It completes when the user has dropped the connection. If this is dropped
+/// before, it closes the connection, whoever has it.
 pub(super) struct Held(Rc<Open>);
 
 impl Future for Held {
@@ -284,7 +285,7 @@ impl Future for Held {
 }
 
 impl Held {
-    /// Leaves it to who has it.
+    /// Leaves the connection to its user.
     pub(super) fn leave(self) {
         self.0.is_held.set(false);
     }
@@ -322,7 +323,7 @@ mod tests {
             let (mut reader, mut writer) = split(upgraded);
             let reader = wakeful::spawn(async move { reader.read(&mut [0]).await.map(drop) });
             let writes: wakeful::JoinHandle<io::Result<()>> = wakeful::spawn(async move {
-                // Until the sockets hold no more.
+                // This continues until the sockets can hold no more.
                 loop {
                     writer.write_all(&[0; 64 << 10]).await?;
                 }

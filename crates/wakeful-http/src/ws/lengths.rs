@@ -1,5 +1,6 @@
-//! Frames whose length takes more bytes than it needs are refused (RFC 6455, 5.2), which
-//! tungstenite does not do: what two programs read differently may be used against one of them.
+//! Refuses frames whose length takes more bytes than necessary (RFC 6455, 5.2), which tungstenite
+//! does not do. A frame that two programs read differently may be used for an attack on one of
+//! them.
 //!
 //! [`Lengths`] follows the headers of a client's frames, a few bytes of each, and skips the
 //! payloads.
@@ -13,18 +14,18 @@ use futures_io::{AsyncRead, AsyncWrite};
 use crate::read_ration::ReadRation;
 use crate::upgrade::Upgraded;
 
-/// A length was not written in the fewest bytes.
+/// The error that a length was not written in the fewest bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the length of a frame is not written in the fewest bytes")]
 pub(super) struct NotMinimal;
 
-/// Where in a frame a client is.
+/// The position in a frame of the client.
 #[derive(Debug, Default)]
 struct Lengths {
-    /// The header so far: its first two bytes, the longer length, and the mask.
+    /// The header so far: its first two bytes, the extended length, and the mask.
     header: [u8; 14],
     held: usize,
-    /// Bytes of the payload that are to come.
+    /// How many bytes of the payload are still to come.
     left: u64,
 }
 
@@ -45,7 +46,7 @@ impl Lengths {
         Ok(())
     }
 
-    /// The header may be complete.
+    /// Handles the header if it is complete.
     fn take_header(&mut self) -> Result<(), NotMinimal> {
         let [_, second, ..] = self.header;
         let longer = match second & 0x7f {
@@ -130,7 +131,7 @@ impl AsyncWrite for Followed {
 mod tests {
     use super::Lengths;
 
-    /// A masked frame with its length in so many more bytes.
+    /// A masked frame whose length takes this many more bytes.
     fn frame(longer: usize, length: u64) -> Vec<u8> {
         let second = match longer {
             0 => length as u8,

@@ -1,4 +1,4 @@
-//! Requests that are no handshake, and what they are answered.
+//! The answers to requests that are no valid handshake.
 
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};

@@ -35,13 +35,13 @@ use crate::foreign_code::{self, SafeWaker};
 /// How long the client may take to answer a Close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes of pongs that may wait for the client to read them.
+/// The most bytes of pongs that may wait for the client to read them.
 const MOST_PONGS: usize = 64 << 10;
 
-/// What a frame of the server has in front of a payload, in bytes, at most.
+/// The maximum size of the header of a server's frame, in bytes.
 const FRAME_HEAD: usize = 10;
 
-/// At one time when nobody wants what is read.
+/// How many messages are discarded before other tasks run.
 const DISCARDED_AT_ONCE: usize = 64;
 
 /// An open WebSocket. It is a `Stream` and a `Sink` of [`Message`]s, but most handlers need only
@@ -57,20 +57,20 @@ const DISCARDED_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct WebSocket {
     inner: Inner,
-    /// Who waits for a message. tungstenite would drop a waker with its place locked, and wake it
-    /// before the one that writes.
+    /// The waiting reader. tungstenite would drop a waker with its own lock held, and wake the
+    /// reader before the writer.
     reader: SafeWaker,
     flushers: Flushers,
     protocol: Option<HeaderValue>,
     linger: Duration,
     phase: Phase,
-    /// Bytes of pongs since all was sent.
+    /// How many bytes of pongs were queued since everything was sent.
     pongs: usize,
-    /// A task reads on for a drop.
+    /// This is the rest of a dropped socket, from which a task reads on.
     is_left: bool,
 }
 
-/// Left by a drop that leaves the rest to a task.
+/// The stream. It is `None` in a drop that has left the rest to a task.
 #[derive(Debug)]
 struct Inner(Option<WebSocketStream<Followed>>);
 
@@ -88,14 +88,15 @@ impl DerefMut for Inner {
     }
 }
 
-/// Who waits until something is sent: the half that writes, and the half that reads, for a Close of
-/// ours. They may be two tasks, and tungstenite knows of one.
+/// The tasks that wait until something is sent: the half that writes, and the half that reads, when
+/// it has to send a Close. They may be two tasks, and tungstenite knows only one waker.
 #[derive(Debug)]
 struct Flushers {
     both: Arc<Both>,
-    /// Wakes them.
+    /// The waker that wakes both.
     waker: Waker,
-    /// A waker whose clone panics would leave its place in `both` locked.
+    /// These are safe wakers, because a waker whose clone panics would leave its place in `both`
+    /// locked.
     reader: SafeWaker,
     writer: SafeWaker,
 }
@@ -138,11 +139,11 @@ impl Wake for Both {
 #[derive(Debug)]
 enum Phase {
     Open(DrainBegins),
-    /// The server drains.
+    /// The server drains, and the socket still has the linger time.
     Lingering(Deadline),
-    /// A Close of ours is on its way. Until then, the client's has to come.
+    /// Our Close is being sent. The client's Close must come by this deadline.
     Closing(Deadline),
-    /// The client broke the protocol, and was told. Until then it has to close.
+    /// The client broke the protocol, and was told. It must close by this deadline.
     Discarding(Deadline, Option<Error>),
     Ended,
 }
@@ -202,9 +203,9 @@ impl WebSocket {
     /// Dropping the future drops the socket: the Close is sent nevertheless, if the client reads.
     pub async fn close(mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
-            // It is queued whether or not there is room for it, and what reads on sends it.
+            // The Close is queued whether or not there is room for it, and further reads send it.
             match Pin::new(&mut *self.inner).start_send(Message::Close(frame)) {
-                // The client was first.
+                // The client has closed first.
                 Ok(()) | Err(Error::Protocol(ProtocolError::SendAfterClosing)) => {}
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
                 Err(error) => return Err(error),
@@ -217,16 +218,16 @@ impl WebSocket {
         Ok(())
     }
 
-    /// Queues a Close; what reads on sends it.
+    /// Queues a Close. Further reads send it.
     fn begin_to_close(&mut self, code: CloseCode, reason: &'static str) {
         let frame = CloseFrame { code, reason: reason.into() };
-        // Refused only if one has been sent already.
+        // This fails only if a Close has been sent already.
         let _ = Pin::new(&mut *self.inner).start_send(Message::Close(Some(frame)));
     }
 
-    /// Pending while too many pongs wait. A flush that fails is reported by the read behind it.
+    /// Pending while too many pongs wait. If a flush fails, the read after it reports that.
     fn poll_pongs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Behind our Close no ping is answered, and the client's Close is waited for.
+        // After our Close no ping is answered, and the client's Close is awaited.
         if self.pongs >= MOST_PONGS && !matches!(self.phase, Phase::Closing(_)) {
             let mut cx = self.flushers.with_reader(cx);
             let _ = ready!(Pin::new(&mut *self.inner).poll_flush(&mut cx));
@@ -240,7 +241,7 @@ impl WebSocket {
         reader.with(cx, |cx| Pin::new(&mut **inner).poll_next(cx))
     }
 
-    /// Reads, and drops it, until the client closes or its time is up.
+    /// Reads and discards data, until the client closes or the time is up.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Phase::Discarding(until, _) = &mut self.phase else { return Poll::Ready(()) };
         if Pin::new(until).poll(cx).is_ready() {
@@ -264,7 +265,7 @@ impl WebSocket {
 impl Drop for WebSocket {
     fn drop(&mut self) {
         let is_closing = matches!(self.phase, Phase::Closing(_) | Phase::Discarding(..));
-        // The task goes with its loop, and then nobody reads on.
+        // The task ends with its loop. Without a loop nobody can read on.
         let is_over = self.is_left || LoopHandle::try_current().is_err();
         if !is_closing || is_over || std::thread::panicking() {
             return;
@@ -283,7 +284,7 @@ impl Drop for WebSocket {
     }
 }
 
-/// What the client is told about its mistake; `None` if there is nobody to tell.
+/// The code that tells the client about its mistake. `None`: there is nobody to tell.
 fn close_code(error: &Error) -> Option<CloseCode> {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. }) => Some(CloseCode::Size),
@@ -335,11 +336,12 @@ impl Stream for WebSocket {
                     };
                     return Poll::Ready(error.map(Err));
                 }
-                // Code that asks again is answered at once each time.
+                // Code that polls again and again would always get an answer at once, so this uses
+                // up budget.
                 Phase::Ended => return pin!(consume_budget()).poll(cx).map(|()| None),
             }
-            // One read may bring very many messages, and tungstenite does not stop where the budget
-            // puts its pongs off.
+            // One read may bring very many messages, and tungstenite does not stop when the budget
+            // delays its pongs.
             ready!(pin!(consume_budget()).poll(cx));
             ready!(this.poll_pongs(cx));
             return match ready!(this.poll_message(cx)) {
@@ -357,7 +359,8 @@ impl Stream for WebSocket {
                 Some(Ok(message)) => {
                     match &message {
                         Message::Ping(payload) => this.pongs += payload.len() + FRAME_HEAD,
-                        // The answer waits for the next read, and a handler may not read again.
+                        // Otherwise the answer would wait for the next read, and a handler may not
+                        // read again.
                         Message::Close(_) => {
                             let mut cx = this.flushers.with_reader(cx);
                             let _ = Pin::new(&mut *this.inner).poll_flush(&mut cx);
@@ -385,7 +388,7 @@ impl Sink<Message> for WebSocket {
     type Error = Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        // After the end it fails at once, each time.
+        // After the end this fails at once each time, so it uses up budget.
         ready!(pin!(consume_budget()).poll(cx));
         let this = self.get_mut();
         Pin::new(&mut *this.inner).poll_ready(&mut this.flushers.with_writer(cx))
@@ -433,7 +436,7 @@ mod tests {
         (client, WebSocket::new(inner, None, Duration::ZERO))
     }
 
-    /// Until the sockets hold no more.
+    /// Sends until the sockets can hold no more.
     async fn fill(socket: &mut WebSocket) {
         let piece = Message::binary(vec![7; 1 << 16]);
         while timeout(Duration::from_secs(1), socket.send(piece.clone())).await.is_ok() {}

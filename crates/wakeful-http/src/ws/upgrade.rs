@@ -21,7 +21,8 @@ use crate::upgrade::{OnUpgrade, UpgradeError, take};
 /// The largest message, and frame, that a setting allows.
 const GREATEST_SIZE: usize = 1 << 30;
 
-/// The largest read that a setting allows: tungstenite fills as much with zeros before each.
+/// The largest read that a setting allows. tungstenite fills a buffer of this size with zeros
+/// before each read.
 const GREATEST_READ: usize = 16 << 20;
 
 /// The longest payload of a ping, a pong or a Close (RFC 6455, 5.5).
@@ -40,7 +41,7 @@ const LONGEST_CONTROL: usize = 125;
 pub struct WebSocketUpgrade {
     config: WebSocketConfig,
     linger: Duration,
-    /// `None` on HTTP/2, which has no use for it.
+    /// `None` on HTTP/2, which does not use it.
     key: Option<HeaderValue>,
     requested: Vec<HeaderValue>,
     selected: Option<HeaderValue>,
@@ -77,8 +78,8 @@ impl<S: Sync> FromRequestParts<S> for WebSocketUpgrade {
         if !upgrade.is_asked() {
             return Err(WebSocketRejection::NotUpgradable);
         }
-        // tungstenite's own defaults, 128 KiB of each buffer and 64 MiB of message, are for few
-        // sockets.
+        // tungstenite's own defaults, 128 KiB for each buffer and 64 MiB for a message, are meant
+        // for few sockets.
         let config = WebSocketConfig::default()
             .read_buffer_size(8 << 10)
             .write_buffer_size(8 << 10)
@@ -176,7 +177,7 @@ impl WebSocketUpgrade {
     {
         let Self { config, linger, key, selected, upgrade, .. } = self;
         let (config, protocol) = (with_frames_of_messages(config), selected.clone());
-        // Where one of them panics, its drop may, too, and the other's.
+        // If one of them panics, its drop may panic, too, and so may the drop of the other.
         let (callback, failed) = (Contained::new(callback), Contained::new(failed));
         wakeful::spawn(async move {
             let upgraded = match upgrade.await {
@@ -234,7 +235,7 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
 fn is_key(key: &HeaderValue) -> bool {
     let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     match key.as_bytes() {
-        // 22 signs have 132 bits, of which the last four stand for nothing.
+        // 22 characters have 132 bits, of which the last four have no meaning.
         [signs @ .., b'=', b'='] => signs.len() == 22 && signs.iter().all(is_sign),
         _ => false,
     }

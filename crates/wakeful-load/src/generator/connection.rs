@@ -13,12 +13,12 @@ use crate::recorder::Request;
 /// The size of a read buffer to begin with.
 const INITIAL_BUFFER: usize = 16 << 10;
 
-/// At most so many reads in one go: a peer that sends faster than we read must not keep the
+/// The most reads in one go, so that a peer that sends faster than we read cannot hold up the
 /// generator.
 const READS: usize = 16;
 
-/// A peer that makes the protocol reply, and does not take the replies, is given up beyond this
-/// many bytes.
+/// A connection is given up if more bytes than this wait to be sent. The peer then makes the
+/// protocol reply, and does not take the replies.
 const MOST_OUTPUT: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -29,21 +29,21 @@ pub(crate) struct Connection {
     output: Vec<u8>,
     /// How much of the output the kernel has taken.
     written: usize,
-    /// Always initialised up to its length; `received` of it are bytes.
+    /// The whole buffer is initialised. Its first `received` bytes came from the peer.
     input: Vec<u8>,
     received: usize,
-    /// Counts up with each socket, so that an event for an earlier one is known.
+    /// Goes up with each new socket, so that an event of an earlier socket can be recognised.
     pub(crate) generation: u32,
-    /// Whether the generator has it in its list of those that may send.
+    /// Whether the connection is in the generator's list of connections that may send.
     pub(crate) is_listed: bool,
 }
 
-/// What came of reading.
+/// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// All that had arrived was taken.
+    /// Everything that had arrived was read.
     Drained,
-    /// As much as is read in one go; there may be more.
+    /// As much was read as is allowed in one go. There may be more.
     More,
     /// The peer has closed its side.
     Closed,
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// Begins anew on another socket.
+    /// Starts again on another socket.
     pub(crate) fn open(&mut self, fd: OwnedFd, conversation: AnyConversation) {
         self.generation = self.generation.wrapping_add(1);
         self.conversation = conversation;
@@ -80,7 +80,7 @@ impl Connection {
         self.fd.as_ref()
     }
 
-    /// Closes the socket; what was in flight is handed out.
+    /// Closes the socket, and returns the requests that were in flight.
     pub(crate) fn close(&mut self) -> impl Iterator<Item = Request> + '_ {
         self.fd = None;
         self.in_flight.drain(..).map(|(_, request)| request)
@@ -104,13 +104,13 @@ impl Connection {
         self.in_flight.push_back((key, request));
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
         while self.written < self.output.len() {
             match send(fd, &self.output[self.written..], SendFlags::NOSIGNAL) {
                 Ok(count) => self.written += count,
-                // Full, or not connected yet: an event says when to go on.
+                // The socket is full or not connected yet. An event says when to go on.
                 Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -150,7 +150,7 @@ impl Connection {
             }
             self.input.copy_within(taken..self.received, 0);
             self.received -= taken;
-            // A stream socket that gave less than there was room for is empty.
+            // If a stream socket gave fewer bytes than there was room for, it is empty.
             if count < room {
                 return Ok(Reading::Drained);
             }
@@ -158,30 +158,32 @@ impl Connection {
         Ok(Reading::More)
     }
 
-    /// The request that an answer belongs to.
+    /// Returns the request that an answer belongs to.
     pub(crate) fn finish(&mut self, key: u64) -> Option<Request> {
-        // In order but for HTTP/2: the first is nearly always the one.
+        // The first request is nearly always the right one, because only HTTP/2 answers out of
+        // order.
         let index = self.in_flight.iter().position(|(known, _)| *known == key)?;
         self.in_flight.remove(index).map(|(_, request)| request)
     }
 
-    /// Whether it may be used: it is not closed, and the server has said what it takes.
+    /// Whether the connection may be used: it is not closed, and the server has said how many
+    /// requests it takes.
     pub(crate) fn is_open(&self) -> bool {
         self.fd.is_some() && (self.conversation.may_request() || !self.in_flight.is_empty())
     }
 
-    /// How many bytes the kernel has not taken.
+    /// How many bytes the kernel has not taken yet.
     pub(crate) fn unsent(&self) -> usize {
         self.output.len() - self.written
     }
 
-    /// How many bytes have come that are no whole answer, here and in the kernel.
+    /// How many bytes have arrived, here and in the kernel, that do not make up a whole answer.
     pub(crate) fn unread(&self) -> u64 {
         let in_kernel = self.fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok());
         self.received as u64 + in_kernel.unwrap_or(0)
     }
 
-    /// What is still in flight.
+    /// The requests that are still in flight.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = &Request> {
         self.in_flight.iter().map(|(_, request)| request)
     }

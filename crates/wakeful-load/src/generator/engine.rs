@@ -70,9 +70,10 @@ impl Generator<'_> {
             }
         }
         let mut now = now;
-        // Bounded, so that no rate keeps this thread from the answers.
+        // The number is bounded, so that even at a high rate this thread receives answers in
+        // between.
         for _ in 0..SENT_AT_ONCE {
-            // Whatever was due in the measured time is sent, even if this thread was kept from it
+            // Whatever was due in the measured time is sent, even if this thread could not run
             // until now.
             let is_wanted =
                 |due: &u64| *due <= now && (!self.is_draining || self.recording.covers(*due));
@@ -115,7 +116,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Puts a connection in the list of those that may send, if it may.
+    /// Puts a connection into the list of connections that may send, if it may send.
     pub(super) fn offer(&mut self, index: usize) {
         if !self.connections[index].is_listed && self.may_request(index) {
             self.connections[index].is_listed = true;
@@ -133,7 +134,8 @@ impl Generator<'_> {
             && let Err(error) =
                 self.plan.target.begin_connect().and_then(|fd| self.install(index, fd))
         {
-            // Offered again at the next check: not in a storm.
+            // The connection is offered again at the next check, because reconnecting at once could
+            // become a storm.
             self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
             self.failed(request, || format!("cannot connect: {error}"));
             return;
@@ -172,7 +174,8 @@ impl Generator<'_> {
                         .broken(index, &io::Error::other("the server closed the connection"));
                 }
                 Ok(Reading::Drained) if flags.intersects(ENDED) => {
-                    // What was announced as ended gives no further edge.
+                    // The kernel has already announced the end of this connection, and sends no
+                    // further event for it.
                     if flags.intersects(EventFlags::ERR.union(EventFlags::HUP)) {
                         let error =
                             self.connections[index].fd().map(rustix::net::sockopt::socket_error);
@@ -184,10 +187,11 @@ impl Generator<'_> {
                     }
                 }
                 Ok(Reading::Drained) => {}
-                // No edge will tell of what is left.
+                // The kernel sends no further event for the bytes that are left, because it reports
+                // only new ones.
                 Ok(Reading::More) => self.more.push(data),
             }
-            // The protocol may have replied by itself.
+            // The protocol may have added a reply to the output.
             if let Err(error) = self.connections[index].flush() {
                 return self.broken(index, &error);
             }
@@ -231,7 +235,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Counts a request of the measured time, by why it failed.
+    /// Counts a failed request of the measured time by its reason.
     pub(super) fn failed_because(&mut self, why: String) {
         if self.first_failure.is_none() {
             self.first_failure = Some(why.clone());
@@ -239,13 +243,14 @@ impl Generator<'_> {
         *self.failures.entry(why).or_default() += 1;
     }
 
-    /// What was in flight has failed; the connection begins anew.
+    /// Counts the requests in flight as failed, and opens the connection again if the plan needs
+    /// it.
     fn broken(&mut self, index: usize, error: &io::Error) {
         let lost: Vec<Request> = self.connections[index].close().collect();
         let was_idle = lost.is_empty();
         if is_of_protocol(error) && self.recording.has_begun(self.now()) {
             *self.protocol_errors.entry(error.to_string()).or_default() += 1;
-            // With a request that was lost, it is that request's failure.
+            // If a request was lost with the connection, the failure is counted with that request.
             if !lost.iter().any(|request| self.recording.covers(request.intended)) {
                 self.recording.failed += 1;
                 self.failed_because(error.to_string());
@@ -269,8 +274,8 @@ impl Generator<'_> {
             }
             return;
         }
-        // A refused one is tried again at the next check, not in a storm; an idle one that was
-        // closed, at once.
+        // A refused connection is tried again at the next check, because trying at once could
+        // become a storm. An idle connection that the server closed is opened again at once.
         if !refused || was_idle && self.refused_in_a_row == 0 {
             self.reopen(index);
         }
@@ -298,7 +303,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Tries the connections again that could not be opened.
+    /// Tries again to open the connections that could not be opened.
     pub(super) fn revive(&mut self) {
         if self.first_failure.is_none() {
             return;
@@ -315,7 +320,8 @@ impl Generator<'_> {
     }
 }
 
-/// Whether the server broke the protocol. A connection that it only closed is another matter.
+/// Whether the error is that the server broke the protocol, and not only that it closed the
+/// connection.
 fn is_of_protocol(error: &io::Error) -> bool {
     matches!(error.get_ref(), Some(inner) if inner.is::<ProtocolError>())
 }

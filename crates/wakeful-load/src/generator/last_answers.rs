@@ -51,7 +51,7 @@ impl Generator<'_> {
         let (began, stood_still) = (self.now(), self.stood_still);
         let patience = nanoseconds(self.plan.patience);
         while self.is_unfinished() {
-            // Bounded, for a thread that hardly ever runs.
+            // The time is bounded, because this thread may hardly ever run.
             let paused = (self.stood_still - stood_still).min(patience);
             let left = patience.saturating_sub((self.now() - began).saturating_sub(paused));
             if left == 0 {
@@ -81,7 +81,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// Counts what is unanswered by now as failed.
+    /// Counts the requests that are still unanswered as failed.
     pub(super) fn give_up(&mut self) {
         let now = self.now();
         let mut stuck = self.stuck();
@@ -92,8 +92,8 @@ impl Generator<'_> {
                 }
             }
         }
-        // What was never sent has no kind yet. One by one: there may be more than memory has room
-        // for.
+        // A request that was never sent has no kind yet. They are taken one by one, because there
+        // may be more of them than memory has room for.
         while let Some(intended) = self.next_unsent() {
             if self.recording.covers(intended) {
                 self.recording.gave_up(intended, None, now);
@@ -107,8 +107,8 @@ impl Generator<'_> {
         }
     }
 
-    /// The next request that no connection has taken: from the backlog, then what the measured time
-    /// still had.
+    /// Returns the next request that no connection has taken: first from the backlog, then from the
+    /// rest of the measured time.
     fn next_unsent(&mut self) -> Option<u64> {
         if let Some(intended) = self.backlog.next() {
             return Some(intended);
@@ -118,8 +118,7 @@ impl Generator<'_> {
         Some(intended)
     }
 
-    /// Where those requests of the measured time are that were sent and not answered, as far as
-    /// this side knows.
+    /// Counts where the unanswered requests of the measured time are, as far as this side knows.
     fn stuck(&self) -> Stuck {
         let is_counted = |intended: &u64| self.recording.covers(*intended);
         let mut stuck = Stuck {
@@ -147,20 +146,21 @@ impl Generator<'_> {
     }
 }
 
-/// Requests without an answer.
+/// Where the unanswered requests are.
 #[derive(Debug, Default)]
 struct Stuck {
-    /// Those that were sent, and on how many connections out of all.
+    /// The requests that were sent, the number of connections with such requests, and the number of
+    /// all connections.
     sent: usize,
     connections: usize,
     of: usize,
-    /// Bytes on these connections: those that our kernel did not take, and those of the server that
-    /// are no whole answer.
+    /// Bytes on the connections with such requests: bytes to send that our kernel has not taken,
+    /// and bytes from the server that do not make up a whole answer.
     unsent: usize,
     unread: u64,
     /// Requests that no connection could take.
     waiting: usize,
-    /// Connections that are closed, or whose server has not said yet what it takes.
+    /// Connections that are closed, or whose server has not yet said how many requests it takes.
     not_open: usize,
     /// For how long this thread stood still since the measured time began.
     stood_still: Duration,

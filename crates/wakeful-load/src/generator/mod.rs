@@ -32,19 +32,21 @@ use connection::Connection;
 pub use outcome::{Check, LoadError, Measurement, Watch};
 pub use plan::{ConnectionUse, Plan};
 
-/// How many events are taken at a time.
+/// How many events are taken from the kernel at a time.
 const EVENTS: usize = 64;
 
 /// How often the watch is asked whether to go on.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// After a look at the server's counters, load goes on for this long before anything is measured.
+/// After the watch has read the server's counters, the load goes on for this long before the
+/// measured time begins.
 const UNTIL_MEASURED: Duration = Duration::from_millis(1);
 
-/// By so much, in nanoseconds, no turn of ours takes longer than the one before.
+/// If more nanoseconds than this pass between two turns, this thread stood still.
 const STANDSTILL: u64 = 10_000_000;
 
-/// Later than any run lasts, in nanoseconds; a trace of years still fits behind it.
+/// A time, in nanoseconds, that is later than the end of any run. A trace of many years still fits
+/// behind it.
 const NEVER: u64 = u64::MAX / 2;
 
 impl Plan {
@@ -73,7 +75,7 @@ struct Generator<'p> {
     plan: &'p Plan,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections that may send, the one that has rested longest in front.
+    /// Connections that may send. The one that has been idle for the longest time is first.
     free: VecDeque<usize>,
     backlog: Backlog,
     arrivals: Peekable<Arrivals>,
@@ -81,27 +83,27 @@ struct Generator<'p> {
     begin: Instant,
     recording: Recording,
     answers: Vec<Answer>,
-    /// Requests due so far, and how many of them have come to an end.
+    /// How many requests were due so far, and how many of them have ended.
     due: u64,
     ended: u64,
     answered: u64,
-    /// The same of the measured time only.
+    /// How many requests of the measured time have ended.
     measured_ended: u64,
     most_unanswered: u64,
     reconnected: u64,
     refused: u64,
     refused_in_a_row: u32,
     first_failure: Option<String>,
-    /// Of the measured time.
+    /// How many requests of the measured time failed, by reason.
     failures: BTreeMap<String, u64>,
-    /// Since the measured time began.
+    /// How often the server broke the protocol since the measured time began, by error.
     protocol_errors: BTreeMap<String, u64>,
-    /// Connections of which more has arrived than was read in one go.
+    /// Connections on which more bytes have arrived than one turn reads.
     more: Vec<u64>,
-    /// Nanoseconds for which this thread stood still, by its own clock: stopped, or its whole
-    /// machine.
+    /// For how many nanoseconds this thread stood still, because it or its whole machine was
+    /// stopped.
     stood_still: u64,
-    /// No more requests: the run is waiting for its last answers.
+    /// Whether the run sends no more requests, and waits only for its last answers.
     is_draining: bool,
     gone: Option<String>,
 }
@@ -121,8 +123,8 @@ impl<'p> Generator<'p> {
             arrivals,
             drawing: Drawing::new(plan.requests.kinds(), plan.keys, plan.seed),
             begin: Instant::now(),
-            // Made now, when nothing is due, since it takes milliseconds to touch its 17 MB. It
-            // covers nothing until the measured time begins.
+            // Made now, when nothing is due, because touching its 17 MB takes milliseconds. The
+            // recording covers nothing until the measured time begins.
             recording: Recording::new(u64::MAX - duration..u64::MAX, plan.requests.kinds().len()),
             answers: Vec::with_capacity(1024),
             due: 0,
@@ -151,7 +153,7 @@ impl<'p> Generator<'p> {
                 generator.install(index, fd)?;
                 generator.connections[index].flush()?;
             } else if index == 0 {
-                // So that a server that is not there is a plain error.
+                // Connects once first, so that a missing server gives a plain error.
                 drop(plan.target.connect().map_err(|source| LoadError::Connect {
                     target: plan.target.to_string(),
                     source,
@@ -202,7 +204,7 @@ impl<'p> Generator<'p> {
         };
         let mut interrupted = whole == Ended::Interrupted;
         let stopped = if whole == Ended::InTime { start + duration } else { self.now() };
-        // What was not due by then is not part of it.
+        // Requests that were not due by then do not belong to the measured time.
         self.recording.end_at(stopped);
         let piled_up = (self.due - self.ended).saturating_sub(most_unanswered);
         if !interrupted {
@@ -212,7 +214,7 @@ impl<'p> Generator<'p> {
         let robbed = (waited_for_cpu() - robbed_before).max(stood_still);
         watch.window_ended();
         interrupted |= self.drain(&mut events, watch)? == Ended::Interrupted;
-        // In a closed loop nothing is due before a connection may send.
+        // In a closed loop, no request is due before a connection may send.
         if self.answered == 0 && (self.due > 0 || self.is_closed_loop()) {
             return Err(match self.first_failure.take() {
                 Some(why) => LoadError::Kernel(io::Error::other(format!(
@@ -287,7 +289,7 @@ impl<'p> Generator<'p> {
     }
 }
 
-/// Why a stretch of load ended.
+/// The reason why a stretch of load ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     InTime,
@@ -295,8 +297,8 @@ enum Ended {
     Interrupted,
 }
 
-/// Seconds for which this thread was ready to run and another one had its CPU; 0 where the kernel
-/// does not count it.
+/// For how many seconds this thread was ready to run while another thread had its CPU. 0 if the
+/// kernel does not count it.
 fn waited_for_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());

@@ -44,7 +44,7 @@ pub struct Plan {
     /// Keys are drawn below this, for requests that have a place for one.
     pub(crate) keys: u64,
     pub(crate) connections: usize,
-    /// `None`: as many as is usual in the protocol.
+    /// `None` means as many as is usual in the protocol.
     pub(super) in_flight: Option<usize>,
     pub(crate) use_of_connections: ConnectionUse,
     pub(crate) schedule: Schedule,

@@ -10,7 +10,7 @@ use super::unexpected;
 /// What each CPU did since boot, or between two readings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuTimes {
-    /// By the CPU's number.
+    /// By CPU number.
     pub cpus: BTreeMap<usize, CpuTime>,
 }
 
@@ -24,15 +24,15 @@ pub struct CpuTime {
     pub nice: u64,
     /// In the kernel, on behalf of processes or of itself.
     pub system: u64,
-    /// Nothing.
+    /// The CPU did nothing.
     pub idle: u64,
-    /// Nothing, while a thread that slept here waits for a disk.
+    /// The CPU did nothing, while a thread that slept here waited for a disk.
     pub iowait: u64,
     /// Interrupts.
     pub irq: u64,
     /// Softirqs: packets received, timers.
     pub softirq: u64,
-    /// It would have run, but the hypervisor ran something else.
+    /// A thread would have run, but the hypervisor ran something else.
     pub steal: u64,
 }
 
@@ -76,7 +76,7 @@ impl CpuTimes {
     fn parse(text: &str) -> Self {
         let cpus = text.lines().filter_map(|line| {
             let mut words = line.strip_prefix("cpu")?.split(' ');
-            // The line of all together has no number.
+            // The line of all CPUs together has no number.
             let cpu = words.next()?.parse().ok()?;
             let mut time = CpuTime::default();
             for (field, word) in time.fields().into_iter().zip(words) {

@@ -13,7 +13,7 @@ use super::tree::process_tree;
 use super::{gone, numbers_in, read_if_there, stat_of};
 use crate::results::Cpu;
 
-/// What `stat` may be off by: user and system are each cut off to a tick.
+/// By how many ticks `stat` may be off, because user and system time are each cut off to a tick.
 const TICKS_CUT_OFF: u64 = 2;
 
 /// What processes used since each of them started.
@@ -24,13 +24,14 @@ pub struct ProcessCpu {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Process {
-    /// Nobody has waited for it yet, which is all that is left of it.
+    /// Whether the process has ended. It is a zombie then, because nobody has waited for it yet.
     has_ended: bool,
-    /// Ticks in user mode, of threads that have ended too.
+    /// Ticks in user mode, including those of threads that have ended.
     user: u64,
     /// Ticks in the kernel.
     system: u64,
-    /// Ticks from boot to its start: tells it from an earlier process of the same number.
+    /// Ticks from boot to the start of the process. They distinguish it from an earlier process of
+    /// the same number.
     started: u64,
     threads: BTreeMap<u32, Thread>,
 }
@@ -136,15 +137,16 @@ impl ProcessCpu {
 }
 
 impl Process {
-    /// `None` if it is gone.
+    /// Returns `None` if the process is gone.
     fn read(pid: u32) -> io::Result<Option<Self>> {
         let Some(stat) = stat_of(pid)? else { return Ok(None) };
         let mut threads = BTreeMap::new();
         for tid in numbers_in(format!("/proc/{pid}/task")) {
             let status = read_if_there(format!("/proc/{pid}/task/{tid}/status"))?;
-            // A kernel without it has no better than ticks.
+            // A kernel without `schedstat` has only ticks.
             let schedstat = read_if_there(format!("/proc/{pid}/task/{tid}/schedstat"))?;
-            // Else it ended since the directory was read, and `stat` has what it used.
+            // If there is no status, the thread has ended since the directory was read, and `stat`
+            // has the time that it used.
             if let Some(status) = status {
                 threads.insert(tid, Thread::parse(&schedstat.unwrap_or_default(), &status));
             }
@@ -174,13 +176,14 @@ impl Process {
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let ticks_ns = (user + system) * tick_ns;
         let ended = earlier.threads.keys().any(|tid| !self.threads.contains_key(tid));
-        // Threads that have ended are in the ticks alone, and more ticks than can be cut off tell
-        // of threads that both started and ended in between.
+        // Only the ticks have the time of threads that have ended. If there are more ticks than
+        // rounding explains, some threads have both started and ended in between.
         if ended || ticks_ns > ran_ns + TICKS_CUT_OFF * tick_ns {
             ran_ns = ran_ns.max(ticks_ns);
         }
 
-        // Too short a time to have a tick divides as the process did until now.
+        // If the time is too short to have a tick, it is divided as the process's whole time until
+        // now.
         let (user, system) =
             if user + system > 0 { (user, system) } else { (self.user, self.system) };
         let system_share = system as f64 / (user + system).max(1) as f64;
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_name_may_be_any_bytes() {
-        // The kernel cuts a name wherever its 15th byte is.
+        // The kernel cuts a name off at its 15th byte, even within a character.
         for name in [c"a) S 1 (b) c", c"fourteen bytes\xc3"] {
             let reading = thread::spawn(move || {
                 rustix::thread::set_name(name).unwrap();
@@ -268,11 +271,11 @@ mod tests {
         let earlier = process(100, 0, &[(1, 5), (2, 50 * TICK)]);
         let later = process(110, 0, &[(1, 5)]);
         assert_eq!(used(&earlier, &later).total(), Duration::from_nanos(10 * TICK));
-        // One that both started and ended in between.
+        // A thread that both started and ended in between.
         let earlier = process(100, 0, &[(1, 5)]);
         assert_eq!(used(&earlier, &later).total(), Duration::from_nanos(10 * TICK));
         assert_eq!(used(&later, &earlier).total(), Duration::ZERO);
-        // A tick more than the threads is but rounding.
+        // One tick more than the threads have is only rounding.
         let later = process(101, 0, &[(1, 6)]);
         assert_eq!(used(&earlier, &later).total(), Duration::from_nanos(1));
     }
@@ -321,7 +324,7 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
         let deadline = Instant::now() + Duration::from_secs(10);
-        // First a zombie, then nothing.
+        // The process is a zombie first, and then gone.
         while let Ok(reading) = ProcessCpu::read(pid) {
             assert!(Instant::now() < deadline, "{reading:?}");
             thread::yield_now();

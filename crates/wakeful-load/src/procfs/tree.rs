@@ -37,14 +37,14 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The numbers of a process's threads; none if there is no such process. A thread that lives may be
-/// missing if another one ended while the list was read: the kernel breaks its list off there.
+/// The numbers of a process's threads. There are none if there is no such process. A living thread
+/// may be missing if another one ended while the list was read: the kernel cuts the list off there.
 #[must_use]
 pub fn threads_of(pid: u32) -> Vec<u32> {
     numbers_in(format!("/proc/{pid}/task"))
 }
 
-/// Only kernels with CONFIG_PROC_CHILDREN have them.
+/// Whether the kernel has lists of children, as with CONFIG_PROC_CHILDREN.
 fn has_lists() -> bool {
     Path::new("/proc/thread-self/children").exists()
 }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(tree, expected);
         assert_eq!(ProcessCpu::read_tree(child.0.id()).unwrap().pids(), expected);
 
-        // The other way to find them finds the same.
+        // Searching by parents finds the same processes.
         let parents = all_parents().unwrap();
         let mut scanned =
             tree_by(child.0.id(), |pid| Ok(children_by_parent(&parents, pid))).unwrap();

@@ -16,48 +16,48 @@ use super::{
 
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
-/// Of a chunk's line with its length and extensions.
+/// The longest line in front of a chunk, with the chunk's length and extensions.
 const MAX_CHUNK_LINE: usize = 4 << 10;
 
-/// How a server begins that closes a connection because no request came.
+/// The beginning of the answer of a server that closes a connection because no request came.
 const IDLE_TOO_LONG: &[u8] = b"HTTP/1.1 408 ";
 
 /// A conversation in [`Protocol::Http1`].
 #[derive(Debug, Clone)]
 pub struct Http1 {
     prepared: Arc<[u8]>,
-    /// Whether the method is HEAD, whose answers have no bodies.
+    /// Whether the method is HEAD. Answers to HEAD have no bodies.
     head_only: bool,
     keys: InOrder,
     state: State,
-    /// How the answer at hand will come out.
+    /// The outcome of the current answer.
     outcome: Outcome,
-    /// Whether the answer at hand is the last.
+    /// Whether the current answer is the last one.
     closing: bool,
 }
 
-/// What comes next.
+/// What the reader expects next.
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// A head, of which so many bytes were searched for its end in vain.
+    /// A head. Its first `searched` bytes do not contain its end.
     Head { searched: usize },
-    /// So many bytes of a body with a length.
+    /// The remaining `left` bytes of a body of known length.
     Body { left: u64 },
     /// The line that begins a chunk.
     ChunkLine,
-    /// So many bytes of a chunk.
+    /// The remaining `left` bytes of a chunk.
     Chunk { left: u64 },
-    /// The line break behind a chunk.
+    /// The line break after a chunk.
     ChunkEnd,
-    /// The lines behind the last chunk, up to an empty one.
+    /// The lines after the last chunk, up to an empty one.
     Trailers { line_is_empty: bool },
     /// A body that lasts until the connection ends.
     UntilClose,
-    /// Nothing that matters.
+    /// Bytes that are dropped, because the connection is closing.
     Over,
 }
 
-/// What a head says about what follows.
+/// What a head says about the body and the connection.
 struct Head {
     length: usize,
     status: u16,
@@ -91,7 +91,7 @@ impl Http1 {
         })
     }
 
-    /// Takes one piece of an answer. `None` when more bytes are needed.
+    /// Takes one piece of an answer. Returns `None` if more bytes are needed.
     fn step(
         &mut self,
         input: &[u8],
@@ -170,7 +170,7 @@ impl Http1 {
         Ok(Some(input.len()))
     }
 
-    /// The answer at hand is complete.
+    /// Ends the current answer.
     fn end(&mut self, answers: &mut Vec<Answer>) {
         self.keys.answer(self.outcome, answers);
         self.state = State::Head { searched: 0 };
@@ -182,8 +182,8 @@ impl Http1 {
         }
     }
 
-    /// What comes while no request waits. A server may say by 408 that it closes an idle connection
-    /// (RFC 9110, 15.5.9); anything else is an error.
+    /// Handles bytes that come while no request waits. A server may send a 408 to say that it
+    /// closes an idle connection (RFC 9110, 15.5.9). Anything else is an error.
     fn unasked(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         if input.starts_with(IDLE_TOO_LONG) {
             self.closing = true;
@@ -196,13 +196,13 @@ impl Http1 {
         Err(error("an answer that nobody asked for"))
     }
 
-    /// The head in front of the input, if it is whole.
+    /// Reads the head at the front of the input, if it is complete.
     fn head(&mut self, input: &[u8], searched: usize) -> Result<Option<Head>, ProtocolError> {
         if input.is_empty() {
             return Ok(None);
         }
-        // The first look is the parser's own; only if it finds no end are the bytes that follow
-        // searched for one.
+        // At first, the parser itself looks for the head's end. If the head is not complete, only
+        // the bytes that arrive later are searched for its end, before the parser runs again.
         if searched == 0 || has_end(input, searched) {
             let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
             let mut response = httparse::Response::new(&mut []);
@@ -221,18 +221,18 @@ impl Http1 {
     }
 }
 
-/// How many of the bytes belong to what is left of a body.
+/// How many bytes of the input belong to a body of which `left` bytes are still to come.
 fn part(left: u64, input: &[u8]) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(input.len())
 }
 
-/// Whether the bytes from here on have an empty line's end.
+/// Whether an empty line ends at or after `from`.
 fn has_end(input: &[u8], from: usize) -> bool {
     let ends = |at: usize| input[..at].ends_with(b"\n") || input[..at].ends_with(b"\n\r");
     (from..input.len()).any(|at| input[at] == b'\n' && ends(at))
 }
 
-/// Reads from a head how long the body is and whether the connection lives on.
+/// Reads from a head how long the body is, and whether the connection stays open.
 fn understand(
     response: &httparse::Response<'_, '_>,
     length: usize,

@@ -44,11 +44,11 @@ pub struct Http2 {
     streams: Streams,
     /// The streams whose bodies wait for room, oldest first.
     stalled: BTreeSet<u32>,
-    /// How much of bodies the peer takes on the whole connection. Of the stalled streams, all wait
-    /// for their own windows unless this is zero.
+    /// How many bytes of bodies the peer takes on the whole connection. If this is not zero, all
+    /// stalled streams wait for room in their own windows.
     window: i64,
     settings: Settings,
-    /// Whether the peer knows that our blocks use no table.
+    /// Whether the peer knows that our header blocks use no dynamic table.
     table_renounced: bool,
     /// Whether there will be no more requests.
     closing: bool,
@@ -74,7 +74,7 @@ impl Http2 {
         })
     }
 
-    /// Sends as much of a stream's body as there is room for.
+    /// Sends as much of a stream's body as the windows have room for.
     fn send_body(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let body = &self.request.body;
@@ -95,7 +95,7 @@ impl Http2 {
         self.stalled.remove(&id);
     }
 
-    /// There is more room: sends what waits for it, oldest first.
+    /// Sends bodies that wait for room, the oldest first. Called when there is more room.
     fn send_stalled(&mut self, out: &mut Vec<u8>) {
         let mut from = 0;
         while self.window > 0
@@ -114,13 +114,13 @@ impl Http2 {
         }
     }
 
-    /// Ends a stream on which the peer has made a fault.
+    /// Resets a stream on which the peer has made a mistake, and counts its request as failed.
     fn fail(&mut self, id: u32, code: Code, out: &mut Vec<u8>, answers: &mut Vec<Answer>) {
         wire::write_reset(out, id, code);
         self.answer(id, Outcome::Failure, answers);
     }
 
-    /// Whether all numbers of streams have been used.
+    /// Whether all stream numbers have been used.
     fn is_exhausted(&self) -> bool {
         self.next > MAX_31
     }
@@ -131,8 +131,9 @@ impl Conversation for Http2 {
         settings::open(out);
     }
 
-    /// Not before the peer's settings have come, for they may allow fewer streams than are wanted;
-    /// and not while a body would have to wait for the whole connection.
+    /// Returns `false` until the peer's settings have come, because they may allow fewer streams
+    /// than are wanted. Also returns `false` while a body would have to wait for room in the window
+    /// of the whole connection.
     fn may_request(&self) -> bool {
         self.settings.known
             && !self.is_closing()

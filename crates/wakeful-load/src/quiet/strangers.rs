@@ -7,18 +7,19 @@ use procfs::process::Stat;
 
 use crate::procfs::{numbers_in, stat_of};
 
-/// What each process on the machine that can be seen from here used until now.
+/// What each visible process of the machine has used until now.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Processes {
-    /// By number and by the ticks from boot to the start, as numbers are used again.
+    /// By process number and by the ticks from boot to the process's start, because numbers are
+    /// used again.
     by_pid: BTreeMap<(u32, u64), Process>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
-    /// User and system, of all its threads, those that have ended too.
+    /// User and system time of all threads of the process, including those that have ended.
     ticks: u64,
-    /// Where its first thread ran last.
+    /// The CPU on which the first thread of the process ran last.
     cpu: usize,
 }
 
@@ -49,7 +50,8 @@ impl Processes {
     }
 }
 
-/// When it started, and what it used. `None` for the kernel's own that handle softirqs, ours too.
+/// Returns when the process started, and what it used. Returns `None` for the kernel's threads that
+/// handle softirqs, because they handle our softirqs, too.
 fn taken(stat: &Stat) -> Option<(u64, Process)> {
     if stat.comm.starts_with("ksoftirqd/") {
         return None;

@@ -13,7 +13,7 @@ use rustix::process::{
 use crate::affinity::pin_current_thread;
 use crate::threads;
 
-/// Between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(5);
@@ -31,20 +31,21 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Runs,
-    /// Not reaped yet. How it ended.
+    /// The leader has ended, in this way, and is not reaped yet.
     Ended(String),
-    /// Reaped by somebody else, as when SIGCHLD is ignored: the number is no longer ours.
+    /// The leader was reaped by other code, as when SIGCHLD is ignored. Its number is no longer
+    /// ours.
     Gone,
 }
 
 impl Group {
-    /// Starts a command as the leader of a new group, with nothing to read, nowhere to print, and
-    /// on `cpus` alone.
+    /// Starts a command as the leader of a new group, on `cpus` alone. Its stdin and stdout are
+    /// `/dev/null`, and its stderr is a pipe.
     pub(crate) fn start(command: &mut Command, cpus: Option<&[usize]>) -> Result<Self, StartError> {
         Self::start_printing(command, cpus, Stdio::null())
     }
 
-    /// The same, with a place to print.
+    /// Like [`start`](Self::start), but the command writes to `stdout`.
     pub(crate) fn start_printing(
         command: &mut Command,
         cpus: Option<&[usize]>,
@@ -52,7 +53,7 @@ impl Group {
     ) -> Result<Self, StartError> {
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
-        // A child has the CPUs of the thread that starts it; this one lives for nothing else.
+        // A child gets the CPUs of the thread that starts it, so a thread is made only for that.
         let spawned = thread::scope(|scope| {
             let starter = threads::start_scoped(scope, "starter", || {
                 cpus.map_or(Ok(()), pin_current_thread).map_err(StartError::Cpus)?;
@@ -62,7 +63,8 @@ impl Group {
             started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         let leader = spawned?;
-        // Without a shell there is none, and a server outlives us if we are killed.
+        // Without a shell there is no guardian, and the server outlives this process if it is
+        // killed.
         let guardian = guard(leader.id()).ok();
         Ok(Self { leader, guardian, stopped: false })
     }
@@ -91,7 +93,7 @@ impl Group {
         }
     }
 
-    /// SIGTERM to the group; if the leader has not ended a second later, or once it has, SIGKILL to
+    /// Sends SIGTERM to the group. Once the leader has ended, or after a second, sends SIGKILL to
     /// what is left.
     pub(crate) fn stop(&mut self) {
         let group = Pid::from_child(&self.leader);
@@ -124,19 +126,19 @@ impl Drop for Group {
     }
 }
 
-/// Why nothing was started.
+/// The reason why nothing was started.
 #[derive(Debug)]
 pub(crate) enum StartError {
     Cpus(io::Error),
     Spawn(io::Error),
 }
 
-/// A shell that sleeps until we are no more, however we ended: only we hold the other end of its
-/// stdin.
+/// Starts a shell that kills the group once this process has ended in any way. The shell notices
+/// the end because only this process holds the other end of its stdin.
 fn guard(group: u32) -> io::Result<Child> {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"read -r _; kill -9 "-$1""#, "sh", &group.to_string()]);
-    // Ctrl-C in the terminal is for us.
+    // Ctrl-C in the terminal is meant for this process, not for the shell.
     shell.process_group(0);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
@@ -218,7 +220,7 @@ mod tests {
         let mut stderr = BufReader::new(group.stderr().unwrap());
         stderr.read_line(&mut String::new()).unwrap();
         group.stop();
-        // The shell may say before that its child was terminated.
+        // The shell may first print that its child was terminated.
         assert!(stderr.lines().any(|line| line.unwrap() == "bye"));
     }
 

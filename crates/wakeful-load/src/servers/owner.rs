@@ -15,7 +15,7 @@ pub(super) fn owner(addr: &str) -> Option<u32> {
     socket_at(addr).and_then(holder)
 }
 
-/// The number of the socket that listens there.
+/// The number of the socket that listens at `addr`.
 pub(super) fn socket_at(addr: &str) -> Option<u64> {
     if let Some(path) = addr.strip_prefix("unix:") {
         let mut sockets = net::unix().ok()?.into_iter();
@@ -40,7 +40,7 @@ pub(super) fn holder(socket: u64) -> Option<u32> {
     })
 }
 
-/// Whether it listens there, or at all addresses of this machine.
+/// Whether the socket listens at `addr`, or at all addresses of this machine.
 fn listens_at(socket: &TcpNetEntry, addr: SocketAddr) -> bool {
     let local = socket.local_address;
     socket.state == TcpState::Listen

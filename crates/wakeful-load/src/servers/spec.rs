@@ -122,7 +122,7 @@ fn is_address(word: &str) -> Result<bool, SpecError> {
     }
     let port_is_one = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
     let is_address = match word.rsplit_once(':') {
-        // Of several colons, all but the last have to be in an IPv6 address.
+        // If there are several colons, all but the last have to belong to an IPv6 address.
         Some((host, _)) if host.contains(':') => {
             word.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0)
         }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(parse("./bin/srv {addr}"), command("srv", &["./bin/srv", "{addr}"]));
         let expected = command("srv", &["./srv", "--listen={addr}"]);
         assert_eq!(parse(" ./srv --listen={addr} "), expected);
-        // An = after a space is the command's own.
+        // An `=` after a space belongs to the command.
         assert_eq!(parse("node 20=x {addr}"), command("node", &["node", "20=x", "{addr}"]));
     }
 

@@ -10,7 +10,7 @@ use crate::threads;
 
 #[derive(Debug)]
 pub(super) struct Successor {
-    /// The socket's number, if it is one of this machine.
+    /// The number of the listening socket, if it is a socket of this machine.
     socket: Option<u64>,
     known: Mutex<Known>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Successor {
 #[derive(Debug)]
 enum Known {
     Nothing,
-    /// A thread looks: it takes milliseconds, which a generator does not have.
+    /// A thread is searching, because a search takes milliseconds, which a generator does not have.
     Soon(JoinHandle<Option<u32>>),
     Process(u32),
     /// Nobody has the socket any more.
@@ -26,17 +26,18 @@ enum Known {
 }
 
 impl Successor {
-    /// Of the server that listens at `addr` now. Looking that up takes milliseconds.
+    /// Looks up the socket of the server that listens at `addr` now. That takes milliseconds.
     pub(super) fn of(addr: &str) -> Self {
         Self { socket: socket_at(addr), known: Mutex::new(Known::Nothing) }
     }
 
-    /// The process that has the socket. Takes milliseconds.
+    /// Returns the process that has the socket. That takes milliseconds.
     pub(super) fn process(&self) -> Option<u32> {
         self.socket.and_then(holder)
     }
 
-    /// Does nobody have the socket any more? Does not wait until that is known: `false` until then.
+    /// Whether it is known that no process has the socket any more. Does not wait for the search,
+    /// and returns `false` until it is done.
     pub(super) fn is_missing(&self) -> bool {
         let Some(socket) = self.socket else { return true };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,12 +9,12 @@ use crate::buffers::{Budget, Charge, FREE};
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
 const HEADER: usize = 4;
-/// What a connection's buffer begins with, and returns to after a large frame.
+/// The size of a connection's buffer at first, and again after a large frame.
 const BUFFER: usize = FREE;
 /// No frame needs a larger one.
 const LARGEST_BUFFER: usize = HEADER + MAX_PAYLOAD;
 
-/// Bytes that were read and not passed on yet: whole frames, and the beginning of the next.
+/// Bytes that were read and not passed on yet: whole frames, and the beginning of the next one.
 pub(super) struct Frames {
     buffer: Vec<u8>,
     filled: usize,
@@ -27,7 +27,7 @@ impl Frames {
         Self { buffer: vec![0; BUFFER], filled: 0, budget, charge: Charge::default() }
     }
 
-    /// These bytes were read before.
+    /// Begins with bytes that were read before.
     ///
     /// # Errors
     /// `budget` has no room for them.
@@ -52,10 +52,10 @@ impl Frames {
         &self.buffer[..self.filled]
     }
 
-    /// Where the next read goes. Not empty.
+    /// The space for the next read. It is never empty.
     ///
     /// # Errors
-    /// The frames of all connections take all the memory that they may take, or that there is.
+    /// The frames of all connections use all the memory that they may use, or there is no more.
     #[inline]
     pub(super) fn space(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
@@ -66,7 +66,7 @@ impl Frames {
 
     #[cold]
     fn grow(&mut self) -> io::Result<()> {
-        // By what has come, not by what a header claims.
+        // The buffer grows by what has come, and not by what a header claims.
         let larger = (2 * self.filled).min(LARGEST_BUFFER);
         if !self.charge.cover(&self.budget, larger) {
             return Err(no_room());
@@ -74,13 +74,13 @@ impl Frames {
         enlarge(&mut self.buffer, larger)
     }
 
-    /// So many bytes were read into [`space`](Self::space).
+    /// Notes that `count` bytes were read into [`space`](Self::space).
     #[inline]
     pub(super) fn add(&mut self, count: usize) {
         self.filled += count;
     }
 
-    /// There is no more. A frame of which only a part came is an error.
+    /// Called at the end of the stream. An incomplete frame is an error.
     pub(super) fn end(&self) -> io::Result<()> {
         if self.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
@@ -120,7 +120,7 @@ impl Frames {
 }
 
 /// # Errors
-/// There is no memory. Plain growth would end the process.
+/// There is no memory. (An ordinary allocation would abort the process.)
 fn enlarge(buffer: &mut Vec<u8>, size: usize) -> io::Result<()> {
     buffer.try_reserve_exact(size.saturating_sub(buffer.len()))?;
     buffer.resize(size.max(buffer.len()), 0);

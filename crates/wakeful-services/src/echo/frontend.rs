@@ -1,4 +1,4 @@
-//! A connection of a frontend: what its client asks the backend answers.
+//! A connection of a frontend, which forwards its client's frames to the backend.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -18,7 +18,7 @@ use crate::buffers::Budget;
 use crate::connections::{read_unless_told, set_options, until_idle_in_drain};
 use crate::log;
 
-/// How often it looks whether a client that asks no more is still there.
+/// How often to check whether a client that sends no more is still there.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn serve(
@@ -51,13 +51,13 @@ pub(super) async fn serve(
         until_gone(&requests.await?).await;
         Ok(())
     };
-    // Once the client asks no more the backend is told, answers what is left, and closes: then all
-    // is said.
+    // When the client sends no more, the backend is told. It answers what is left, and closes, and
+    // then everything is done.
     future::or(client_ends, async { answers.await.map(drop) }).await
 }
 
-/// Until nobody is at the other end of a client that asks no more, or a moment later: a backend
-/// that does not answer would hold the connection for ever.
+/// Completes a moment after a client that sends no more is gone. Otherwise a backend that does not
+/// answer would hold the connection for ever.
 async fn until_gone(client: &OwnedReadHalf) {
     while !client.is_broken() {
         sleep(LOOK).await;
@@ -77,8 +77,8 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
     Ok(stream)
 }
 
-/// Passes whole frames on until there are no more, `told` is ready between two of them, or
-/// `is_last` says so behind one; then tells `to` so. Returns `from`.
+/// Forwards whole frames until there are no more, or `told` is ready between two of them, or
+/// `is_last` returns `true` after one. Then shuts down `to`. Returns `from`.
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

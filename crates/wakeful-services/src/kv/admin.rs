@@ -11,7 +11,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Service;
 
-/// Whose answers these are. Clients choose by it what they ask.
+/// The version of Redis whose answers these are. Clients choose their commands by it.
 const REDIS_VERSION: &str = "7.0.0";
 /// The longest name of a connection, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -33,7 +33,7 @@ pub(super) fn select(database: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// How a connection is known.
+/// The identity of a connection.
 #[derive(Debug)]
 pub(super) struct Client {
     number: u64,
@@ -64,7 +64,7 @@ impl Client {
                     reply::error(out, text);
                 }
             }
-            // The library's name and version, which nobody asks for.
+            // The client library's name and version, which are not stored.
             (3, _) if is(subcommand, "SETINFO") => reply::ok(out),
             _ => unknown_subcommand("client", subcommand, out),
         }
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// The answers are long, and are made in one piece.
+/// A limit, because the answers are long, and are made in one piece.
 const MOST_NAMES: usize = 1024;
 
 pub(super) fn commands(words: Words<'_>, out: &mut Vec<u8>) {
@@ -195,17 +195,17 @@ pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// As Redis says that there is no limit.
+/// Redis shows 0 for no limit.
 fn zero_if_none(limit: usize) -> usize {
     if limit == usize::MAX { 0 } else { limit }
 }
 
-/// In whole seconds, and at least one: 0 is no limit.
+/// In whole seconds, and at least one, because 0 would mean no limit.
 fn seconds(limit: Duration) -> u64 {
     limit.as_secs().max(1)
 }
 
-/// Names and lines as Redis has them, where they mean the same.
+/// INFO. Names and lines are those of Redis where they mean the same.
 pub(super) fn info(service: &Service, asked: Words<'_>, out: &mut Vec<u8>) {
     let everything = |word: &[u8]| ["all", "default", "everything"].iter().any(|all| is(word, all));
     let mut text = String::new();
@@ -282,7 +282,7 @@ fn sections(service: &Service) -> [(&'static str, String); 5] {
     ]
 }
 
-/// As `1.50M`.
+/// A number of bytes in the form `1.50M`.
 fn human(bytes: usize) -> String {
     let (mut number, mut units) = (bytes as f64, "BKMGT".chars());
     let mut unit = units.next();

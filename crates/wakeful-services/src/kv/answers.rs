@@ -1,11 +1,12 @@
 //! The answers of a connection, in the order of its commands.
 //!
-//! What this loop's shard answers is written down at once. What another loop answers gets a slot,
-//! and the question goes into that loop's [`Batch`]. When the connection has no more complete
-//! commands, or enough is owed, every batch is sent, one message for each loop; their answers fill
-//! the slots from the front. With one loop there is neither slot nor message.
+//! The answers of this loop's shard are written at once. An answer of another loop gets a slot, and
+//! the question goes into that loop's [`Batch`]. When the connection has no more complete commands,
+//! or there are enough questions, every batch is sent as one message for each loop. The answers
+//! fill the slots from the front. With one loop there are neither slots nor messages.
 //!
-//! Bounded, whatever is asked: who is slow to read is written to before more is done.
+//! The memory is bounded, whatever a client asks: if it reads slowly, its answers are written
+//! before more commands run.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,29 +21,29 @@ use super::shard::{Condition, Key, Operation, Refused};
 use crate::buffers::Charge;
 use crate::patience::PatientStream;
 
-/// So many bytes of answers, or of questions to other loops, are enough.
+/// After this many bytes of answers, or of questions to other loops, they are written.
 const ENOUGH: usize = 32 * 1024;
-/// So many questions are, too.
+/// After this many questions to other loops, they are sent.
 const ENOUGH_QUESTIONS: usize = 1024;
 
 const LOST: &str = "ERR the loop that owns the key has ended";
 
-/// What stands where, among the answers.
+/// A place in the sequence of answers.
 #[derive(Debug)]
 enum Slot {
-    /// So many bytes that are there.
+    /// This many bytes that are there.
     Here(usize),
-    /// What this loop answers.
+    /// An answer of this loop.
     There(usize),
-    /// There was no room to ask another loop.
+    /// An error: there was no room to ask another loop.
     Refused(Refused),
-    /// The same, of a part.
+    /// The same, for a part of an answer.
     RefusedPart(Refused),
-    /// What this loop answers is a part of the next `Sum` or `Verdict`.
+    /// An answer of this loop that is a part of the next `Sum` or `Verdict`.
     Part(usize),
-    /// The sum of the parts and this.
+    /// The sum of the parts, plus this number.
     Sum(i64),
-    /// OK, unless this or a part is an error.
+    /// OK, unless this, or a part, is an error.
     Verdict(Option<Refused>),
 }
 
@@ -53,26 +54,26 @@ struct Parts {
     error: Option<Vec<u8>>,
 }
 
-/// See the module.
+/// The answers of one connection. See the module.
 #[derive(Debug)]
 pub(super) struct Answers {
     local: Rc<Local>,
     out: Vec<u8>,
-    /// For `out`.
+    /// The memory of `out`.
     charge: Charge,
-    /// How many bytes of `out` are in slots.
+    /// How many bytes of `out` belong to slots.
     placed: usize,
     slots: VecDeque<Slot>,
-    /// One for each loop; that of this one stays empty.
+    /// A batch for each loop. That of this loop stays empty.
     batches: Box<[Batch]>,
     questions: usize,
     question_bytes: usize,
-    /// For `question_bytes`.
+    /// The memory of `question_bytes`.
     question_charge: Charge,
-    /// Of the command that is being answered, what this loop did itself.
+    /// This loop's part of the command that is being answered.
     sum: i64,
     refused: Option<Refused>,
-    /// Of the answer that is being put together.
+    /// The parts of the answer that is being put together.
     parts: Parts,
 }
 
@@ -95,13 +96,13 @@ impl Answers {
         }
     }
 
-    /// Where an answer that needs no key goes.
+    /// The buffer for an answer that needs no key.
     #[inline]
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// The text itself.
+    /// Answers with a text.
     pub(super) fn text(&mut self, text: &[u8]) {
         let length = self.out.len() + text.len();
         if !self.charge.cover(self.local.service.meters.buffers(), length) {
@@ -115,7 +116,7 @@ impl Answers {
         reply::error(&mut self.out, text);
     }
 
-    /// An answer of its own.
+    /// Answers a command with one key.
     #[inline]
     pub(super) fn one(&mut self, op: Operation, key: &[u8], value: &[u8]) {
         let key = self.local.service.key(key);
@@ -128,7 +129,7 @@ impl Answers {
         }
     }
 
-    /// A part of the sum that follows: `Remove` or `Count`.
+    /// Adds a part to the sum that follows: `Remove` or `Count`.
     pub(super) fn add(&mut self, op: Operation, key: &[u8]) {
         let key = self.local.service.key(key);
         match self.elsewhere(key) {
@@ -153,7 +154,7 @@ impl Answers {
         }
     }
 
-    /// Sets all of them or none: one answer. Only where all keys are this loop's.
+    /// Sets all of them or none, with one answer. Only possible if this loop owns all keys.
     pub(super) fn set_all(&mut self, pairs: Words<'_>) {
         let service = &self.local.service;
         let pairs = pairs.pairs().map(|(key, value)| (service.key(key), value));
@@ -161,7 +162,7 @@ impl Answers {
         self.end_of_verdict();
     }
 
-    /// A part of the verdict that follows.
+    /// Adds a part to the verdict that follows.
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) {
         let key = self.local.service.key(key);
         match self.elsewhere(key) {
@@ -185,7 +186,7 @@ impl Answers {
         }
     }
 
-    /// Every shard is cleared: one answer.
+    /// Clears every shard, with one answer.
     pub(super) fn clear(&mut self) {
         let key = Key { hash: 0, bytes: &[] };
         for owner in 0..self.batches.len() {
@@ -234,7 +235,7 @@ impl Answers {
         self.slots.push_back(slot);
     }
 
-    /// Is it time to [`write`](Self::write)?
+    /// Are there enough answers to [`write`](Self::write) them?
     #[inline]
     pub(super) fn are_enough(&self) -> bool {
         self.out.len() >= ENOUGH
@@ -243,12 +244,12 @@ impl Answers {
             || self.slots.len() >= ENOUGH_QUESTIONS
     }
 
-    /// Is another loop to be asked?
+    /// Does another loop still have to answer?
     pub(super) fn are_owed(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// Gets what other loops have to answer, and writes all.
+    /// Gets the answers of other loops, and writes all answers.
     ///
     /// # Errors
     /// The kernel's.
@@ -263,8 +264,8 @@ impl Answers {
         Ok(())
     }
 
-    /// Fills all slots. What becomes ready earlier is written meanwhile, as long as there is more
-    /// to come.
+    /// Fills all slots. Answers that are ready earlier are written meanwhile, as long as more will
+    /// come.
     async fn gather(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         let rest = self.out.len() - std::mem::take(&mut self.placed);
         self.slots.push_back(Slot::Here(rest));
@@ -284,7 +285,8 @@ impl Answers {
                     if answer.len() <= ENOUGH && ready.try_reserve(answer.len()).is_ok() {
                         ready.extend_from_slice(answer);
                     } else {
-                        // Not copied: it is counted once. Or there is no memory for a copy.
+                        // This answer is not copied, so that its memory is counted only once, or
+                        // because there is no memory for a copy.
                         stream.write_all(&ready).await?;
                         ready.clear();
                         stream.write_all(answer).await?;
@@ -312,7 +314,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Sends every batch that has questions left and no answers, and waits until all are back.
+    /// Sends every batch that has questions and no answers, and waits until all are back.
     async fn exchange(&mut self) {
         let mut sent = Vec::new();
         for (owner, batch) in self.batches.iter_mut().enumerate() {
@@ -330,7 +332,7 @@ impl Answers {
         }
     }
 
-    /// What is put together of parts. False: an answer for it has not come.
+    /// Fills one slot. `false`: an answer for it has not come.
     fn fill(&mut self, slot: &Slot, ready: &mut Vec<u8>) -> bool {
         match slot {
             Slot::Here(_) | Slot::There(_) => return false,
@@ -348,7 +350,7 @@ impl Answers {
 }
 
 impl Parts {
-    /// OK, an error, or one or none.
+    /// Adds a part: OK, an error, or the number 0 or 1.
     fn add(&mut self, answer: &[u8]) {
         match answer.first() {
             Some(b'-') if self.error.is_none() => self.error = Some(answer.to_vec()),

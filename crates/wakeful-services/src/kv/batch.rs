@@ -1,27 +1,27 @@
-//! What a connection asks of another loop's shard: one message for all that it read at once, which
-//! comes back with the answers.
+//! The questions of a connection to another loop's shard. All commands of one read go in one
+//! message, which comes back with the answers.
 
 use super::reply;
 use super::shard::{Key, Operation, Refused, Shard};
 use crate::buffers::{Charge, FREE};
 
-/// The owner stops when its answers are as long as this, and does the rest when these have been
-/// taken.
+/// The owner stops when its answers are as long as this. It handles the rest when these answers
+/// have been taken.
 const MOST_ANSWERS: usize = 64 * 1024;
 
-/// See the module. Empty ones allocate nothing.
+/// The questions and answers of one message. An empty batch allocates nothing. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Keys and values, one behind the other.
+    /// The keys and values, one after another.
     bytes: Vec<u8>,
     asked: Vec<Asked>,
-    /// How many have their answer, and where the next one's key is.
+    /// How many questions are answered, and the position of the next one's key.
     done: usize,
     at: usize,
     answers: Vec<u8>,
-    /// For `answers`.
+    /// The memory of `answers`.
     charge: Charge,
-    /// Where each answer that was not taken yet ends; how many were taken, and where the next
+    /// The ends of the answers that were not taken yet, how many were taken, and where the next one
     /// begins.
     ends: Vec<usize>,
     taken: usize,
@@ -65,7 +65,7 @@ impl Batch {
         self.unanswered() > 0 && self.ends.is_empty()
     }
 
-    /// On the owner's loop.
+    /// Answers the questions, on the owner's loop.
     pub(super) fn run(&mut self, shard: &mut Shard) {
         while self.answers.len() < MOST_ANSWERS
             && let Some(asked) = self.asked.get(self.done)
@@ -81,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// One that stands for a batch that was lost: so many answers, all of them this error.
+    /// Replaces a batch that was lost: `count` answers that are all this error.
     pub(super) fn lost(count: usize, error: &str) -> Self {
         let mut answers = Vec::new();
         reply::error(&mut answers, error);
@@ -132,7 +132,8 @@ mod tests {
 
     const KEY: Key<'_> = Key { hash: 7, bytes: b"key" };
 
-    /// Runs and takes until all is answered: how often it was run, and the answers.
+    /// Runs the batch and takes the answers until all are there. Returns how often it ran, and the
+    /// answers.
     fn answers(batch: &mut Batch, shard: &mut Shard) -> (usize, Vec<Vec<u8>>) {
         let (mut runs, mut answers) = (0, Vec::new());
         while batch.is_to_be_sent() {
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(all.len(), 12);
         assert!(all[1..11].iter().all(|answer| answer.len() > value.len()));
         assert_eq!((all[0].as_slice(), all[11].as_slice()), (&b"+OK\r\n"[..], &b":1\r\n"[..]));
-        // It may be filled again.
+        // The batch can be filled again.
         batch.push(Operation::Get, KEY, &[]).unwrap();
         assert_eq!(answers(&mut batch, &mut shard), (1, vec![b"$-1\r\n".to_vec()]));
     }

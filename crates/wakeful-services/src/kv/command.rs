@@ -1,17 +1,17 @@
-//! What may be asked: words become a [`Command`].
+//! Parses the words of a command into a [`Command`].
 
 use std::fmt::Write;
 
 use super::resp::Words;
 use super::shard::{Condition, Operation, Refused, integer};
 
-/// A command and what it is about.
+/// A command with its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command<'a> {
     Get(&'a [u8]),
     /// A key, its value, and how it is set.
     Set(&'a [u8], &'a [u8], Operation),
-    /// A key, and what is added to its number.
+    /// A key, and the number to add to its value.
     Add(&'a [u8], i64),
     GetAll(Words<'a>),
     SetAll(Words<'a>),
@@ -28,18 +28,18 @@ pub(super) enum Command<'a> {
     Config(Words<'a>),
     Commands(Words<'a>),
     Info(Words<'a>),
-    /// A browser was made to send this here: it ends the connection, as in Redis.
+    /// A browser was made to send HTTP here. That ends the connection, as in Redis.
     Http,
 }
 
-/// What is said of a command by `COMMAND`.
+/// What `COMMAND` returns for a command.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) name: &'static str,
-    /// How many words, with the name; if negative, at least so many.
+    /// The number of words, including the name. If negative, the minimum number.
     pub(super) arity: i64,
     pub(super) flags: &'static [&'static str],
-    /// The first word that is a key, the last, and the step from one to the next.
+    /// The positions of the first and the last key, and the step from one to the next.
     pub(super) keys: (i64, i64, i64),
     pub(super) group: &'static str,
     pub(super) summary: &'static str,
@@ -87,7 +87,7 @@ pub(super) const DESCRIPTIONS: [Description; 21] = [
     describe("set", -3, WRITES, (1, 1, 1), "string", "Sets a key: NX, XX, GET."),
 ];
 
-/// Why a command is not done.
+/// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
@@ -108,7 +108,7 @@ impl<'a> Command<'a> {
     #[inline]
     pub(super) fn parse(words: Words<'a>) -> Result<Self, Refusal> {
         let name = words.get(0).unwrap_or_default();
-        // Upper case, with zeros behind it. No command has more letters.
+        // The name in upper case, padded with zeros. No command has more letters.
         let mut upper = [0; 8];
         let Some(letters) = upper.get_mut(..name.len()) else {
             return Err(unknown(name, words));
@@ -187,8 +187,8 @@ fn set_operation(words: Words<'_>) -> Result<Operation, Refusal> {
     Ok(if swap { Operation::Swap(condition) } else { Operation::Set(condition) })
 }
 
-/// Both ways are the same here: the answer comes when the keys are gone, and their memory is freed
-/// meanwhile.
+/// Both options do the same here: the answer comes when the keys are gone, and their memory is
+/// freed in the background.
 fn clear_operation<'a>(how: &[u8]) -> Result<Command<'a>, Refusal> {
     let known = how.eq_ignore_ascii_case(b"ASYNC") || how.eq_ignore_ascii_case(b"SYNC");
     if known { Ok(Command::Clear) } else { Err(Refusal::Syntax) }
@@ -206,7 +206,7 @@ fn unknown(name: &[u8], words: Words<'_>) -> Refusal {
     Refusal::Unknown { name: printable(name, 128), arguments }
 }
 
-/// The beginning of what somebody sent, to be shown.
+/// The beginning of a client's bytes, in a form that can be shown.
 pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     bytes[..bytes.len().min(most)].escape_ascii().to_string()
 }

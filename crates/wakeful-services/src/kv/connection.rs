@@ -1,5 +1,5 @@
-//! One connection: reads, does all commands that came complete, in order, and writes their answers
-//! at once.
+//! One connection: reads, executes all complete commands in order, and writes their answers
+//! together.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -25,9 +25,9 @@ use crate::connections::{end_when_sent, set_options, until_idle_in_drain};
 use crate::log;
 use crate::patience::PatientStream;
 
-/// So many commands, and the others of the loop are let run.
+/// After this many commands, other tasks of the loop run.
 const STRETCH: u64 = 1024;
-/// So long a refused client may go on sending, so that it comes to read why.
+/// How long a refused client may continue to send, so that it reads the reason.
 const LAST_TIME: Duration = Duration::from_secs(1);
 
 const TOO_MANY: &str = "ERR max number of clients reached";
@@ -121,12 +121,12 @@ async fn end(mut stream: Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// What lasts from one command to the next.
+/// The state between commands.
 struct Session {
     local: Rc<Local>,
     client: Client,
     answers: Answers,
-    /// Commands that were not counted yet.
+    /// The number of commands that were not counted yet.
     done: u64,
 }
 
@@ -148,7 +148,7 @@ impl Session {
         Err(io::Error::new(kind, text.to_owned()))
     }
 
-    /// Break: it was the last.
+    /// Executes one command. `Break`: it was the last one.
     #[inline]
     async fn command(
         &mut self,
@@ -169,7 +169,7 @@ impl Session {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Commands of many keys, and those that are not about keys.
+    /// Commands with many keys, and those without keys.
     async fn rare(
         &mut self,
         command: Command<'_>,
@@ -251,13 +251,13 @@ impl Session {
         Ok(())
     }
 
-    /// What was asked before is done before what follows, which looks at all shards.
+    /// Completes all earlier commands, because the next one uses all shards.
     async fn settle(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         self.count();
         if self.answers.are_owed() { self.answers.write(stream).await } else { Ok(()) }
     }
 
-    /// Writes when there is enough to be written; lets others run after a while.
+    /// Writes when there are enough answers, and lets other tasks run after a while.
     #[inline]
     async fn pause(&mut self, stream: &mut PatientStream) -> io::Result<()> {
         if self.answers.are_enough() {

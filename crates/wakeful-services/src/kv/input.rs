@@ -1,4 +1,4 @@
-//! What a connection sent: its bytes, and the commands in them.
+//! The bytes that a connection sent, and the commands in them.
 
 use std::io;
 use std::pin::Pin;
@@ -9,24 +9,24 @@ use super::resp::{Limits, Parser, ProtocolError, Words};
 use crate::buffers::{Budget, Charge, FREE};
 use crate::patience::PatientStream;
 
-/// What a connection's buffer begins with.
+/// The size of a connection's buffer at first.
 const BUFFER: usize = FREE;
 
 const NO_ROOM: &str = "OOM command not read when client buffers > 'maxmemory-clients'.";
 const NO_MEMORY: &str = "OOM command not read: no memory left for it";
 
-/// See the module.
+/// The input of one connection. See the module.
 #[derive(Debug)]
 pub(super) struct Input {
     buffer: Vec<u8>,
-    /// What has been answered ends here,
+    /// The end of the bytes that were answered,
     start: usize,
-    /// and what was read, here.
+    /// and of those that were read.
     end: usize,
     parser: Parser,
-    /// A longer command is refused, so a larger buffer is never needed.
+    /// A longer command is refused, so no larger buffer is ever needed.
     largest: usize,
-    /// For the buffer and the parser.
+    /// The memory of the buffer and of the parser.
     charge: Charge,
 }
 
@@ -68,7 +68,7 @@ impl Input {
     /// The next complete command.
     ///
     /// # Errors
-    /// What comes next is none, or too large. Nothing behind it can be understood.
+    /// The next bytes are no command, or it is too large. Nothing after it can be understood.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<Words<'_>>, ProtocolError> {
         loop {
@@ -83,11 +83,11 @@ impl Input {
         }
     }
 
-    /// Moves what is left to the front, and lets the buffer grow by what has come, not by what was
+    /// Moves the rest to the front, and lets the buffer grow by what has come, and not by what was
     /// announced.
     ///
     /// # Errors
-    /// `budget` has no room for more, or there is no memory: what the client is told.
+    /// `budget` has no room for more, or there is no memory. The text is for the client.
     pub(super) fn make_room(&mut self, budget: &Arc<Budget>) -> Result<(), &'static str> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

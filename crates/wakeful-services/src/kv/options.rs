@@ -11,7 +11,7 @@ pub const LARGEST_VALUE: usize = 512 << 20;
 /// The default of [`KvOptions::max_value`]: 16 MiB.
 pub const DEFAULT_MAX_VALUE: usize = 16 << 20;
 
-/// A command may have so many bytes more than a value.
+/// How many more bytes a command may have than a value.
 const COMMAND_BEYOND_VALUE: usize = 1 << 20;
 /// The capacity of a buffer of answers that is kept from one write to the next, in bytes.
 pub(super) const KEPT: usize = 64 * 1024;
@@ -147,7 +147,7 @@ impl KvOptions {
     pub(super) fn client_memory(&self) -> Option<usize> {
         match self.max_memory_clients {
             ClientMemory::Is(bytes) => bytes,
-            // On its way to another loop a command is there twice.
+            // While a command is on its way to another loop, it is in memory twice.
             ClientMemory::ByMaxMemory => {
                 self.max_memory.map(|bytes| (bytes / 4).max(4 * self.limits().command))
             }

@@ -1,4 +1,4 @@
-//! How many connections were closed for a limit of the service, for INFO.
+//! Counts connections that were closed because of a limit, for INFO.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

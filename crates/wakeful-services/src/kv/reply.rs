@@ -1,7 +1,6 @@
 //! Answers in RESP2, appended to what is to be written.
 
-/// What a command is refused with. Line breaks would be answers of their own, so they become
-/// blanks.
+/// Appends an error. Line breaks would begin further answers, so they become blanks.
 pub(super) fn error(out: &mut Vec<u8>, text: &str) {
     out.push(b'-');
     out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
@@ -30,7 +29,8 @@ pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// As [`bulk`], of bytes of any length. False: there is no memory for it, and nothing is written.
+/// Like [`bulk`], for bytes of any length. `false`: there is no memory for it, and nothing was
+/// written.
 #[inline]
 #[must_use]
 pub(super) fn try_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> bool {

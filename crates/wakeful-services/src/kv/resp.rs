@@ -1,9 +1,10 @@
 //! Commands as they come over a connection: RESP arrays of bulk strings, and lines of words
 //! ("inline commands").
 //!
-//! The parser is given the bytes from where a command begins, as often as more of them have come,
-//! and goes on where it stopped: no argument is looked at twice. It copies nothing: arguments are
-//! places in those bytes. What is announced is checked against the limits and never allocated.
+//! Whenever more bytes have come, the parser gets all bytes from the beginning of the command, and
+//! continues where it stopped, so that it looks at no argument twice. It copies nothing: arguments
+//! are ranges of those bytes. Announced lengths are checked against the limits, and never allocated
+//! in advance.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +15,7 @@ const MAX_WORDS: usize = 1024 * 1024;
 const MAX_LINE: usize = 64 * 1024;
 /// The most digits of a length.
 const MAX_DIGITS: usize = 10;
-/// What is kept to note words in from one command to the next.
+/// The capacity for words that is kept from one command to the next.
 const KEPT_WORDS: usize = 1024;
 
 /// What is refused, in bytes.
@@ -26,7 +27,7 @@ pub(super) struct Limits {
     pub(super) command: usize,
 }
 
-/// Why no more of a connection is read. Shown as Redis says it.
+/// Why nothing more is read from a connection. The text is Redis's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProtocolError {
     text: String,
@@ -69,7 +70,7 @@ impl<'a> Words<'a> {
         Some(&self.bytes[place.start as usize..place.end as usize])
     }
 
-    /// Those behind the first `count`.
+    /// The words after the first `count`.
     #[inline]
     pub(super) fn skip(self, count: usize) -> Self {
         Self { places: &self.places[count.min(self.places.len())..], ..self }
@@ -81,7 +82,7 @@ impl<'a> Words<'a> {
         self.places.iter().map(move |place| &bytes[place.start as usize..place.end as usize])
     }
 
-    /// Two by two; the last one alone is left out.
+    /// The words in pairs. A last single one is left out.
     pub(super) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let bytes = self.bytes;
         let word = move |place: &Range<u32>| &bytes[place.start as usize..place.end as usize];
@@ -94,26 +95,26 @@ impl<'a> Words<'a> {
 pub(super) struct Parser {
     limits: Limits,
     words: Vec<Range<u32>>,
-    /// Words that were announced and have not come. 0: between commands.
+    /// The number of words that were announced and have not come. 0: between commands.
     missing: usize,
-    /// Up to here the command has been looked at.
+    /// The position up to which the command was parsed.
     at: usize,
 }
 
 impl Parser {
     pub(super) fn new(limits: Limits) -> Self {
-        // Places are 32 bits.
+        // A range has 32-bit numbers.
         let most = limits.command.min(u32::MAX as usize / 2);
         let limits = Limits { word: limits.word.min(most), command: most };
         Self { limits, words: Vec::new(), missing: 0, at: 0 }
     }
 
-    /// Goes on with the command that `bytes` begins with: its length, once it is complete. Then its
-    /// words are [`words`](Self::words), and what is given next begins behind it. A command may
-    /// have no words.
+    /// Continues to parse the command at the beginning of `bytes`. Returns its length when it is
+    /// complete. Then [`words`](Self::words) returns its words, and the bytes of the next call must
+    /// begin after it. A command may have no words.
     ///
     /// # Errors
-    /// This is no command, or it is beyond the limits. Nothing behind it can be understood.
+    /// This is no command, or it is beyond the limits. Nothing after it can be understood.
     #[inline]
     pub(super) fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         if self.missing == 0 {
@@ -129,7 +130,7 @@ impl Parser {
                         return Err(ProtocolError::new(error));
                     }
                     self.at = next;
-                    // Less than none is none, as in Redis.
+                    // A negative number counts as 0, as in Redis.
                     self.missing = usize::try_from(words).unwrap_or(0);
                 }
                 Some(_) => return self.inline(bytes),
@@ -145,7 +146,7 @@ impl Parser {
         Ok(Some(std::mem::take(&mut self.at)))
     }
 
-    /// One word, and where what follows it begins.
+    /// Parses one word. Returns where the rest begins.
     #[inline]
     fn bulk(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         let Some(&first) = bytes.get(self.at) else {
@@ -197,7 +198,7 @@ impl Parser {
             if bytes.len() > MAX_LINE {
                 return Err(ProtocolError::new("too big inline request"));
             }
-            // Only what is new is searched next time.
+            // The next call searches only the new bytes.
             self.at = bytes.len();
             return Ok(None);
         };
@@ -209,7 +210,7 @@ impl Parser {
         let mut start = 0;
         for word in bytes[..end].split(u8::is_ascii_whitespace) {
             if word.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
-                // Redis understands them; to store them as they are would be a silent difference.
+                // Redis interprets quotes. To store them as they are would be a silent difference.
                 return Err(ProtocolError::new("no quotes in inline requests: send an array"));
             }
             if word.len() > self.limits.word {
@@ -223,26 +224,26 @@ impl Parser {
         Ok(Some(end + 1))
     }
 
-    /// Had the command that was complete at last any words?
+    /// Did the last complete command have any words?
     #[inline]
     pub(super) fn has_words(&self) -> bool {
         !self.words.is_empty()
     }
 
-    /// The words of the command that was complete at last; `bytes` are as they were given then.
+    /// The words of the last complete command. `bytes` must be the same as in that call.
     #[inline]
     pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {
         Words { bytes, places: &self.words }
     }
 
-    /// The bytes that are allocated to note more words than most commands have.
+    /// How many bytes are allocated for words beyond what most commands need.
     #[inline]
     pub(super) fn held(&self) -> usize {
         let words = self.words.capacity();
         if words > KEPT_WORDS { words * size_of::<Range<u32>>() } else { 0 }
     }
 
-    /// Gives back what a command of many words took.
+    /// Frees the memory of a command with many words.
     pub(super) fn shrink(&mut self) {
         if self.missing == 0 && self.words.capacity() > KEPT_WORDS {
             self.words.clear();
@@ -251,8 +252,8 @@ impl Parser {
     }
 }
 
-/// The number in the line that begins at `start`, and where the next line begins; nothing while the
-/// line is incomplete.
+/// The number in the line that begins at `start`, and where the next line begins. `None`: the line
+/// is incomplete.
 #[inline]
 fn length(bytes: &[u8], start: usize, error: &str) -> Result<Option<(i64, usize)>, ProtocolError> {
     let invalid = || ProtocolError::new(error);

@@ -1,4 +1,4 @@
-//! What the loops of a service share, and what each has of its own.
+//! The state that the loops of a service share, and the state of each loop.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,7 +22,7 @@ use super::shard::{Key, Meter, Meters, Shard};
 use crate::buffers::Budget;
 
 thread_local! {
-    /// Where batches for this loop find its shard.
+    /// Here a batch that was sent to this loop finds its shard.
     static LOCAL: RefCell<Weak<Local>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Service {
     pub(super) refusals: Refusals,
     pub(super) meters: Arc<Meters>,
     pub(super) since: Instant,
-    /// Known once all loops have been set up. No connection is served before.
+    /// Set when all loops have been set up. No connection is served before.
     pub(super) running: OnceCell<Running>,
-    /// Nobody outside knows it, so nobody can choose keys that collide.
+    /// Nobody outside knows the seed, so nobody can choose keys that collide.
     seed: SeedableRandomState,
     loops: Box<[OnceLock<LoopHandle>]>,
     joined: AtomicUsize,
@@ -56,7 +56,7 @@ impl Service {
     pub(super) fn new(loops: usize, options: KvOptions, linger: Duration) -> Self {
         let cap = options.max_memory.unwrap_or(usize::MAX);
         let buffers = Budget::new(options.client_memory().unwrap_or(usize::MAX));
-        // Of the kernel's randomness, which foldhash does not ask for.
+        // This is the kernel's randomness, which foldhash does not use.
         let random = RandomState::new().hash_one(());
         Self {
             options,
@@ -89,8 +89,8 @@ impl Service {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has that loop answer it. Nothing: the loop has ended. The handle gives nothing or an error
-    /// if it ends meanwhile.
+    /// Sends a batch to its owner's loop. `None`: the loop has ended. The handle returns nothing or
+    /// an error if the loop ends meanwhile.
     pub(super) fn send(&self, owner: usize, mut batch: Batch) -> Option<JoinHandle<Option<Batch>>> {
         let run = move || {
             let local = LOCAL.with_borrow(Weak::upgrade);
@@ -103,7 +103,7 @@ impl Service {
     }
 }
 
-/// What one loop has.
+/// The state of one loop.
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) service: Arc<Service>,
@@ -113,7 +113,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// To be called once on each loop of the service. The shard lives as long as the loop, also
+    /// Must be called once on each loop of the service. The shard lives as long as the loop, even
     /// while the loop has no connections.
     pub(super) fn join(service: &Arc<Service>) -> Rc<Self> {
         let number = service.joined.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! The keys of one loop, and their memory.
 //!
-//! A shard belongs to its loop: nothing in it is locked, and other loops send what they want of it.
-//! It is many small tables, so that none is ever large: a table that grows moves all it has at
-//! once, and one with ten million keys would stand still for a second over it.
+//! A shard belongs to its loop, so nothing in it is locked, and other loops send messages to it. It
+//! consists of many small tables, because a table that grows moves all its entries at once, and a
+//! table of ten million keys would block the loop for a second.
 
 mod entry;
 mod key;
@@ -22,10 +22,10 @@ use self::spare::Spare;
 use super::reply;
 use crate::buffers::Charge;
 
-/// Any answer but a value fits into so many bytes.
+/// Any answer except a value fits into this many bytes.
 const ANSWER: usize = 128;
 
-/// More entries than this are dropped on a thread of their own.
+/// If there are more entries than this, a separate thread drops them.
 const MANY: usize = 10_000;
 
 /// See the module.
@@ -41,7 +41,7 @@ impl Shard {
         Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter, spare: Spare::new() }
     }
 
-    /// Appends the answer to `out`, which `charge` pays for.
+    /// Executes an operation, and appends the answer to `out`, whose memory `charge` counts.
     #[inline]
     pub(super) fn apply(
         &mut self,
@@ -82,7 +82,7 @@ impl Shard {
         }
     }
 
-    /// Makes room for `more` in `to`, out of what is kept back if there is no other.
+    /// Makes room for `more` in `to`. If there is no other memory, it uses what is kept back.
     #[inline]
     pub(super) fn has_room<T>(&mut self, to: &mut Vec<T>, more: usize) {
         if to.try_reserve(more).is_err() {
@@ -90,7 +90,7 @@ impl Shard {
         }
     }
 
-    /// False: there is no room for the answer, so it is an error.
+    /// Answers with a value. `false`: there was no room for it, so the answer is an error.
     #[inline]
     fn read(&self, key: Key<'_>, out: &mut Vec<u8>, charge: &mut Charge) -> bool {
         let found = self.get(key);
@@ -123,10 +123,10 @@ impl Shard {
         found
     }
 
-    /// Was it set?
+    /// Sets a key. Returns whether it was set.
     ///
     /// # Errors
-    /// It would take more memory than there is.
+    /// There is not enough memory.
     #[inline]
     pub(super) fn set(
         &mut self,
@@ -152,7 +152,7 @@ impl Shard {
         condition: Condition,
     ) -> Result<bool, Refused> {
         let table = &mut self.tables[key.table()];
-        // `entry` would make the same room, or end the process.
+        // `entry` would make the same room, but abort the process if there is no memory.
         table.try_reserve(1, Entry::hash).map_err(|_| Refused::NoMemory)?;
         match table.entry(key.hash, |entry| entry.is(key), Entry::hash) {
             Place::Occupied(_) if condition == Condition::IfAbsent => Ok(false),
@@ -175,8 +175,8 @@ impl Shard {
         }
     }
 
-    /// Sets all of them, or none. (The first ones, where the memory of the machine ends in their
-    /// midst.)
+    /// Sets all of them, or none. (If the machine runs out of memory in the middle, the first ones
+    /// are set.)
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -184,13 +184,13 @@ impl Shard {
         &mut self,
         pairs: impl Iterator<Item = (Key<'a>, &'a [u8])> + Clone,
     ) -> Result<(), Refused> {
-        // As if each were new; and if there is no room for that, what is there already is taken
-        // off.
+        // First assumes that each key is new. If there is no room for that, the size of the entries
+        // that exist already is subtracted.
         let most = pairs.clone().map(|(key, value)| Entry::size_of(key.bytes, value.len())).sum();
         if self.meter.check(0, most).is_err() {
             let old =
                 |key: Key<'a>| self.get(key).map_or(0, |v| Entry::size_of(key.bytes, v.len()));
-            // A key that comes twice is taken off once.
+            // A key that occurs twice is subtracted only once.
             let mut keys = Vec::new();
             keys.try_reserve_exact(pairs.clone().count()).map_err(|_| Refused::NoMemory)?;
             keys.extend(pairs.clone().map(|(key, _)| key));
@@ -215,7 +215,7 @@ impl Shard {
         Ok(number)
     }
 
-    /// Was it there?
+    /// Removes a key. Returns whether it was there.
     pub(super) fn remove(&mut self, key: Key<'_>) -> bool {
         let table = &mut self.tables[key.table()];
         let Ok(place) = table.find_entry(key.hash, |entry| entry.is(key)) else {
@@ -231,7 +231,8 @@ impl Shard {
         let tables: Vec<_> = self.tables.iter_mut().map(std::mem::take).collect();
         self.meter.clear();
         if many {
-            // It would hold up the loop. If there is no thread to be had it does.
+            // Dropping the tables would block the loop. It does so only if no thread can be
+            // started.
             let thread = std::thread::Builder::new().name("kv-clear".to_owned());
             let _ = thread.spawn(move || drop(tables));
         }
@@ -244,7 +245,7 @@ impl Drop for Shard {
     }
 }
 
-/// As Redis reads it: no sign but a minus, no zeros in front, nothing else.
+/// Parses a number as Redis does: no sign but a minus, no leading zeros, nothing else.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let number = std::str::from_utf8(text).ok()?.parse().ok()?;
     (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)

@@ -4,8 +4,9 @@ use std::io::ErrorKind;
 
 use wakeful_http::client::ClientError;
 
-/// A refusal takes no time, so it does not use up an attempt: where half of many backends are gone,
-/// three in a row often are. But a request shall not go through thousands.
+/// A refused connection takes no time, so it does not use up an attempt: if half of many backends
+/// are gone, three refusals in a row are common. But a request should not try thousands of
+/// backends.
 const MOST_REFUSALS: usize = 32;
 
 pub(super) struct Attempts {
@@ -18,8 +19,8 @@ impl Attempts {
         Self { left: attempts, refusals_left: MOST_REFUSALS }
     }
 
-    /// Another backend may be tried behind this failure. One that has gone meanwhile was no
-    /// attempt.
+    /// May another backend be tried after this failure? If the backend was removed meanwhile, that
+    /// was no attempt.
     pub(super) fn goes_on(&mut self, error: &ClientError) -> bool {
         if matches!(error, ClientError::Retired { .. }) {
             return true;
@@ -30,8 +31,8 @@ impl Attempts {
     }
 }
 
-/// Nobody listens there, or there is no such socket of Unix. A look-up that finds nothing has taken
-/// its time.
+/// Is the error a refused connection, or a missing Unix socket? A failed look-up is none, because
+/// it has taken time.
 fn is_refusal(error: &ClientError) -> bool {
     let ClientError::Connect { source, .. } = error else { return false };
     match source.kind() {

@@ -1,12 +1,13 @@
-//! The backends: which one a request gets, and what it turned out to be like.
+//! Chooses a backend for each request, and records how the backend does.
 //!
-//! Each loop has connections of its own to each backend, counts what it has in flight there, and
-//! chooses by that alone: of two backends at random the one with less. Only what is known against a
-//! backend is shared by all loops ([`members`](super::members)), behind a lock that nobody takes to
-//! choose unless a backend is out, or for an answer unless it is of one that has failed.
+//! Each loop has its own connections to each backend, counts its requests in flight there, and
+//! chooses by that number alone: of two random backends it takes the one with fewer. All loops
+//! share only what is known about failures ([`members`](super::members)), behind a lock. A choice
+//! takes the lock only if a backend is left out, and an answer only if its backend has failed
+//! before.
 //!
-//! A backend that goes gets no more requests. Those in flight there keep it ([`Exchange`]), and its
-//! idle connections close.
+//! A backend that is removed gets no more requests. Its requests in flight keep it alive
+//! ([`Exchange`]), and its idle connections close.
 
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
@@ -28,7 +29,7 @@ use super::request_body::BufferedRequest;
 use super::tunnel::Place;
 use crate::log;
 
-/// What one loop has.
+/// The backends of one loop.
 pub(super) struct Backends {
     members: Arc<Members>,
     client: Client<BufferedRequest>,
@@ -37,7 +38,7 @@ pub(super) struct Backends {
     here: RefCell<Vec<Rc<OnThisLoop>>>,
 }
 
-/// What one loop has of one backend.
+/// The state of one backend on one loop.
 struct OnThisLoop {
     backend: Arc<Backend>,
     host: Host<BufferedRequest>,
@@ -62,7 +63,7 @@ impl Backends {
         this
     }
 
-    /// From now on these are the backends.
+    /// Replaces the list of backends.
     fn take(&self, all: Vec<Arc<Backend>>) {
         let ids: HashSet<_> = all.iter().map(|one| one.id).collect();
         let before = self.here.take();
@@ -83,12 +84,12 @@ impl Backends {
         Rc::new(OnThisLoop { backend, host, in_flight: Cell::new(0), counts })
     }
 
-    /// There is none: no name has an address.
+    /// Is there no backend, because no name has an address?
     pub(super) fn are_none(&self) -> bool {
         self.here.borrow().is_empty()
     }
 
-    /// A backend for a request that `tried` others in vain; `None`: there is no other.
+    /// Chooses a backend for a request that has `tried` others in vain. `None`: there is no other.
     pub(super) fn choose(&self, tried: &[Id]) -> Option<Exchange> {
         let here = self.here.borrow();
         if tried.is_empty() && !self.members.is_one_out() {
@@ -110,8 +111,8 @@ impl Backends {
         Some(self.exchange(less_busy(&of_use)?, Standing::In))
     }
 
-    /// One that is left out, for a request that `tried` in vain all that are not. What failed for a
-    /// while may be well again, and is better than none. `None`: there is no other.
+    /// Chooses a backend that is left out, for a request that has tried all others in vain. A
+    /// backend that failed may work again, and is better than none. `None`: there is no other.
     pub(super) fn choose_left_out(&self, tried: &[Id]) -> Option<Exchange> {
         let here = self.here.borrow();
         let untried: Vec<_> = untried(&here, tried).collect();
@@ -127,7 +128,7 @@ impl Backends {
     }
 }
 
-/// As long as there are any, and the loop has backends.
+/// Takes changes of the list, as long as they come, and the loop has backends.
 async fn take_changes(backends: Weak<Backends>, changes: Receiver<()>) {
     while let Ok(()) = changes.recv().await {
         let Some(backends) = backends.upgrade() else { return };
@@ -142,7 +143,8 @@ fn untried<'a>(
     here.iter().filter(|one| !tried.contains(&one.backend.id))
 }
 
-/// Of two at random, the one with less in flight. `None`: there are none.
+/// Chooses two random backends, and takes the one with fewer requests in flight. `None`: there are
+/// none.
 fn less_busy(of: &[impl Borrow<Rc<OnThisLoop>>]) -> Option<&Rc<OnThisLoop>> {
     let at = |place: usize| of[place].borrow();
     let one = match of.len() {
@@ -150,7 +152,7 @@ fn less_busy(of: &[impl Borrow<Rc<OnThisLoop>>]) -> Option<&Rc<OnThisLoop>> {
         1 => return Some(at(0)),
         many => fastrand::usize(..many),
     };
-    // Another one, each with the same chance.
+    // The second one is another one, and each has the same chance.
     let other = (one + fastrand::usize(1..of.len())) % of.len();
     let (one, other) = (at(one), at(other));
     Some(if other.in_flight.get() < one.in_flight.get() { other } else { one })
@@ -160,9 +162,10 @@ fn less_busy(of: &[impl Borrow<Rc<OnThisLoop>>]) -> Option<&Rc<OnThisLoop>> {
 pub(super) struct Exchange {
     members: Arc<Members>,
     at: Rc<OnThisLoop>,
-    /// Until it has told how the backend is: of one that was left out, an answer brings it back.
+    /// How the backend was chosen, until the exchange has reported. An answer of a backend that was
+    /// left out brings it back.
     chosen_as: Cell<Standing>,
-    /// Of one that asks for an upgrade.
+    /// The place of a request that asks for an upgrade.
     pub(super) place: Option<Place>,
 }
 
@@ -175,7 +178,8 @@ impl Exchange {
         self.at.backend.id
     }
 
-    /// The head of a response came: that settles a trial, however long the rest takes.
+    /// Called when the head of a response has come. That completes a trial, however long the rest
+    /// takes.
     pub(super) fn answered(&self) {
         if self.chosen_as.get() != Standing::In {
             self.succeeded();
@@ -190,7 +194,7 @@ impl Exchange {
         let mut health = self.members.health();
         let was_left_out = self.chosen_as.replace(Standing::In) != Standing::In;
         if !was_left_out && health.standing(backend.id, Instant::now()) != Standing::In {
-            // From before it was left out.
+            // The request is from before the backend was left out.
             return;
         }
         let news = health.succeeded(backend.id);

@@ -1,4 +1,4 @@
-//! How much of bodies may wait on a loop, in all.
+//! A limit on all buffered bodies of a loop together.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ impl Budget {
         Rc::new(Self { limit, used: Cell::new(0), counts })
     }
 
-    /// There is room. (What is taken then may be larger: pieces are not cut.)
+    /// Is there room? (A piece may exceed it, because pieces are not cut.)
     pub(super) fn has_room(&self) -> bool {
         self.used.get() < self.limit
     }
@@ -29,7 +29,7 @@ impl Budget {
     }
 }
 
-/// What one body has of it, until it gives it back, or is dropped.
+/// The share of one body, until the body gives it back, or is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Rc<Budget>,
@@ -64,7 +64,7 @@ impl Drop for Share {
     }
 }
 
-/// No body is as long as what does not fit.
+/// A number that does not fit is larger than any body.
 fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a proxy counts: each loop by itself, read from any thread.
+//! The counters of a proxy. Each loop counts for itself, and any thread can read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct BackendCounts {
     name: String,
-    /// In how many places of the proxy's list it is.
+    /// How many entries of the proxy's list refer to this backend.
     listed: AtomicUsize,
     loops: Mutex<BTreeMap<usize, Arc<OnLoop>>>,
 }
@@ -41,7 +41,7 @@ pub struct NameCounts {
     pub(super) failures: Count,
 }
 
-/// What one loop counts: it alone writes.
+/// The counters of one loop, which alone writes them.
 #[derive(Debug)]
 pub(super) struct LoopCounts {
     number: usize,
@@ -53,7 +53,7 @@ pub(super) struct LoopCounts {
     client: Arc<ClientCounts>,
 }
 
-/// What one loop counts of one backend.
+/// One loop's counters of one backend.
 #[derive(Debug, Default)]
 pub(super) struct OnLoop {
     pub(super) requests: Count,
@@ -62,7 +62,7 @@ pub(super) struct OnLoop {
     pub(super) ejections: Count,
 }
 
-/// A number with one writer, which may go down again.
+/// A number with one writer. It may also decrease.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicI64);
 
@@ -125,7 +125,7 @@ impl BackendCounts {
         locked(&self.loops).entry(counts.number).or_default().clone()
     }
 
-    /// It is a backend no more, in one of the places where it was.
+    /// Removes one entry of the list.
     pub(super) fn unlist(&self) {
         self.listed.fetch_sub(1, Ordering::Relaxed);
     }
@@ -169,7 +169,7 @@ impl NameCounts {
 }
 
 impl Counts {
-    /// One more loop, with its client.
+    /// Adds a loop, with its client.
     pub(super) fn of_a_loop(&self, client: Arc<ClientCounts>) -> Arc<LoopCounts> {
         let (retried, refused, overloads, tunnels, buffered) = Default::default();
         let mut loops = locked(&self.loops);
@@ -180,7 +180,8 @@ impl Counts {
         counts
     }
 
-    /// One more backend. One that is there already, or still has requests, is counted on.
+    /// Adds a backend. If one with this name exists already, or still has requests, its counters
+    /// continue.
     pub(super) fn list(&self, name: String) -> Arc<BackendCounts> {
         let mut backends = locked(&self.backends);
         backends.retain(|one| one.is_of_use());

@@ -1,12 +1,13 @@
-//! What a proxy does with the process's limit of open descriptors.
+//! How a proxy divides the process's limit of open descriptors.
 //!
-//! Each connection of a client may need one to a backend, which is kept back. A connection to a
-//! backend that is idle belongs to one loop, and a client on another loop has no use for it. So the
-//! idle ones are bounded too, and kept back in addition.
+//! Each connection of a client may need a connection to a backend, for which a descriptor is kept
+//! back. An idle connection to a backend belongs to one loop, and a client on another loop cannot
+//! use it. So idle connections are limited, too, and descriptors are kept back for them in
+//! addition.
 
 use wakeful::accept::Descriptors;
 
-/// The share of the limit that idle connections to backends may have.
+/// Idle connections to backends may use one part in this many of the limit.
 const IDLE_SHARE: usize = 8;
 
 /// How many idle connections the loops keep.
@@ -15,24 +16,24 @@ pub(super) struct Idle {
     /// The process's limit of descriptors, if it matters.
     pub(super) limit: Option<usize>,
     pub(super) loops: usize,
-    /// To each backend on each loop, if there is room.
+    /// How many the user wants to each backend on each loop.
     pub(super) wanted: usize,
 }
 
 impl Idle {
-    /// How many idle connections each loop keeps to each backend, if there are so many backends.
+    /// How many idle connections each loop keeps to each backend, with this number of backends.
     pub(super) fn of_each(self, backends: usize) -> usize {
         let pools = self.pools(backends).max(1);
         self.limit.map_or(self.wanted, |limit| self.wanted.min(limit / IDLE_SHARE / pools))
     }
 
-    /// What the proxy keeps back for them and for its clients.
+    /// How many descriptors the proxy keeps back for idle connections and for its clients.
     pub(super) fn kept(self, backends: usize) -> Descriptors {
         let idle = self.of_each(backends).saturating_mul(self.pools(backends));
         Descriptors::new().per_connection(1).also_spare(idle)
     }
 
-    /// As [`kept`](Self::kept), where more backends may join later.
+    /// Like [`kept`](Self::kept), if more backends may come later.
     pub(super) fn kept_for_more(self, backends: usize) -> Descriptors {
         match self.limit {
             Some(limit) => Descriptors::new().per_connection(1).also_spare(limit / IDLE_SHARE),

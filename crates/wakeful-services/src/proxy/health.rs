@@ -1,10 +1,11 @@
-//! Passive health checks: what requests meet says how a backend is.
+//! Passive health checks: the results of requests show how a backend is.
 //!
-//! A backend that failed several times in a row is left out for a while; then one request tries it,
-//! and it is either back, or out for twice as long. The last one that is in is never left out: a
-//! backend that may fail is better than none. So a request that cannot reach those that are in also
-//! asks those that are out (`Backends::choose_left_out`). What operators are to be told is a
-//! change, not each failure. No clock and no lock in here: who asks says what time it is.
+//! A backend that failed several times in a row is left out for a while. Then one request tries it,
+//! and it is either back, or out for twice as long. The last backend that is in is never left out,
+//! because a backend that may fail is better than none. For the same reason a request that cannot
+//! reach any backend that is in also tries those that are out (`Backends::choose_left_out`).
+//! Operators are told of changes, and not of each failure. There is no clock and no lock here:
+//! callers pass the time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -58,10 +59,11 @@ impl Default for Ejection {
     }
 }
 
-/// A backend. No number is given twice.
+/// Identifies a backend. No number is used twice.
 pub(super) type Id = u64;
 
-/// How all backends are. One that is none any more is left out, and nothing is told of it.
+/// The health of all backends. A backend that was removed is not in it, and nothing is reported
+/// about it.
 #[derive(Debug)]
 pub(super) struct Health {
     settings: Ejection,
@@ -70,20 +72,20 @@ pub(super) struct Health {
 
 #[derive(Debug, Clone, Default)]
 struct State {
-    /// In a row.
+    /// The number of failures in a row.
     failures: u32,
     /// How often in a row it was left out.
     times: u32,
     out_until: Option<Instant>,
     told: Told,
-    /// When something was last told against it.
+    /// When something bad was last reported about it.
     told_at: Option<Instant>,
-    /// One request tries it: until then no other one does, if it tells nothing. (It may be a
-    /// client's that takes its time.)
+    /// One request is trying the backend. No other request tries it before this time, in case that
+    /// request reports nothing. (Its client may be slow.)
     tried_until: Option<Instant>,
 }
 
-/// What operators know against it.
+/// What was reported to operators about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Told {
     #[default]
@@ -96,16 +98,16 @@ enum Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     In,
-    /// It was out, and this request would try it.
+    /// The backend was left out, and this request should try it.
     Due,
     Out,
 }
 
-/// What a failure led to.
+/// The result of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Stays,
-    /// And that is news: it would be left out, and is the last one.
+    /// The failure is news: the backend would be left out, but is the last one.
     Fails,
     Ejected {
         for_: Duration,
@@ -138,7 +140,7 @@ impl Health {
         self.backends.values().any(|state| state.out_until.is_some())
     }
 
-    /// And has not answered since.
+    /// Has the backend failed, and not answered since?
     pub(super) fn has_failed(&self, backend: Id) -> bool {
         self.backends.get(&backend).is_some_and(|state| state.failures > 0)
     }
@@ -154,21 +156,22 @@ impl Health {
         }
     }
 
-    /// A request is about to try it.
+    /// Notes that a request is about to try the backend.
     pub(super) fn begin_trial(&mut self, backend: Id, now: Instant) {
         if let Some(state) = self.backends.get_mut(&backend) {
             state.tried_until = now.checked_add(self.settings.longest);
         }
     }
 
-    /// It ended without telling anything.
+    /// Notes that the trial ended without a result.
     pub(super) fn end_trial(&mut self, backend: Id) {
         if let Some(state) = self.backends.get_mut(&backend) {
             state.tried_until = None;
         }
     }
 
-    /// It answered: all is forgotten. News, if something was told against it.
+    /// Notes that the backend answered: all failures are forgotten. It is news if something bad was
+    /// reported before.
     pub(super) fn succeeded(&mut self, backend: Id) -> News {
         let Some(state) = self.backends.get_mut(&backend) else { return News::No };
         let told_at = state.told_at;
@@ -184,11 +187,11 @@ impl Health {
         state.failures = state.failures.saturating_add(1);
         let was_tried = state.tried_until.take().is_some();
         let is_out = state.out_until.is_some();
-        // What was under way when it was left out says nothing new.
+        // A request that was in flight when the backend was left out tells nothing new.
         if is_out && !was_tried || !is_out && state.failures < self.settings.failures {
             return Verdict::Stays;
         }
-        // One that fails now and then is not told of each time.
+        // A backend that fails now and then is not reported each time.
         let is_late = |at: Instant| now.saturating_duration_since(at) >= self.settings.shortest;
         let may_tell = state.told_at.is_none_or(is_late);
         if in_beside == 0 {
@@ -330,7 +333,7 @@ mod tests {
             assert_eq!(alone.failed(0, now), Verdict::Stays);
         }
         assert_eq!((alone.succeeded(0), alone.succeeded(0)), (News::Yes, News::No));
-        // Again so soon: told neither that it fails nor that it is back.
+        // This failure comes so soon that neither it nor the recovery is reported.
         assert_eq!(eject(&mut alone, 0, now), Verdict::Stays);
         assert_eq!(alone.succeeded(0), News::No);
         now += SECOND;
@@ -356,7 +359,7 @@ mod tests {
             told.1 += u32::from(health.succeeded(0) == News::Yes);
         }
         assert_eq!(told, (10, 10), "in ten seconds");
-        // One that stays out then is told of by its next trial.
+        // If a backend stays out, its next trial reports it.
         eject(&mut health, 0, now + 10 * SECOND);
         health.succeeded(0);
         let now = now + 10 * SECOND + SECOND / 2;
@@ -375,7 +378,7 @@ mod tests {
         health.leave(0);
         health.leave(1);
         assert!(!health.is_one_out() && !health.has_failed(1));
-        // What was under way tells nothing, and the one that is left is the last one.
+        // A request that was in flight tells nothing, and the remaining backend is the last one.
         for gone in [0, 1] {
             assert_eq!(health.failed(gone, now), Verdict::Stays);
             assert_eq!(health.succeeded(gone), News::No);

@@ -1,9 +1,10 @@
-//! Which backends there are, for all loops.
+//! The list of backends, for all loops.
 //!
-//! Those that were given stay. The addresses of names come and go: [`Members::found`] compares what
-//! a name has now with what there was, and tells the loops, which then take the new list. Nobody
-//! looks here for a request. What requests met at a backend ([`health`](super::health)) is known as
-//! long as it is one: an address that comes back is a new backend.
+//! Backends with a fixed address stay. The addresses of names change: [`Members::found`] compares a
+//! name's present addresses with the previous ones, and tells the loops, which then take the new
+//! list. No request uses this list directly. The results of requests at a backend
+//! ([`health`](super::health)) are kept as long as it is in the list. An address that comes back is
+//! a new backend.
 //!
 //! Locks are taken in this order: the list, the health, the counts.
 
@@ -18,20 +19,20 @@ use wakeful_http::client::Target;
 use super::counts::{BackendCounts, Counts};
 use super::health::{Ejection, Health, Id};
 
-/// One backend, from when it comes until it goes.
+/// A backend, from when it is added until it is removed.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) id: Id,
     pub(super) target: Target,
     pub(super) counts: Arc<BackendCounts>,
-    /// It failed, and has not answered since.
+    /// Whether it has failed and not answered since.
     pub(super) has_failed: AtomicBool,
 }
 
-/// What all loops know.
+/// The state that all loops share.
 #[derive(Debug)]
 pub(super) struct Members {
-    /// One is left out.
+    /// Whether a backend is left out.
     is_one_out: AtomicBool,
     health: Mutex<Health>,
     list: Mutex<List>,
@@ -42,22 +43,22 @@ pub(super) struct Members {
 struct List {
     next: Id,
     given: Vec<Arc<Backend>>,
-    /// What each name has.
+    /// The addresses of each name.
     found: Vec<Vec<Target>>,
     of_names: Vec<Arc<Backend>>,
     loops: Vec<Sender<()>>,
-    /// Their threads end with this.
+    /// The look-up threads end when these are dropped.
     look_ups: Vec<mpsc::Sender<Infallible>>,
 }
 
-/// What became of a look-up.
+/// The result of a look-up.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) came: Vec<String>,
     pub(super) went: Vec<String>,
 }
 
-/// Two targets with the same are one backend: requests cannot tell them apart.
+/// Two targets with the same place are one backend, because requests cannot distinguish them.
 type Place = (String, Option<String>);
 
 fn place(target: &Target) -> Place {
@@ -65,7 +66,7 @@ fn place(target: &Target) -> Place {
 }
 
 impl Members {
-    /// `names`: of how many names there are addresses to come.
+    /// `names` is the number of names whose addresses will be looked up.
     pub(super) fn new(
         given: Vec<Target>,
         names: usize,
@@ -97,7 +98,7 @@ impl Members {
         self.is_one_out.load(Ordering::Relaxed)
     }
 
-    /// What may have changed, under the lock of the health.
+    /// Updates what depends on the health, while its lock is held.
     pub(super) fn note(&self, health: &Health, backend: &Backend) {
         self.is_one_out.store(health.is_one_out(), Ordering::Relaxed);
         backend.has_failed.store(health.has_failed(backend.id), Ordering::Relaxed);
@@ -119,7 +120,7 @@ impl Members {
         backend.counts.unlist();
     }
 
-    /// The name with this number has these addresses.
+    /// Sets the addresses of the name with this number.
     pub(super) fn found(&self, name: usize, targets: Vec<Target>) -> Change {
         let mut list = self.list();
         let list = &mut *list;
@@ -127,7 +128,7 @@ impl Members {
             return Change::default();
         }
         list.found[name] = targets;
-        // One that was given is no second backend because a name has it, too.
+        // A fixed backend does not become a second backend because a name has its address, too.
         let mut places: HashSet<_> = list.given.iter().map(|one| place(&one.target)).collect();
         let mut wanted = HashSet::new();
         let mut coming = Vec::new();
@@ -141,7 +142,7 @@ impl Members {
             .into_iter()
             .partition(|one| wanted.remove(&place(&one.target)));
         coming.retain(|target| wanted.contains(&place(target)));
-        // Those that go make way first: a name may have an address again.
+        // Removed backends leave first, because a name may get an address back.
         went.iter().for_each(|one| self.leave(one));
         let next = &mut list.next;
         let came: Vec<_> = coming.into_iter().map(|one| self.join(next, one.clone())).collect();
@@ -150,7 +151,7 @@ impl Members {
         list.of_names = stay;
         list.of_names.extend(came);
         if change != Change::default() {
-            // A loop that has not yet heard of the last change will see both.
+            // A loop that has not handled the last message yet will see both changes.
             list.loops.retain(|one| {
                 let _ = one.try_send(());
                 !one.is_closed()
@@ -165,12 +166,12 @@ impl Members {
         list.given.len() + list.of_names.len()
     }
 
-    /// A thread that looks a name up ends when the other end of `until` does.
+    /// Registers a look-up thread, which ends when the other end of `until` does.
     pub(super) fn keep(&self, until: mpsc::Sender<Infallible>) {
         self.list().look_ups.push(until);
     }
 
-    /// Tells one more loop of changes, from now on. `None`: there will be none.
+    /// Tells one more loop of changes from now on. `None`: there will be none.
     pub(super) fn follow(&self) -> Option<Receiver<()>> {
         let (told, changes) = bounded(1);
         let mut list = self.list();

@@ -1,4 +1,4 @@
-//! What a proxy counts, as Prometheus text.
+//! The counters of a proxy as Prometheus text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use prometheus_client::registry::Unit;
 
 use super::counts::{BackendCounts, Counts, NameCounts};
 
-/// Reads the counters when it is asked, and never otherwise.
+/// Reads the counters only when Prometheus asks.
 #[derive(Debug)]
 pub(super) struct OfBackends(pub(super) Arc<Counts>);
 
@@ -97,7 +97,8 @@ impl Collector for OfBackends {
     }
 }
 
-/// Each of these families, with a sample for each of `all`. There are none of nothing.
+/// Writes each of these families, with a sample for each of `all`. If `all` is empty, nothing is
+/// written.
 fn encode<T>(
     encoder: &mut DescriptorEncoder<'_>,
     kind: MetricType,

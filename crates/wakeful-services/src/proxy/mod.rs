@@ -315,7 +315,7 @@ impl ProxyOptions {
     }
 }
 
-/// What an HTTP/2 backend may send of each response, however small the buffer.
+/// The smallest window of a response from an HTTP/2 backend, however small the buffer is.
 const LEAST_WINDOW: u32 = 64 * 1024;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -353,15 +353,16 @@ pub fn start(
     let counts = Arc::<Counts>::default();
     let members = members(&proxy, &counts)?;
     let of_loops = counts.clone();
-    // The backend may read a request's length otherwise, so nothing is resolved here.
+    // The backend may interpret a request's length differently, so an ambiguous one is never
+    // resolved here.
     let ambiguous_length = AmbiguousLength::Refuse;
-    // gRPC needs backends of HTTP/2; to others nothing is a call.
+    // gRPC needs HTTP/2 backends. With others, no request counts as a call.
     let grpc_calls = match proxy.version {
         HttpVersion::Http1 => GrpcCalls::Limited,
         HttpVersion::Http2 => GrpcCalls::Unlimited,
     };
     let limits = options.limits.clone().ambiguous_length(ambiguous_length).grpc_calls(grpc_calls);
-    // A user who limits the connections has thought of the descriptors.
+    // A user who limits the connections has considered the descriptors.
     let limit = if limits.has_max_connections() { None } else { Descriptors::limit() };
     let idle = descriptors::Idle { limit, loops, wanted: proxy.connections };
     let kept = if proxy.names.is_empty() {
@@ -388,7 +389,7 @@ pub fn start(
     Ok(RunningProxy { service, counts })
 }
 
-/// Those that are given, and those that names have: the names are looked up from here on.
+/// The backends with fixed addresses, and those of names. The look-ups of the names begin here.
 fn members(proxy: &ProxyOptions, counts: &Arc<Counts>) -> io::Result<Arc<members::Members>> {
     let of_version = |target: &Target| target.clone().version(proxy.version);
     let (names, known): (Vec<_>, Vec<_>) =
@@ -413,14 +414,14 @@ fn of_a_loop(
     let client = ClientBuilder::default()
         .tls(options.upstream_tls.clone())
         .connect_timeout(options.connect_timeout)
-        // The proxy has its own, which begins behind the request.
+        // The proxy has its own time limit, which begins after the request was read.
         .head_timeout(None)
         .max_connections(options.connections)
         .max_waiting(options.max_waiting)
         .queue_timeout(options.queue_timeout)
         .idle_timeout(options.idle_timeout)
         .max_headers(options.max_response_headers)
-        // What is read ahead of clients that read slowly comes on top.
+        // What is read ahead for slow clients comes on top of this.
         .stream_window(u32::try_from(options.response_buffer).unwrap_or(u32::MAX).max(LEAST_WINDOW))
         .retries(1)
         .build();

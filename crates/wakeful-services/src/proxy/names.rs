@@ -1,16 +1,16 @@
-//! Looks names up again and again, so that each address that a name has is a backend.
+//! Looks names up at intervals, so that each address of a name is a backend.
 //!
-//! Each name has a thread of its own, in each process. So a look-up that takes long delays no loop
-//! and no other name, no second one of the same name begins meanwhile, and none is ever refused for
-//! want of a thread. `getaddrinfo` says nothing about how long an answer is valid: the names are
-//! looked up at an interval, which is varied at random, so that processes that were started
-//! together do not ask together.
+//! Each name has its own thread in each process. So a long look-up delays no loop and no other
+//! name, there is never a second look-up of the same name, and no look-up fails because no thread
+//! can be started. `getaddrinfo` does not tell how long an answer is valid, so the names are looked
+//! up at an interval. The interval varies at random, so that processes that were started together
+//! do not ask at the same time.
 //!
-//! An answer replaces the one before. If there is none, because a name server is down or says that
-//! it cannot answer, what was known before stays: servers are more often there without a name
-//! server than the other way round. An answer that there is no such name, or that it has no
-//! addresses (a headless Service of Kubernetes without ready pods), may be a mistake of a name
-//! server that has just started. Three of them in a row are believed.
+//! An answer replaces the previous one. If there is no answer, because a name server is down or
+//! reports that it cannot answer, the known addresses stay, because the backends are probably still
+//! there. An answer that there is no such name, or that it has no addresses (a headless Service of
+//! Kubernetes without ready pods), may be a mistake of a name server that has just started. Only
+//! three such answers in a row are believed.
 
 use std::convert::Infallible;
 use std::io;
@@ -77,11 +77,11 @@ pub(super) fn follow(
 struct Name {
     number: usize,
     target: Target,
-    /// How it was given.
+    /// The name as it was given.
     of: String,
     members: Weak<Members>,
     counts: Arc<NameCounts>,
-    /// And that has been told.
+    /// Whether look-ups fail, and that was logged.
     is_failing: bool,
     /// How many look-ups in a row have said that it has no address.
     empty: u32,
@@ -96,9 +96,9 @@ struct Failure {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Says {
-    /// The name has no address.
+    /// The answer is that the name has no address.
     Empty,
-    /// Nothing about the name: no name server has answered, or this process lacks something.
+    /// There is no answer: no name server has answered, or this process lacks a resource.
     Nothing,
 }
 
@@ -109,7 +109,7 @@ impl Name {
             let Some(members) = self.members.upgrade() else { return };
             self.take(&members, found);
             drop(members);
-            // Nobody listens for the others.
+            // After the first look-up nobody may listen any more.
             let _ = first.send(self.of.clone());
             match end.recv_timeout(varied(interval)) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -119,7 +119,7 @@ impl Name {
         }
     }
 
-    /// The addresses, each once, in an order that does not depend on the answer's.
+    /// The addresses, without duplicates, in an order that does not depend on the answer's.
     fn look_up(&self) -> Result<Vec<SocketAddr>, Failure> {
         self.counts.running.set(1);
         let found = self.target.name().map_or_else(|| Ok(Vec::new()), addresses);
@@ -175,8 +175,8 @@ impl Name {
 fn addresses((name, port): (&str, u16)) -> Result<Vec<SocketAddr>, Failure> {
     let found = of_family(name, port, ANY_FAMILY);
     if found.as_ref().is_err_and(|failure| failure.says == Says::Empty) {
-        // glibc also says that if a name server has failed for one family, and knows that there is
-        // nothing of the other.
+        // glibc also reports this if a name server has failed for one address family, and has
+        // nothing for the other.
         for family in [AddrFamily::Inet, AddrFamily::Inet6] {
             match of_family(name, port, family.into()) {
                 Err(Failure { says: Says::Empty, .. }) => {}
@@ -261,7 +261,7 @@ mod tests {
             ("1.1.1.1:1", 1),
             ("", 1),
             ("", 1),
-            // Nobody knows: those before were not in a row.
+            // These answers are failures, so the empty ones before were not in a row.
             ("?", 1),
             ("", 1),
             ("", 1),

@@ -1,18 +1,19 @@
-//! Pieces of a body that wait. Each costs more memory than its bytes, so small ones become one:
-//! else a body in chunks of a byte would take forty times of what is counted.
+//! Waiting pieces of a body. Each piece costs more memory than its bytes, so small pieces are
+//! joined. Otherwise a body in chunks of one byte would take forty times the memory that is
+//! counted.
 
 use bytes::{Bytes, BytesMut};
 
 /// Pieces are joined up to this length. Larger ones are only passed on.
 const JOINED: usize = 4096;
 
-/// Puts `more` behind `last`, if both together are small; else returns `false`.
+/// Appends `more` to `last`, if both together are small. Otherwise returns `false`.
 pub(super) fn join(last: &mut Bytes, more: &[u8]) -> bool {
     if last.len() + more.len() > JOINED {
         return false;
     }
-    // What was joined before has room; what came from a connection shares its buffer with others,
-    // and lets go of it here.
+    // A piece that was joined before has room. A piece that came from a connection shares its
+    // buffer with others, and releases it here.
     let mut joined = std::mem::take(last).try_into_mut().unwrap_or_else(|shared| {
         let mut copy = BytesMut::with_capacity(JOINED);
         copy.extend_from_slice(&shared);

@@ -1,8 +1,8 @@
-//! A request's body on its way to a backend: what came of it before a backend was asked, and then
-//! the rest, straight from the client.
+//! A request's body on its way to a backend: first what was buffered, and then the rest, directly
+//! from the client.
 //!
-//! A body that fits is complete before a backend hears of the request, so no slow client holds a
-//! connection to one; and it can be sent again to another one.
+//! A body that fits into the buffer is complete before a backend gets the request. So a slow client
+//! occupies no connection to a backend, and the request can be sent again to another backend.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use super::{headers, pieces};
 
 pub(super) struct BufferedRequest {
     pieces: VecDeque<Bytes>,
-    /// How long the pieces are.
+    /// The total length of the waiting pieces.
     waiting: u64,
     trailers: Option<HeaderMap>,
     rest: Option<RequestBody>,
@@ -30,8 +30,8 @@ pub(super) struct BufferedRequest {
     progress: Rc<Progress>,
 }
 
-/// When the last of the body went on: a backend's time to answer begins there. And whether it is
-/// the client that holds it up: then whatever fails says nothing about the backend.
+/// When the last bytes of the body were forwarded, because a backend's time to answer begins there.
+/// Also whether the client delays the request: then a failure says nothing about the backend.
 #[derive(Debug)]
 pub(super) struct Progress {
     last: Cell<Instant>,
@@ -41,9 +41,9 @@ pub(super) struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientIs {
     InTime,
-    /// All that came has gone on, and more is to come.
+    /// All received bytes were forwarded, and the client must send more.
     Awaited,
-    /// Its body broke off.
+    /// The client's body broke off.
     Gone,
 }
 
@@ -56,12 +56,12 @@ impl Progress {
         self.last.set(Instant::now());
     }
 
-    /// The backend has all that came, and the client owes the rest.
+    /// Does the backend have everything that came, while the client has not sent the rest?
     pub(super) fn waits_for_client(&self) -> bool {
         self.client.get() == ClientIs::Awaited
     }
 
-    /// The body broke off behind its beginning.
+    /// Did the body break off after its beginning?
     pub(super) fn client_has_gone(&self) -> bool {
         self.client.get() == ClientIs::Gone
     }
@@ -139,7 +139,7 @@ impl BufferedRequest {
         self.progress.clone()
     }
 
-    /// All of it is here.
+    /// Is the whole body in the buffer?
     pub(super) fn is_whole(&self) -> bool {
         self.rest.is_none()
     }
@@ -148,7 +148,7 @@ impl BufferedRequest {
         self.trailers.is_some()
     }
 
-    /// The same once more; `None`: only the client has the rest.
+    /// A copy of the request's body. `None`: the rest is only with the client.
     pub(super) fn again(&self) -> Option<Self> {
         self.is_whole().then(|| Self {
             pieces: self.pieces.clone(),
@@ -177,7 +177,7 @@ impl Body for BufferedRequest {
         if let Some(trailers) = this.trailers.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
-        // Nothing of it waits here any more.
+        // Nothing of the body waits here any more.
         this.share = None;
         let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(rest).poll_frame(cx) else {

@@ -1,10 +1,10 @@
-//! A response's body on its way to a client: read from the backend as fast as it comes, within
-//! limits, whatever the client's pace.
+//! A response's body on its way to a client. It is read from the backend as fast as it comes,
+//! within limits, however slow the client is.
 //!
-//! What is complete with its head, as most are, is just passed on. For the rest a task reads ahead,
-//! until the response's own limit or the loop's is reached; then it reads on as the client does. A
-//! response of which nothing waits may always read one piece more, so that no client is stuck
-//! behind the buffers of others.
+//! Most bodies are complete with their head, and are just forwarded. For the others a task reads
+//! ahead, until the response's own limit or the loop's limit is reached. Then it reads only as fast
+//! as the client does. A response without waiting pieces may always read one more piece, so that
+//! the buffers of other clients cannot block it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use super::request_body::Progress;
 use super::silence::within;
 use super::{headers, pieces};
 
-/// What the proxy answers with: its own words, or a backend's.
+/// The body of an answer, from the proxy itself or from a backend.
 pub(super) enum ProxyBody {
     Whole { data: Bytes, trailers: Option<HeaderMap> },
     Piped(Piped),
@@ -45,7 +45,7 @@ pub(super) enum BrokenOff {
 /// How a body is read ahead.
 #[derive(Debug, Clone)]
 pub(super) struct ReadAhead {
-    /// So many bytes at most, and a piece more.
+    /// How many bytes to read ahead, at most, plus one piece.
     pub(super) limit: usize,
     /// How long the backend may send nothing.
     pub(super) silence: Duration,
@@ -59,11 +59,12 @@ impl ProxyBody {
         Self::Whole { data: text.into(), trailers: None }
     }
 
-    /// Takes what has come of the body, and leaves a task to read the rest. The exchange lasts as
-    /// long. `asked` is how the request's body fares, which may still be on its way.
+    /// Takes what has come of the body, and starts a task to read the rest. The exchange lasts as
+    /// long as the task. `asked` is the progress of the request's body, which may still be on its
+    /// way.
     ///
     /// # Errors
-    /// It has broken off already: nothing of the response has gone to the client.
+    /// The body has broken off before anything of the response was sent to the client.
     pub(super) fn read(
         mut body: ResponseBody,
         exchange: Exchange,
@@ -79,7 +80,7 @@ impl ProxyBody {
         };
         let mut start = VecDeque::new();
         let mut data = Bytes::new();
-        // Data and its end, or data, trailers and their end: what is more than that has a task.
+        // Data and the end, or data, trailers and the end. A body with more than that gets a task.
         for _ in 0..2 {
             match poll() {
                 Poll::Pending => break,
@@ -111,22 +112,22 @@ impl ProxyBody {
     }
 }
 
-/// What is read by a task.
+/// A body that a task reads.
 pub(super) struct Piped {
     pipe: Rc<Pipe>,
-    /// How long the rest is, if that is known.
+    /// The length of the rest, if it is known.
     left: Option<u64>,
     task: JoinHandle<()>,
 }
 
 impl Drop for Piped {
-    /// The client has all, or has gone: then the backend need not go on.
+    /// The client has everything, or is gone, so the backend need not continue.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Between the task and the client's connection.
+/// The queue between the task and the client's connection.
 struct Pipe {
     pieces: RefCell<VecDeque<Piece>>,
     has_ended: Cell<bool>,
@@ -209,7 +210,8 @@ async fn read_ahead(
 ) {
     while !pipe.has_ended.get() {
         pipe.room(ahead.limit).await;
-        // Whoever answers before it has all may be silent as long as more of the request comes.
+        // A backend that answers before it has the whole request may be silent as long as more of
+        // the request comes.
         asked.touch();
         let piece = match within(ahead.silence, &asked, pin!(body.frame())).await {
             Some(Some(Ok(frame))) => Ok(match frame.into_trailers() {
@@ -228,7 +230,7 @@ async fn read_ahead(
             }
             None => {
                 let broken = BrokenOff::Silent(ahead.silence);
-                // Else it may be that the backend waits for the client.
+                // Otherwise the backend may be waiting for the client.
                 if !asked.waits_for_client() {
                     exchange.failed(&broken);
                 }

@@ -1,5 +1,5 @@
-//! One request through the proxy: its head made fit, its body read, a backend chosen, and another
-//! one where the first failed without acting on it.
+//! Forwards one request: rewrites its head, reads its body, and chooses a backend, or another one
+//! if the first failed without acting on the request.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -26,7 +26,7 @@ use super::silence::within;
 use super::tunnel::Tunnels;
 use crate::log;
 
-/// What the connections of a loop share.
+/// The state that the connections of a loop share.
 pub(super) struct Proxy {
     pub(super) backends: Rc<Backends>,
     pub(super) headers: headers::Settings,
@@ -39,7 +39,7 @@ pub(super) struct Proxy {
     pub(super) counts: Arc<LoopCounts>,
 }
 
-/// Why there is no response of a backend.
+/// Why there is no response from a backend.
 pub(super) enum Trouble {
     Refused(Refusal),
     /// The client's body broke off.
@@ -52,13 +52,13 @@ pub(super) enum Trouble {
     Overload(ClientError),
     TimedOut,
     BadGateway,
-    /// A backend has answered, and more than is passed on.
+    /// A backend's answer has a header that is too large to forward.
     HeaderTooLarge,
 }
 
 impl Proxy {
     /// # Errors
-    /// Never: what goes wrong is a response.
+    /// Never. Failures become responses.
     pub(super) async fn serve(
         self: Rc<Self>,
         client: Rc<Client>,
@@ -84,12 +84,12 @@ impl Proxy {
             Err(refusal) => return Err(Trouble::Refused(refusal)),
         }
         let budget: &Rc<Budget> = &self.ahead.budget;
-        // Who speaks gRPC may wait for an answer before it goes on. A call of one message has
-        // mostly come whole, and can be sent again then.
+        // A gRPC client may wait for an answer before it continues, so its request is not awaited.
+        // A call of one message has usually come completely, and can be sent again.
         let waits = !is_grpc(&parts.headers);
         let body = BufferedRequest::read(body, self.request_buffer, waits, budget).await;
         let body = body.map_err(|error| Trouble::Client(error.to_string()))?;
-        // The connection would take a GET whose body has no length for one without a body, and
+        // The connection would treat a GET whose body has no length as one without a body. And
         // trailers need chunks.
         if self.headers.version == HttpVersion::Http1
             && (body.has_trailers() || body.size_hint().exact().is_none())
@@ -137,22 +137,23 @@ impl Proxy {
         Err(last)
     }
 
-    /// A backend for a request that `tried` others in vain, of which the last one was in `trouble`.
+    /// Chooses a backend for a request that has `tried` others in vain. `trouble` is the last
+    /// failure.
     pub(super) fn choose(&self, tried: &[Id], trouble: &Trouble) -> Option<Exchange> {
-        // Those that are busy would answer: that is no reason to ask one that mostly does not.
+        // Busy backends would answer, so they are no reason to use a backend that mostly fails.
         let is_busy = matches!(trouble, Trouble::Overload(_));
         let left_out = || (!is_busy).then(|| self.backends.choose_left_out(tried)).flatten();
         self.backends.choose(tried).or_else(left_out)
     }
 
-    /// No response came of it, and it is not the client's fault.
+    /// Handles an exchange without a response that is not the client's fault.
     pub(super) fn failed(&self, exchange: &Exchange, error: ClientError) -> Trouble {
         if error.is_overload() {
             self.counts.overloads.add(1);
             return Trouble::Overload(error);
         }
         if matches!(error, ClientError::HeaderTooLarge { .. }) {
-            // It answers, so it is not to be left out for others.
+            // The backend answers, so it must not be left out in favour of others.
             exchange.succeeded();
             static LIMIT: OncePerSecond = OncePerSecond::new();
             if let Some(count) = LIMIT.pass() {
@@ -161,7 +162,7 @@ impl Proxy {
             return Trouble::HeaderTooLarge;
         }
         if matches!(error, ClientError::Retired { .. }) {
-            // It was a backend when it was chosen.
+            // The backend was removed after it had been chosen.
             return Trouble::NoBackend;
         }
         exchange.failed(&error);
@@ -248,7 +249,7 @@ impl Proxy {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        // Where the next request begins is not sure.
+        // It is unclear where the next request begins, so the connection must close.
         let is_unsure =
             matches!(trouble, Trouble::Refused(_) | Trouble::Client(_) | Trouble::ClientSilent);
         if is_unsure && version < Version::HTTP_2 {

@@ -1,8 +1,8 @@
-//! How long nothing may go on.
+//! A limit on the time without progress.
 //!
-//! It is measured in quarters: a pause of the process, or of its loop, counts as one, however long
-//! it was. What was about to be sent to a backend when the pause began is sent behind it, and is to
-//! have its time then.
+//! It is measured in quarters. A pause of the process, or of its loop, counts as one quarter,
+//! however long it was. A request that was about to be sent to a backend when the pause began is
+//! sent after it, and should still have its time.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::request_body::Progress;
 
 const QUARTERS: u32 = 4;
 
-/// `future`'s output; `None`: for so long neither that nor a piece of the request went on.
+/// The output of `future`. `None`: for `silence`, neither the future nor the request made progress.
 pub(super) async fn within<F: Future>(
     silence: Duration,
     progress: &Progress,
@@ -27,7 +27,7 @@ pub(super) async fn within<F: Future>(
         return Some(future.await);
     };
     let mut deadline = Deadline::at(first);
-    // That have passed since `last`.
+    // The number of quarters that have passed since `last`.
     let mut silent = 0;
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -67,7 +67,7 @@ mod tests {
         wakeful::block_on(async {
             let progress = BufferedRequest::none().progress();
             let exchange = pin!(async {
-                // As when the process is stopped before the request is written.
+                // This is as if the process were stopped before the request is written.
                 thread::sleep(2 * SILENCE);
                 sleep(SILENCE / 8).await;
             });

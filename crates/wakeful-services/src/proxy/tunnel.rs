@@ -1,13 +1,13 @@
-//! A tunnel between a client and a backend that have left HTTP: bytes both ways, until both sides
-//! have ended, nothing moves any more, or the loop ends.
+//! A tunnel between a client and a backend that have left HTTP. It carries bytes in both
+//! directions, until both sides have ended, nothing moves for too long, or the loop ends.
 //!
-//! What one side cannot take yet waits here, one read at most in each direction, and no more is
-//! read from the other side meanwhile. A tunnel on which nothing happens holds no buffer: reads go
-//! through one that all tunnels of a loop share. The end of one side's stream is passed on as that,
-//! and the other direction goes on.
+//! Bytes that one side does not take yet wait here, at most one read in each direction, and nothing
+//! more is read from the other side meanwhile. An idle tunnel holds no buffer: reads use a buffer
+//! that all tunnels of a loop share. The end of one side's stream is forwarded as an end, and the
+//! other direction continues.
 //!
-//! A WebSocket's client is told when the server drains, as `websocket` says. Whatever is left when
-//! the grace period is over goes with the loop.
+//! When the server drains, `websocket` tells a WebSocket's client. Tunnels that are left when the
+//! grace period is over end with the loop.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,23 +25,24 @@ use wakeful_http::{DrainBegins, drain_begins};
 
 use super::websocket::Frames;
 
-/// How much is read at a time.
+/// The size of one read.
 const PIECE: usize = 16 * 1024;
 
-/// So many looks within each limit: a tunnel may be silent for a quarter longer than it says.
+/// The number of checks within each limit. So a tunnel may be silent for a quarter longer than the
+/// limit.
 const LOOKS: u32 = 4;
 
-/// What the tunnels of a loop share.
+/// The state that the tunnels of a loop share.
 #[derive(Debug, Clone)]
 pub(super) struct Tunnels {
     /// How long nothing may move.
     idle: Duration,
-    /// How long nothing may move once one side has ended its stream, or while one does not take
-    /// what the other has sent: it may have gone, and who has something to write does not read
-    /// that.
+    /// The limit after one side has ended its stream, or while one side does not take what the
+    /// other has sent. That side may be gone, and a side that waits to write does not read, so it
+    /// would not notice.
     half_closed: Duration,
     scratch: Rc<RefCell<Vec<u8>>>,
-    /// How many more there may be.
+    /// How many more tunnels there may be.
     places: Rc<Cell<usize>>,
 }
 
@@ -52,14 +53,14 @@ impl Tunnels {
         Self { idle, half_closed: half_closed.min(idle), scratch, places }
     }
 
-    /// A place for one more, if there is one: from before a backend is asked.
+    /// Takes a place for a tunnel, if there is one. It is taken before a backend is asked.
     pub(super) fn enter(&self) -> Option<Place> {
         self.places.set(self.places.get().checked_sub(1)?);
         Some(Place(self.places.clone()))
     }
 }
 
-/// That of a tunnel, or of a request for one.
+/// The place of a tunnel, or of a request for one.
 #[derive(Debug)]
 pub(super) struct Place(Rc<Cell<usize>>);
 
@@ -94,7 +95,7 @@ pub(super) struct Tunnel {
     up: Direction,
     down: Direction,
     up_first: bool,
-    /// What went to the client, if the tunnel may have to be ended for it.
+    /// The frames that went to the client, if the tunnel may have to be ended between two of them.
     frames: Option<Frames>,
     drain: DrainBegins,
     drains: bool,
@@ -138,8 +139,8 @@ impl Tunnel {
         {
             frames.end_soon();
         }
-        // Each is the first in every other poll: one that always has something may use up what a
-        // task may do in a turn, and the other one would wait for its end.
+        // The directions take turns to be polled first. A direction that always has data may use up
+        // the task's budget for the turn, and the other one would never be polled.
         self.up_first = !self.up_first;
         let (mut up, mut down) = (Poll::Pending, Poll::Pending);
         for is_up in [self.up_first, !self.up_first] {
@@ -171,9 +172,9 @@ impl Tunnel {
 /// Bytes on their way from one side to the other.
 #[derive(Debug, Default)]
 struct Direction {
-    /// Read, and not written.
+    /// Bytes that were read and not written completely.
     waiting: Vec<u8>,
-    /// So much of it is written.
+    /// How many of these bytes were written.
     written: usize,
     needs_flush: bool,
     has_moved: bool,
@@ -184,13 +185,13 @@ struct Direction {
 enum Stage {
     #[default]
     Open,
-    /// The source has ended.
+    /// The source has ended, and the destination must be told.
     Ending,
     Ended,
 }
 
 impl Direction {
-    /// Ready: `from` has ended, and `to` was told so.
+    /// Ready when `from` has ended, and `to` was told.
     fn poll(
         &mut self,
         from: &mut Upgraded,
@@ -243,12 +244,12 @@ impl Direction {
         }
     }
 
-    /// Something waits.
+    /// Do bytes wait to be written?
     fn is_stuck(&self) -> bool {
         self.written < self.waiting.len()
     }
 
-    /// Writes `piece`, or what waits.
+    /// Writes `piece`, or the waiting bytes.
     fn write(
         &mut self,
         to: &mut Upgraded,
@@ -268,12 +269,12 @@ impl Direction {
     }
 }
 
-/// For how long nothing has moved, without a look at the clock for each byte: it is looked now and
-/// then, and on a quiet tunnel seldom.
+/// Measures for how long nothing has moved, without a clock reading for each byte: it checks from
+/// time to time, and rarely on a quiet tunnel.
 struct Silence {
-    /// How long the timer is.
+    /// The length of the timer.
     period: Duration,
-    /// Up to the last look.
+    /// The silence up to the last check.
     lasts: Duration,
     timer: Deadline,
 }
@@ -284,8 +285,9 @@ impl Silence {
         Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
     }
 
-    /// Ready: longer than `limit`. A shorter one than before counts from now on; for a longer one
-    /// the timer stays, so who is stuck now and again moves none.
+    /// Ready: nothing has moved for longer than `limit`. If the limit becomes shorter, the silence
+    /// counts from now on. If it becomes longer, the timer stays, so that a tunnel that is stuck
+    /// now and then does not move it.
     fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
         if limit / LOOKS < self.period {
             *self = Self::new(limit);

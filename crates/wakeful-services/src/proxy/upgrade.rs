@@ -1,5 +1,5 @@
-//! One request for another protocol: a backend is asked on a connection of its own, and what both
-//! agree on becomes a tunnel.
+//! Handles a request for another protocol: asks a backend on a separate connection. If both sides
+//! agree, the connections become a tunnel.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ use super::tunnel::Tunnel;
 use crate::log;
 
 impl Proxy {
-    /// `parts` are those of a head for a backend.
+    /// Handles the upgrade. `parts` is the head for the backend.
     pub(super) async fn upgrade(
         &self,
         client: &Client,
@@ -30,7 +30,7 @@ impl Proxy {
         let version = parts.version;
         self.ask_for_upgrade(asked, parts).await.unwrap_or_else(|trouble| {
             let mut response = self.answer(client, version, &trouble);
-            // As behind any answer but a 101; see `Question::refused`.
+            // The connection closes after every answer except 101; see `Question::refused`.
             if asked == Asked::Upgrade {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -121,7 +121,7 @@ impl Proxy {
         }
     }
 
-    /// Carries bytes between both, once the client has its answer.
+    /// Carries bytes between the client and the backend, when the client has its answer.
     fn open(&self, client: OnUpgrade, backend: Upgraded, exchange: Exchange, is_websocket: bool) {
         let (settings, counts) = (self.tunnels.clone(), self.counts.clone());
         wakeful::spawn(async move {

@@ -1,24 +1,24 @@
-//! Where frames of a WebSocket end, so that a proxy that drains can say goodbye between two of
-//! them: Close 1001 (RFC 6455, 7.4.1), as a server that goes away does.
+//! Finds the ends of a WebSocket's frames, so that a proxy that drains can send Close 1001 (RFC
+//! 6455, 7.4.1) between two frames, as a server that ends does.
 //!
-//! Only what goes to the client is looked at, and only its frames' headers. Behind the proxy's own
-//! Close nothing of the backend goes to the client any more; the client's answer to it goes on to
-//! the backend, which ends the socket by it in turn.
+//! It examines only the bytes to the client, and of these only the frames' headers. After the
+//! proxy's own Close nothing from the backend goes to the client any more. The client's answer to
+//! the Close is forwarded to the backend, which then ends the socket, too.
 
 use std::io::Cursor;
 
 use async_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use async_tungstenite::tungstenite::protocol::frame::coding::{Control, OpCode};
 
-/// FIN and Close, of two bytes: 1001.
+/// FIN and Close, with a payload of two bytes: 1001.
 const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xe9];
 
 /// The frames that went to a client.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// Of a header that has begun.
+    /// The header that has begun.
     header: Vec<u8>,
-    /// So much of a payload is to come.
+    /// How many bytes of the payload are still to come.
     left: u64,
     stage: Stage,
 }
@@ -27,11 +27,11 @@ pub(super) struct Frames {
 enum Stage {
     #[default]
     Open,
-    /// A Close is to be sent when a frame has ended.
+    /// A Close must be sent at the end of the frame.
     Ending,
-    /// It was sent.
+    /// The Close was sent.
     Told,
-    /// The backend has closed by itself; or it sends no frames.
+    /// The backend has closed, or sends no valid frames.
     Left,
 }
 
@@ -42,7 +42,7 @@ impl Frames {
         }
     }
 
-    /// What is to be sent to the client now, once.
+    /// The Close that must be sent to the client now. It is returned once.
     pub(super) fn farewell(&mut self) -> Option<&'static [u8]> {
         if self.stage != Stage::Ending || self.left > 0 || !self.header.is_empty() {
             return None;
@@ -51,8 +51,8 @@ impl Frames {
         Some(&GOING_AWAY)
     }
 
-    /// So much of `piece` goes on to the client. If a Close is to be sent, it ends where a frame
-    /// does, and the rest of it is dropped.
+    /// The part of `piece` that goes to the client. If a Close must be sent, it ends with a frame,
+    /// and the rest is dropped.
     pub(super) fn pass<'a>(&mut self, piece: &'a [u8]) -> &'a [u8] {
         let mut at = 0;
         while at < piece.len() {

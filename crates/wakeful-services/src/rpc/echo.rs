@@ -1,5 +1,5 @@
-//! The service itself. Its streams are mapped, not spawned: a client that does not read holds up
-//! nobody but itself, and nothing is buffered for it.
+//! The service itself. Its streams are mapped and not spawned, so a client that does not read
+//! delays only itself, and nothing is buffered for it.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use super::proto::{ClientStreamResponse, EchoRequest, EchoResponse, ServerStream
 /// The longest delay, and the longest interval, that a client may ask for.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Without a state.
+/// The service has no state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Echoing;
 
@@ -73,7 +73,7 @@ impl Echo for Echoing {
 }
 
 /// # Errors
-/// It is the failure that the client asks for, or asks for one that there is not.
+/// The failure that the client asks for; or the client asks for an unknown one.
 fn answer(request: EchoRequest, number: u64) -> Result<EchoResponse, Status> {
     if let Some(failure) = request.fail {
         let code = i32::try_from(failure.code).unwrap_or(i32::MAX);
@@ -87,7 +87,7 @@ fn answer(request: EchoRequest, number: u64) -> Result<EchoResponse, Status> {
 }
 
 /// # Errors
-/// It is too long.
+/// The delay is too long.
 fn delay(ms: u32) -> Result<Option<Duration>, Status> {
     let delay = Duration::from_millis(ms.into());
     if delay > MAX_DELAY {
@@ -97,12 +97,12 @@ fn delay(ms: u32) -> Result<Option<Duration>, Status> {
     Ok(Some(delay).filter(|delay| !delay.is_zero()))
 }
 
-/// The same answer again and again.
+/// A stream that repeats the same answer.
 #[derive(Debug)]
 pub(super) struct Repeated {
     echo: EchoRequest,
     interval: Option<Duration>,
-    /// Before the next one.
+    /// The pause before the next answer.
     pause: Option<Sleep>,
     number: u64,
     count: u64,
@@ -130,7 +130,7 @@ impl Stream for Repeated {
 #[derive(Debug)]
 pub(super) struct Echoes {
     requests: Streaming<EchoRequest>,
-    /// An answer, and when it is due.
+    /// An answer that is delayed, with its timer.
     delayed: Option<(Sleep, EchoRequest)>,
     number: u64,
 }

@@ -42,7 +42,7 @@ pub mod proto {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/wakeful.echo.v1.bin");
 }
 
-/// How long streams may go on when the server drains.
+/// How long streams may continue when the server drains.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The settings of the gRPC service.
@@ -91,8 +91,8 @@ pub fn start(
     let reflection = Reflection::of([proto::FILE_DESCRIPTOR_SET]).map_err(io::Error::other)?;
     let echo = EchoServer::new(Echoing)
         .max_decoding_message_size(rpc.max_message)
-        // What comes compressed; nothing is sent so, for clients say that they could take it
-        // whether or not it is worth it.
+        // Compressed requests are accepted. Answers are not compressed, because clients announce
+        // that they accept compression whether or not it is worth its cost.
         .accept_compressed(CompressionEncoding::Gzip);
     let routes = Routes::new(echo)
         .add_service(health)

@@ -14,7 +14,7 @@ impl Ship {
         Self { crew, now: Instant::now(), started: Vec::new(), drained: Vec::new() }
     }
 
-    /// Follows all orders. Returns the workers that were started by them.
+    /// Carries out all orders. Returns the workers that were started.
     fn obey(&mut self) -> Vec<WorkerId> {
         let before = self.started.len();
         while let Some(order) = self.crew.next(self.now) {
@@ -28,7 +28,7 @@ impl Ship {
         self.started[before..].iter().map(|(_, id)| *id).collect()
     }
 
-    /// All that were wanted accept.
+    /// A crew of `wanted` workers that all accept.
     fn begun(wanted: usize) -> (Self, Vec<WorkerId>) {
         let mut ship = Self::new(wanted);
         let first = ship.obey();
@@ -68,7 +68,7 @@ fn a_replacement_that_fails_leaves_the_old_ones() {
     assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Replacement);
     ship.now += LONGEST_PAUSE;
     assert_eq!((ship.obey(), ship.drained.len()), (Vec::new(), 0));
-    // The next one is tried whatever became of the last.
+    // The next replacement is tried whatever happened to the last one.
     ship.crew.replace_all();
     let new = ship.obey();
     assert_eq!(new.len(), 1);
@@ -120,7 +120,7 @@ fn a_second_reload_amid_the_first_replaces_what_the_first_has_started_too() {
 fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
     let (mut ship, first) = Ship::begun(1);
     let mut id = first[0];
-    // Old enough.
+    // The worker was old enough.
     assert_eq!(ship.crew.lost(id, ship.now), Loss::Sudden);
     id = ship.obey()[0];
     let mut pause = FIRST_PAUSE;
@@ -134,7 +134,7 @@ fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
     assert_eq!(pause, LONGEST_PAUSE);
-    // One that lives for long makes good what was.
+    // After a worker has lived for long, the pauses start again.
     ship.crew.ready(id);
     ship.now += YOUNG;
     ship.crew.lost(id, ship.now);
@@ -147,7 +147,7 @@ fn more_and_fewer_are_wanted() {
     ship.crew.set_wanted(3);
     let third = ship.obey();
     assert_eq!(third.len(), 1);
-    // It need not accept first.
+    // The replacement need not accept first.
     ship.crew.set_wanted(1);
     assert_eq!(ship.obey(), []);
     assert_eq!(ship.drained, [first[1], third[0]]);
@@ -255,13 +255,13 @@ fn where_clients_wait_in_a_place_that_leaves_one_more_worker_accepts_and_drains(
     ship.obey();
     assert_eq!(ship.drained, first[1..]);
     assert_eq!(ship.crew.inside(1), Inside::Draining);
-    // Though the old one has not ended.
+    // This is so although the old worker has not ended.
     ship.crew.clear(1);
     assert_eq!(ship.crew.inside(1), Inside::Accepting);
     let more = ship.obey();
     assert_eq!(ship.started.last(), Some(&(1, more[0])));
     assert_eq!(ship.drained.len(), 1, "it does not accept yet");
-    // One that dies is followed by another one, after a pause.
+    // If the worker dies, another one follows after a pause.
     assert_eq!(ship.crew.lost(more[0], ship.now), Loss::Sudden);
     assert_eq!((ship.obey(), ship.crew.next_at()), (Vec::new(), Some(ship.now + FIRST_PAUSE)));
     ship.now += FIRST_PAUSE;
@@ -313,7 +313,7 @@ fn where_clients_wait_at_the_end_and_no_worker_is_one_is_started_and_drains() {
     ship.crew.end();
     assert_eq!(ship.obey(), []);
     assert_eq!(ship.drained, [first[0], first[2]]);
-    // This one does not come back from its turn.
+    // This worker is stuck in its turn.
     ship.crew.lost(first[2], ship.now);
     assert!(ship.crew.clear_at_the_end(0) && ship.crew.clear_at_the_end(1));
     let [zero, one] = ship.obey()[..] else { panic!("one in each place") };

@@ -13,37 +13,39 @@ use crate::listen_again::{has_stopped, listen_again};
 use crate::steering::choose_among;
 use crate::{sys, systemd};
 
-/// Before the name of a socket that is passed to a successor, with its number among those of its
-/// address.
+/// The prefix of the name of a socket that is passed to a successor. Its number among those of the
+/// address follows.
 const EACH: &str = "reuse-port ";
 
-/// The same, of a socket that gets no connections.
+/// The same prefix, for a socket that gets no connections.
 const EACH_LEFT_OUT: &str = "reuse-port-left-out ";
 
-/// A socket of this master's predecessor, and the name that it had there or with a service manager.
+/// A socket of this master's predecessor, with the name that it had there or with a service
+/// manager.
 pub(crate) type Inherited = (String, OwnedFd);
 
 /// The sockets of one address.
 #[derive(Debug)]
 pub(super) struct PortGroup {
-    /// As it was asked for: port 0 is one name for whatever port the kernel chose.
+    /// The address as it was asked for. With port 0 the name stays the same whatever port the
+    /// kernel chose.
     pub(super) name: String,
-    /// In the order of the kernel's list.
+    /// The sockets in the order of the kernel's list.
     pub(super) members: Vec<Member>,
-    /// A program chooses, or may choose.
+    /// Whether a program chooses among the sockets, or may do so.
     pub(super) is_steered: bool,
-    /// How many came from a predecessor: the first ones.
+    /// How many of the first ones came from a predecessor.
     inherited: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Member {
-    /// That of loop `l` of worker `n` is `n` times the number of loops, and `l`.
+    /// For loop `l` of worker `n` this is `n` times the number of loops, plus `l`.
     pub(super) slot: usize,
     pub(super) socket: SharedListener,
-    /// It gets connections.
+    /// Whether the socket gets connections.
     pub(super) is_open: bool,
-    /// A filter may let nobody in.
+    /// Whether a filter may keep clients out.
     pub(super) may_be_filtered: bool,
 }
 
@@ -75,10 +77,11 @@ impl PortGroup {
         Ok(Self { name, members: vec![first], is_steered: false, inherited: 0 })
     }
 
-    /// What a predecessor had on `addr`, or a service manager kept. `None`: nothing.
+    /// Takes the sockets that a predecessor had on `addr`, or a service manager kept. `None`: there
+    /// were none.
     ///
     /// # Errors
-    /// What it had listens no more. The text names the address.
+    /// They no longer listen. The text names the address.
     pub(super) fn inherit(
         addr: &ListenAddr,
         inherited: &mut Vec<Inherited>,
@@ -87,10 +90,10 @@ impl PortGroup {
         let kept = systemd::kept_name(&name);
         let place_of = |known: &str| match parse(known) {
             Some(place) => (place.name == name).then_some((place.slot, place.is_open)),
-            // Its backlog has clients of the master before, which is gone.
+            // The backlog has clients of the previous master, which is gone.
             None => (known == kept).then_some((0, true)),
         };
-        // With port 0, several addresses have one name.
+        // With port 0, several addresses have the same name.
         let Some(bound) = inherited
             .iter()
             .find_map(|(known, socket)| place_of(known).map(|_| getsockname(socket)))
@@ -104,7 +107,7 @@ impl PortGroup {
         for (known, socket) in inherited.extract_if(.., is_here) {
             if known == kept {
                 set_socket_reuseport(&socket, true)?;
-                // That master is gone: nobody else decides who comes in.
+                // The previous master is gone, so only this one decides which clients come in.
                 let_in_again(&socket);
             }
             let socket = SharedListener::from_socket(socket).map_err(|error| {
@@ -117,18 +120,18 @@ impl PortGroup {
         Ok(Some(Self { name, members, is_steered: true, inherited }))
     }
 
-    /// Those that no predecessor had, if nothing has changed since the start.
+    /// The sockets that no predecessor had, if nothing has changed since the start.
     pub(super) fn made_here(&self) -> impl Iterator<Item = &SharedListener> {
         self.members.iter().skip(self.inherited).map(|member| &member.socket)
     }
 
-    /// By which a successor knows this one of its sockets.
+    /// The name by which a successor recognises this socket.
     pub(super) fn name_of(&self, member: &Member) -> String {
         let before = if member.is_open { EACH } else { EACH_LEFT_OUT };
         format!("{before}{} {}", member.slot, self.name)
     }
 
-    /// Opens those that are missing.
+    /// Opens the missing sockets.
     ///
     /// # Errors
     /// No descriptors left. The text names the address.
@@ -139,7 +142,7 @@ impl PortGroup {
             return Ok(());
         }
         if !is_open {
-            // Before they listen.
+            // This comes before the new sockets listen.
             self.steer_anew();
         }
         for slot in missing {
@@ -150,12 +153,12 @@ impl PortGroup {
             })?;
             self.members.push(Member::new(slot, socket, is_open));
         }
-        // One socket alone may have had no program.
+        // A single socket may have had no program.
         self.steer();
         Ok(())
     }
 
-    /// Steers if `change` changes which ones are open.
+    /// Applies `change`, and steers if that has changed which sockets are open.
     pub(super) fn change(&mut self, change: impl FnMut(&mut Member)) {
         let open = |members: &[Member]| members.iter().map(|member| member.is_open).collect();
         let before: Vec<bool> = open(&self.members);
@@ -165,7 +168,7 @@ impl PortGroup {
         }
     }
 
-    /// Connections go to those that are open.
+    /// Steers connections to the open sockets.
     pub(super) fn steer(&mut self) {
         let places = Self::open_places(&self.members);
         let is_whole = places.len() == self.members.len();
@@ -176,30 +179,31 @@ impl PortGroup {
         {
             match sys::stop_steering(&first.socket) {
                 Ok(()) => self.is_steered = false,
-                // A seccomp filter refuses it: then it is one that chooses among all.
+                // A seccomp filter refuses it, so a program that chooses among all sockets is used
+                // instead.
                 Err(_) => self.choose(places),
             }
         }
     }
 
-    /// Where in the kernel's list the open ones are.
+    /// The places of the open sockets in the kernel's list.
     fn open_places(members: &[Member]) -> Vec<usize> {
         let members = members.iter().enumerate();
         members.filter(|(_, member)| member.is_open).map(|(place, _)| place).collect()
     }
 
-    /// Connections go to the open ones, also where another master has steered.
+    /// Steers connections to the open sockets, even if another master has steered.
     pub(super) fn steer_anew(&mut self) {
         self.choose(Self::open_places(&self.members));
     }
 
     fn choose(&mut self, places: Vec<usize>) {
-        // If none is open they all wait for workers.
+        // If no socket is open, all connections wait for workers.
         let (Some(first), false) = (self.members.first(), places.is_empty()) else { return };
         self.is_steered = true;
         match sys::steer(&first.socket, &choose_among(places)) {
             Ok(()) => {}
-            // It has no list yet.
+            // The kernel has no list for this socket yet.
             Err(error) if self.members.len() == 1 => {
                 tracing::debug!(%error, "a listener that is alone takes no program");
             }
@@ -217,8 +221,8 @@ impl PortGroup {
         }
     }
 
-    /// The last one takes its place in the kernel's list. Until the program knows, it is not
-    /// chosen.
+    /// Removes a socket. The last one takes its place in the kernel's list. Until the program is
+    /// changed, the last one is not chosen.
     pub(super) fn take_out(&mut self, place: usize) {
         let last = self.members.len() - 1;
         if place != last && self.members[last].is_open {
@@ -230,7 +234,7 @@ impl PortGroup {
 
     pub(super) fn listen_again(&mut self) {
         let mut stopped = Vec::new();
-        // As the kernel did: the last one takes the place of one that stops.
+        // The kernel does the same: the last socket takes the place of one that stops.
         for place in (0..self.members.len()).rev() {
             if has_stopped(self.members[place].socket.as_fd()) {
                 stopped.push(self.members.swap_remove(place));
@@ -249,11 +253,11 @@ impl PortGroup {
     }
 }
 
-/// What the name of a predecessor's socket says.
+/// The parts of the name of a predecessor's socket.
 struct Place<'a> {
     slot: usize,
     is_open: bool,
-    /// Of the address.
+    /// The name of the address.
     name: &'a str,
 }
 
@@ -264,12 +268,13 @@ fn parse(known: &str) -> Option<Place<'_>> {
     Some(Place { slot: slot.parse().ok()?, is_open, name })
 }
 
-/// The address's name, if it is the name of a socket of one loop.
+/// The address's name, if `known` is the name of a socket of one loop.
 pub(crate) fn address_of(known: &str) -> Option<&str> {
     parse(known).map(|place| place.name)
 }
 
-/// In all processes: a worker of the predecessor may have it for a while.
+/// Stops listening in all processes, because a worker of the predecessor may have the socket for a
+/// while.
 pub(super) fn stop_listening(socket: impl AsFd) {
     if let Err(error) = shutdown(socket, Shutdown::Read) {
         tracing::debug!(%error, "a listener cannot be shut down");

@@ -13,7 +13,8 @@ use crate::sys;
 #[derive(Debug)]
 pub(crate) struct Desk {
     wires: Wires,
-    /// Is the place with one number more a living worker's?
+    /// For each place, whether a living worker has it. The number of a place is one more than its
+    /// index.
     is_taken: Vec<bool>,
     written: Option<Roster>,
 }
@@ -37,7 +38,7 @@ impl Desk {
         Ok(desk)
     }
 
-    /// A place for a worker: that of a worker that is gone, if there is one.
+    /// Takes a place for a worker: that of a worker that is gone, if there is one.
     pub(crate) fn take(&mut self) -> usize {
         let free = self.is_taken.iter().position(|is_taken| !is_taken);
         let free = free.unwrap_or_else(|| {
@@ -48,18 +49,18 @@ impl Desk {
         free + 1
     }
 
-    /// The worker is gone. What it has said stays.
+    /// Frees the place of a worker that is gone. Its last report stays.
     pub(crate) fn free(&mut self, place: usize) {
         self.is_taken[place - 1] = false;
     }
 
-    /// For the worker that has this place.
+    /// Makes the reports for the worker that has this place.
     pub(crate) fn reports(&self, place: usize) -> Reports {
         Reports::new(self.wires.clone(), place)
     }
 
-    /// Lists the workers, if something has changed since the last time, or a worker asks what the
-    /// loops do. An error is logged: the workers go on with the list from before.
+    /// Writes the list of workers, if something has changed since the last time, or a worker asks
+    /// what the loops do. An error is logged, and the workers use the old list.
     pub(crate) fn list(
         &mut self,
         is_in_charge: bool,

@@ -1,8 +1,9 @@
 //! Memory in which each place has the last text of its worker.
 //!
-//! It is a file in memory, read and written by system calls: nothing is mapped, so what another
-//! process does to it can be no fault here. A place has room for two texts, and a number that says
-//! which of them is whole. A worker that is killed while it writes leaves the other one.
+//! It is a file in memory, which is read and written by system calls. It is not mapped, so nothing
+//! that another process does to it can cause a fault here. A place has room for two texts, and a
+//! number that says which of them is complete. If a worker is killed while it writes, the other
+//! text stays.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,24 +16,24 @@ use crate::memory_file;
 /// The most that one text can be.
 pub(super) const LONGEST: usize = (64 << 20) - HEADER;
 
-/// Before a text: its number, its length, and who wrote it.
+/// The size of the header of a text: its number, its length, and the process that wrote it.
 const HEADER: usize = 24;
 
-/// Before the two texts of a place. The rest of the page is not used.
+/// The number of a place, and the size of one of its texts. The rest of the page is not used.
 const NUMBER: u64 = 4096;
 const TEXT: u64 = (LONGEST + HEADER) as u64;
 const PLACE: u64 = NUMBER + 2 * TEXT;
 
-/// So often a reader tries again who was overtaken by a writer.
+/// How often a reader tries again after a writer has overtaken it.
 const TRIES: usize = 8;
 
 #[derive(Debug, Clone)]
 pub(super) struct Page(Arc<OwnedFd>);
 
-/// What a place has.
+/// The text in a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Written {
-    /// From 1 on: it rises with each text.
+    /// The number of the text. It starts at 1, and rises with each text.
     pub(super) number: u64,
     /// The process that wrote it.
     pub(super) pid: u32,
@@ -40,7 +41,7 @@ pub(super) struct Written {
 }
 
 impl Page {
-    /// Its places are empty, and take no memory.
+    /// Makes a page with empty places, which take no memory.
     ///
     /// # Errors
     /// No memory; no descriptors left.
@@ -48,7 +49,7 @@ impl Page {
         Ok(Self(Arc::new(memory_file::create("wakeful-reports")?)))
     }
 
-    /// The memory of another process.
+    /// Uses the memory that another process made.
     pub(super) fn of(file: OwnedFd) -> Self {
         Self(Arc::new(file))
     }
@@ -57,7 +58,7 @@ impl Page {
         self.0.as_fd()
     }
 
-    /// Puts a text into a place. Only one thread may write to it at a time.
+    /// Writes a text into a place. Only one thread may write to a place at a time.
     ///
     /// # Errors
     /// The text is too long; no memory; a limit of file sizes.
@@ -79,7 +80,7 @@ impl Page {
     /// How many texts have come to a place.
     ///
     /// # Errors
-    /// The kernel's, which are not to be expected.
+    /// Kernel errors, which are not expected.
     pub(super) fn number(&self, place: usize) -> io::Result<u64> {
         let mut number = [0; 8];
         self.read_all(&mut number, place_at(place))?;
@@ -89,7 +90,7 @@ impl Page {
     /// The last whole text of a place. `None`: none has come.
     ///
     /// # Errors
-    /// No memory; it is written faster than it can be read.
+    /// No memory; or the text is written faster than it can be read.
     pub(super) fn read(&self, place: usize) -> io::Result<Option<Written>> {
         for _ in 0..TRIES {
             let number = self.number(place)?;
@@ -103,7 +104,8 @@ impl Page {
             let Some(length) = length.filter(|_| written == number) else { continue };
             let mut text = vec![0; length];
             self.read_all(&mut text, text_at(place, number) + HEADER as u64)?;
-            // The next text goes where this one is not, and the one after it where this one is.
+            // Only the text after the next one overwrites this one, so this check detects a writer
+            // that has overtaken the reader.
             if self.number(place)? == number {
                 let pid = u32::try_from(pid).unwrap_or(0);
                 return Ok(Some(Written { number, pid, text }));
@@ -112,7 +114,7 @@ impl Page {
         Err(io::Error::other("a report is written faster than it can be read"))
     }
 
-    /// What was never written is zeros.
+    /// Memory that was never written reads as zeros.
     fn read_all(&self, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match pread(&self.0, &mut *bytes, at) {
@@ -182,7 +184,7 @@ mod tests {
     fn a_writer_that_dies_leaves_the_text_from_before() {
         let page = Page::new().unwrap();
         page.write(0, 7, b"whole").unwrap();
-        // As far as it had come: all but the number.
+        // This is a text that was interrupted: everything but the place's number has been written.
         let at = text_at(0, 2);
         page.write_all(b"torn", at + HEADER as u64).unwrap();
         page.write_all(&2_u64.to_ne_bytes(), at).unwrap();

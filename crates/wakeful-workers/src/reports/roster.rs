@@ -1,4 +1,4 @@
-//! Which workers a master has: what it writes down, and the workers read.
+//! The list of a master's workers. The master writes it, and the workers read it.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -50,7 +50,7 @@ pub struct WorkerInfo {
     pub state: WorkerState,
     /// When it was forked, by [`since_boot`].
     pub(crate) forked: Duration,
-    /// Where its texts are.
+    /// The place of its reports.
     pub(crate) place: usize,
 }
 
@@ -63,8 +63,8 @@ impl WorkerInfo {
     }
 }
 
-/// How long ago the machine started, suspension included. All processes read the same clock, and
-/// nobody can set it.
+/// How long ago the machine started, including suspended time. All processes read the same clock,
+/// and nobody can set it.
 pub(crate) fn since_boot() -> Duration {
     clock_gettime(ClockId::Boottime).try_into().unwrap_or_default()
 }
@@ -111,42 +111,42 @@ impl LoopInfo {
     }
 }
 
-/// A line that begins with this tells of a loop of the worker in the line before it.
+/// The prefix of a line that describes a loop of the worker in the line before it.
 const LOOP: char = '+';
 
 /// The list of one master.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Roster {
-    /// Have all its first workers accepted? Before, its predecessor may serve.
+    /// Whether all its first workers have accepted. Until then its predecessor may serve.
     pub(super) is_in_charge: bool,
-    /// Is another master in charge: the one before, or the next one?
+    /// Whether another master is in charge: the previous or the next one.
     pub(super) is_served_elsewhere: bool,
-    /// How many places there are: those of the gone are among them.
+    /// The number of places, including those of workers that are gone.
     pub(super) places: usize,
     pub(super) workers: Vec<WorkerInfo>,
 }
 
 impl Roster {
-    /// `loops`: of each worker.
+    /// Writes the list. `loops` returns the loops of a worker.
     pub(super) fn to_text(&self, loops: impl Fn(&WorkerInfo) -> Vec<LoopInfo>) -> String {
         let Self { is_in_charge, is_served_elsewhere, places, .. } = self;
         let mut text = format!("{is_in_charge} {is_served_elsewhere} {places}\n");
         for worker in &self.workers {
             let WorkerInfo { number, pid, state, forked, place } = worker;
             let forked = forked.as_millis();
-            // A String takes all that is written.
+            // Writing to a string does not fail.
             let _ = writeln!(text, "{number} {pid} {} {forked} {place}", state.as_str());
             for LoopInfo { is_awake, in_turn_for, running, work } in loops(worker) {
                 let (running, work) = (running.unwrap_or_default(), work.unwrap_or_default());
                 let time = in_turn_for.as_millis();
-                // Neither text has a tab.
+                // Neither text contains a tab.
                 let _ = writeln!(text, "{LOOP} {is_awake} {time} {running}\t{work}");
             }
         }
         text
     }
 
-    /// `None`: nobody has written that.
+    /// Parses the list. `None`: the text is no such list.
     pub(super) fn of_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let mut first = lines.next()?.split(' ');
@@ -161,7 +161,7 @@ impl Roster {
         })
     }
 
-    /// The loops in such a text, as far as it can be understood.
+    /// The loops in such a text, as far as it can be parsed.
     pub(super) fn loops_of_text(text: &str) -> Vec<WorkerLoops> {
         let mut all: Vec<WorkerLoops> = Vec::new();
         for line in text.lines().skip(1) {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(Roster::of_text(&text), Some(roster));
     }
 
-    /// A clock that is set to another time jumps, and so would an age that is read from it.
+    /// If the age came from a clock that can be set, it would jump with the clock.
     #[test]
     fn an_age_comes_from_a_clock_that_nobody_can_set() {
         let mut young = worker(0, WorkerState::Serving);

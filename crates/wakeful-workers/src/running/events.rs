@@ -1,4 +1,4 @@
-//! What happens to a master's workers, and to its successor.
+//! Handles events of a master's workers and of its successor.
 
 use std::fs;
 use std::io;
@@ -47,7 +47,7 @@ impl Running {
         }
     }
 
-    /// The sockets of their places get connections from now on.
+    /// Opens the sockets of workers that accept, so that they get connections.
     fn admit_who_accepts(&mut self) {
         if self.are_sockets_ours() {
             let places = (0..self.crew.wanted()).filter(|place| self.crew.accepts(*place));
@@ -55,13 +55,14 @@ impl Running {
         }
     }
 
-    /// While there was a successor, nobody was sent elsewhere.
+    /// Sends clients elsewhere that would go to dead workers. While there was a successor, this was
+    /// not done.
     fn avoid_who_has_died(&mut self) {
         let places = (0..self.crew.wanted()).filter(|place| !self.crew.accepts(*place));
         places.for_each(|place| self.listeners.groups.avoid(place));
     }
 
-    /// All workers accept: this master is the one that others should know of.
+    /// Called when all workers accept. From now on this master is in charge.
     ///
     /// # Errors
     /// The pid file cannot be written.
@@ -75,10 +76,11 @@ impl Running {
             self.listeners.groups.take_charge(self.crew.wanted(), Instant::now());
         }
         self.is_in_charge = true;
-        // Before the predecessor ends its workers, those of this master answer operators.
+        // This master's workers must be able to answer operators before the predecessor ends its
+        // own.
         self.list_workers();
         systemd::ready();
-        // First: at the next call the master before says that it ends.
+        // This comes first, because at the next call the predecessor reports that it ends.
         tracing::info!(workers = self.crew.wanted(), "all workers accept");
         self.inheritance.ready();
         Ok(())
@@ -144,7 +146,7 @@ impl Running {
             match self.crew.lost(process.id, now) {
                 Loss::Expected => {
                     tracing::info!("worker {pid} {how}");
-                    // One that never accepted loses nothing.
+                    // A worker that never accepted loses nothing by its end.
                     self.code_at_the_end(status.filter(|_| may_fail));
                 }
                 Loss::Sudden => {
@@ -159,7 +161,7 @@ impl Running {
                     tracing::error!(
                         "worker {pid} {how} before it accepted: the old workers continue"
                     );
-                    // What is not replaced is as ready as it was.
+                    // Workers that are not replaced are as ready as before.
                     systemd::ready();
                 }
                 Loss::First => {
@@ -171,7 +173,7 @@ impl Running {
         }
     }
 
-    /// Of a worker that was to end.
+    /// Sets the exit code from the status of a worker that was told to end.
     fn code_at_the_end(&mut self, status: Option<WaitStatus>) {
         let has_failed = status.is_some_and(|status| status.exit_status() != Some(0));
         if self.crew.is_ending() && has_failed {
@@ -179,7 +181,7 @@ impl Running {
         }
     }
 
-    /// Those that a debugger has let go of since.
+    /// Waits for dead children that a debugger has released since.
     pub(super) fn bury(&mut self) {
         for one in std::mem::take(&mut self.unburied) {
             match waitpid(Some(one.pid), WaitOptions::NOHANG) {
@@ -202,14 +204,15 @@ impl Running {
         let children = fs::read_to_string("/proc/1/task/1/children").unwrap_or_default();
         let children =
             children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        // Those are waited for where they are looked after.
+        // The master's own children are waited for elsewhere.
         let is_own = |pid: &Pid| self.processes.iter().any(|process| process.pid == *pid);
         for pid in children.filter(|pid| !is_own(pid)) {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
 
-    /// Others take the connections of a worker that is stopped. (Who is dead is seen by its pidfd.)
+    /// Tells the siblings of workers that are stopped, so that others take their connections. (A
+    /// dead worker is noticed by its pidfd.)
     pub(super) fn see_who_is_stopped(&mut self) {
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         for process in &mut self.processes {
@@ -260,7 +263,7 @@ impl Running {
                 let all_came = successor.take_made(&mut made);
                 self.successor = None;
                 if ends {
-                    // Its addresses and its pid file may be another master's by now.
+                    // The master's addresses and its pid file may belong to another master by now.
                     return;
                 }
                 if let Err(error) = all_came {
@@ -269,7 +272,7 @@ impl Running {
                 self.listeners.groups.steer_again(made, Instant::now());
                 self.admit_who_accepts();
                 self.avoid_who_has_died();
-                // It may have told others that it was in charge.
+                // The successor may have reported that it was in charge.
                 systemd::still_in_charge();
                 if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::restore) {
                     tracing::error!(%error, "cannot write this master's process id to the pid file again: the file may still name the new master");
@@ -308,7 +311,7 @@ fn describe(status: WaitStatus) -> String {
     }
 }
 
-/// What the master ends with when one of the first workers has: its own code.
+/// The exit code of the master if one of the first workers has ended: that worker's code.
 fn code_of(status: Option<WaitStatus>) -> ExitCode {
     let code = status.and_then(WaitStatus::exit_status).and_then(|code| u8::try_from(code).ok());
     code.filter(|code| *code != 0).map_or(ExitCode::FAILURE, ExitCode::from)

@@ -15,17 +15,18 @@ use crate::sys;
 pub(super) struct Process {
     pub(super) id: WorkerId,
     pub(super) pid: Pid,
-    /// Readable when it is dead.
+    /// Readable when the worker is dead.
     pub(super) pidfd: OwnedFd,
-    /// A byte comes when it accepts, and the end if it dies before. `None`: either has come.
+    /// A byte comes when the worker accepts, and the end if it dies before. `None`: one of these
+    /// has come.
     pub(super) ready: Option<OwnedFd>,
     pub(super) has_accepted: bool,
-    /// When it has taken too long to accept. `None`: it has accepted, or is killed.
+    /// When the worker will have taken too long to accept. `None`: it has accepted, or is killed.
     pub(super) start_by: Option<Instant>,
-    /// When it has taken too long to end. `None`: nobody has told it to, or it is killed, or has no
-    /// limit.
+    /// When the worker will have taken too long to end. `None`: it was not told to end, or is
+    /// killed, or has no limit.
     pub(super) end_by: Option<Instant>,
-    /// It is to open its files anew as soon as it accepts.
+    /// Whether the worker must reopen its files as soon as it accepts.
     pub(super) is_to_reopen: bool,
     pub(super) heartbeats: Heartbeats,
     pub(super) sibling: Option<Sibling>,

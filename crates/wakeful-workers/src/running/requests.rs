@@ -1,4 +1,4 @@
-//! What a master does at a signal.
+//! Handles the signals of a master.
 
 use std::io;
 use std::process::ExitCode;
@@ -14,16 +14,16 @@ use crate::signals::Request;
 use crate::successor::Successor;
 use crate::systemd;
 
-/// So much longer than a worker a new master may take: it ends its own workers that do not start,
-/// and then itself. Nobody would end them if it were killed before.
+/// How much longer than a worker a new master may take. It first ends its own workers that do not
+/// start, and then itself. If it were killed before, nobody would end them.
 const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 
-/// The sockets close so much sooner than the workers stop accepting. Else somebody could connect
-/// whom nobody accepts.
+/// How much earlier than the end of the workers' accepting the sockets close. Otherwise a client
+/// could connect that no worker accepts.
 const SOONER: Duration = Duration::from_millis(250);
 
-/// So long workers that are told to end have to accept what waits. Those that somebody else told
-/// before accept no more, and nor do dead ones.
+/// How long workers that are told to end have to accept the clients that wait. Workers that somebody
+/// else told before accept no more, and neither do dead ones.
 const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 
 impl Running {
@@ -38,18 +38,18 @@ impl Running {
                 match self.ending_since {
                     Some(since) if since.elapsed() >= ONE_SIGNAL => self.end_at_once(signal),
                     Some(_) => {}
-                    // It has been succeeded, or has failed.
+                    // The successor has taken over, or has failed.
                     None => self.ending_since = Some(Instant::now()),
                 }
             }
             Request::End => {
                 tracing::info!("{signal}: ending; a second signal stops at once");
-                // Who waits for a worker that is dead is served by another one.
+                // Clients that wait for a dead worker are served by another one.
                 self.see_who_is_dead();
                 if !self.crew.is_ending() {
                     self.end();
                 }
-                // What has come while the last handshakes completed is the same signal.
+                // A signal that came while the last handshakes completed belongs to the first one.
                 self.ending_since = Some(Instant::now());
             }
             Request::Replace => self.replace(signal),
@@ -57,7 +57,7 @@ impl Running {
                 tracing::info!(
                     "{signal}: sending HUP to the workers: they reopen logs and reread certificates"
                 );
-                // One that starts is not told before it has its handlers.
+                // A worker that is starting gets the signal only when it has its handlers.
                 for process in &mut self.processes {
                     if process.has_accepted {
                         process.signal(Signal::HUP);
@@ -77,7 +77,7 @@ impl Running {
                 self.before_pause.get_or_insert(self.crew.wanted());
                 self.crew.set_wanted(0);
                 if self.crew.stop_replacing() {
-                    // There is nobody left to replace.
+                    // No worker is left to replace.
                     systemd::ready();
                 }
             }
@@ -85,16 +85,16 @@ impl Running {
         }
     }
 
-    /// All workers drain, and nobody new comes in.
+    /// Makes all workers drain, and lets no new clients in.
     pub(super) fn end(&mut self) {
         let now = Instant::now();
         self.pid_file.iter_mut().for_each(PidFile::let_go);
         self.crew.end();
         self.ends_by = self.drained_by(now);
-        // Operators hear of it before clients notice it.
+        // Operators learn of the end before clients notice it.
         self.list_workers();
         if self.inheritance.is_waited_for() {
-            // The master before goes on, with the sockets.
+            // The predecessor continues with the sockets.
             self.listeners.leave();
         } else {
             systemd::stopping();
@@ -107,7 +107,7 @@ impl Running {
         }
     }
 
-    /// Nobody new comes in, if it is time for that. A moment later the sockets close. If clients
+    /// Keeps new clients out, if it is time for that. A moment later the sockets close. If clients
     /// still wait at one of them, a worker is started for them first.
     pub(super) fn close_if_due(&mut self, now: Instant) {
         if self.close_at.is_some_and(|at| at <= now) {
@@ -141,7 +141,7 @@ impl Running {
         clears
     }
 
-    /// All end as for a signal, and then this master does, with this error.
+    /// Ends everything as after a signal. This master then ends with this error.
     pub(super) fn fail(&mut self, error: io::Error) {
         tracing::error!(%error, "ending");
         self.failure = Some(error);
@@ -179,12 +179,12 @@ impl Running {
         tracing::info!("{signal}: the number of workers is now {wanted}");
         self.listeners.groups.retire(wanted, Instant::now());
         if self.crew.set_wanted(wanted) {
-            // Those that were still to be replaced are not wanted any more.
+            // Workers that were still to be replaced are no longer wanted.
             systemd::ready();
         }
     }
 
-    /// As many as before all were told to drain.
+    /// Wants as many workers again as before all were told to drain.
     fn resume(&mut self) {
         if let Some(before) = self.before_pause.take() {
             self.crew.set_wanted(before);

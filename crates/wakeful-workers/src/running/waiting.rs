@@ -1,4 +1,4 @@
-//! What a master waits for.
+//! The events for which a master waits.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -13,7 +13,7 @@ use super::{AT_ONCE, Running};
 use crate::successor::Successor;
 use crate::systemd;
 
-/// How often it looks at everything while it cannot wait for events.
+/// How often the master checks everything while it cannot wait for events.
 const LOOKS: Duration = Duration::from_millis(100);
 
 impl Running {
@@ -54,8 +54,8 @@ impl Running {
         let limit = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.cannot_wait = false,
-            // No memory; the call is refused; or a limit of descriptors (INVAL) that was lowered
-            // below those that are open.
+            // There is no memory; or the call is refused; or the limit of descriptors was lowered
+            // below the number of open ones (INVAL).
             Err(error) => {
                 if !std::mem::replace(&mut self.cannot_wait, true) {
                     let least =

@@ -29,29 +29,30 @@ use crate::sys::limits::{code, is_shortage};
 use crate::sys::panics;
 use crate::time::sleep;
 
-/// After an accept that failed, a listener is left alone for so long.
+/// How long a loop leaves a listener alone after a failed accept.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// And while the server drains.
+/// The same while the server drains.
 const BACK_OFF_IN_DRAIN: Duration = Duration::from_millis(5);
 
-/// So many tries without descriptors are waited for: 3 s. Counted, so that a process that was
-/// stopped does not find its patience at an end.
+/// After this many failed tries for want of descriptors (3 s), waiting connections are closed.
+/// Tries are counted, because a process that was stopped for a while (SIGSTOP) should still get all
+/// of them.
 const PATIENCE: u32 = 60;
 
-/// Behind that, so many connections are closed between two pauses.
+/// From then on, at most this many connections are closed between two pauses.
 const AT_ONCE: u32 = 64;
 
-/// A failure so long after the last one is another trouble.
+/// A failure this long after the previous one belongs to another shortage.
 const ANOTHER: Duration = Duration::from_secs(10);
 
-/// A listener that goes on failing is logged again after so long.
+/// The failures of a listener are logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// What one listener of a loop has gone through.
+/// The failed accepts of one listener on one loop.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// Since the last connection.
+    /// The failed tries since the last connection.
     tries: u32,
     last: Option<Instant>,
     logged: Option<Instant>,
@@ -63,7 +64,8 @@ impl Backoff {
         self.tries = 0;
     }
 
-    /// `listener` could not accept: waits until it is worth another try. `Break`: it never will be.
+    /// Waits after a failed accept on `listener` until another try makes sense. `Break`: the
+    /// listener is broken, so no try makes sense.
     pub(super) async fn after<H>(
         &mut self,
         error: &io::Error,
@@ -94,8 +96,9 @@ impl Backoff {
         ControlFlow::Continue(())
     }
 
-    /// As [`after`](Self::after), while the server drains: nothing is closed before the grace
-    /// period is over, and descriptors come back one by one.
+    /// Like [`after`](Self::after), while the server drains. It closes no connection, because the
+    /// grace period is not over, and its pauses are shorter, because descriptors come back one by
+    /// one.
     pub(super) async fn after_in_drain<H>(
         &mut self,
         error: &io::Error,
@@ -129,20 +132,20 @@ impl Backoff {
     }
 }
 
-/// Closes `most` connections of the backlog at most. Returns how many it closed.
+/// Closes up to `most` connections of the backlog. Returns how many it closed.
 pub(super) fn close_what_waits(listener: &Listener, counts: &LoopCounts, most: u32) -> u32 {
     let mut closed = 0;
     while closed < most
         && let Ok(Some(_connection)) = listener.try_accept_detached()
     {
-        // Before it closes: whoever sees the end finds it counted.
+        // The count comes before the close, so that a client that sees the close finds it counted.
         counts.count_turned_away();
         closed += 1;
     }
     closed
 }
 
-/// accept(2): it is not the connection, and trying again will not help.
+/// Is the listener itself broken, according to accept(2), so that trying again does not help?
 fn is_broken(error: &io::Error) -> bool {
     has_code(error, &[Errno::BADF, Errno::INVAL, Errno::NOTSOCK])
 }

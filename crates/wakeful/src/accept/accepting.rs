@@ -41,7 +41,7 @@ pub(super) async fn accept<H, F>(
             }
             Err(error) => {
                 if backoff.after(&error, &listener, &server).await.is_break() {
-                    // One who stands in has none of its own.
+                    // A loop that stands in for the dispatcher has no open listeners of its own.
                     if let Some(open) = server.open.get(place) {
                         open.broke(&error);
                     }
@@ -52,18 +52,19 @@ pub(super) async fn accept<H, F>(
     }
 }
 
-/// What ends when the server stops.
+/// The tasks of one loop that end when the server stops.
 pub(super) struct Accepting<H> {
     pub(super) server: Rc<LoopServer<H>>,
-    /// A listener that is broken is gone with its task.
+    /// The loop's listeners, with the tasks that accept. A broken listener is gone with its task.
     pub(super) listeners: Vec<(Weak<Listener>, JoinHandle<()>)>,
-    /// Accepts while the loop that does so for all is blocked. It ends when its calls are closed.
+    /// The task that accepts while the dispatcher is blocked. It ends when its channel of calls is
+    /// closed.
     pub(super) stand_in: Option<(async_channel::Receiver<()>, JoinHandle<()>)>,
     pub(super) route: Rc<Route>,
-    /// Serves what comes from other loops.
+    /// The task that serves connections from other loops.
     pub(super) inbox: Option<JoinHandle<()>>,
-    /// A dispatcher closes all inboxes when it has accepted the last connection; without one, each
-    /// loop its own.
+    /// Whether one loop, the dispatcher, accepts for all. It closes all inboxes after it has
+    /// accepted the last connection. Without a dispatcher, each loop closes its own inbox.
     pub(super) is_dispatched: bool,
     pub(super) draining: StartsAtEnd,
 }
@@ -75,19 +76,19 @@ where
 {
     /// Closes the loop's listeners when the server stops, and tells its connections.
     ///
-    /// It tells them before that if `told` closes.
+    /// If `told` closes, it tells the connections earlier.
     pub(super) async fn end_when(
         self,
         stopped: async_channel::Receiver<Infallible>,
         told: async_channel::Receiver<Infallible>,
     ) {
-        // Nothing is ever sent: it ends by being closed.
+        // Nothing is ever sent: `recv` returns when the channel is closed.
         let _ = stopped.recv().await;
         self.server.shared.balancer.ends();
         let draining = self.server.draining.clone();
         let tell = spawn(async move {
             let _ = told.recv().await;
-            // As below.
+            // For the same reason as the `yield_now` at the end.
             yield_now().await;
             draining.start();
         });
@@ -99,7 +100,7 @@ where
         for (place, (listener, accepting)) in self.listeners.into_iter().enumerate() {
             let Some(listener) = listener.upgrade() else { continue };
             accepting.abort();
-            // Then nobody else keeps the listener open.
+            // After this, no other task keeps the listener open.
             let _ = accepting.await;
             let (server, route) = (self.server.clone(), self.route.clone());
             let accept_out =
@@ -116,8 +117,8 @@ where
             }
             let _ = inbox.await;
         }
-        // What has just come begins before it is told to end, so that a request that came with its
-        // connection is answered.
+        // Connections that have just come begin before they are told to end, so that a request that
+        // came with its connection is answered.
         yield_now().await;
         drop(self.draining);
         tell.abort();

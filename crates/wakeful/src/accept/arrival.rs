@@ -11,22 +11,23 @@ use crate::net::accepted::Accepted;
 use crate::net::{DetachedStream, PeerAddr};
 use crate::sys::panics;
 
-/// What an open connection holds; given back when its handler ends, however it does.
+/// What an open connection holds. It is given back when the connection's handler ends, for any
+/// reason.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// What its handler wants to have on the next loop.
+    /// What the handler hands to the handler on the next loop.
     pub(super) carried: Option<Box<dyn Any + Send>>,
     counts: Arc<Counts>,
-    /// The loop that it is on, or on its way to.
+    /// The loop that serves the connection, or will serve it.
     number: usize,
-    /// Where it came in.
+    /// The listener that accepted the connection.
     pub(super) listener: usize,
     _open: mpsc::Sender<Infallible>,
     _permit: Permit,
 }
 
 impl Held {
-    /// One more is open, on loop `number` or on its way there.
+    /// Counts one more open connection for loop `number`, which serves it or will serve it.
     pub(super) fn new(
         counts: Arc<Counts>,
         number: usize,
@@ -41,15 +42,15 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A handler's value. The connection may be lost on its way, in a task that serves others
-        // too.
+        // Dropping the handler's value may panic. The connection may be lost on its way, in a task
+        // that serves other connections too.
         panics::discard(self.carried.take());
         self.counts.of(self.number).one_less_open();
     }
 }
 
-/// A connection that was accepted, on its way to the loop that serves it. Dropped before, it is
-/// closed, and counted as turned away.
+/// A connection that was accepted, on its way to the loop that serves it. If it is dropped on the
+/// way, it is closed, and counted as turned away.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) stream: Option<DetachedStream>,
@@ -57,9 +58,9 @@ pub(super) struct Arrival {
     pub(super) held: Option<Held>,
     /// The loop that accepted it.
     accepted_by: usize,
-    /// How many loops did not take it.
+    /// How many loops have refused it.
     pub(super) refusals: usize,
-    /// Another loop has served it before.
+    /// Whether another loop has served it before.
     pub(super) moved: bool,
 }
 
@@ -80,7 +81,7 @@ impl Arrival {
         arrival
     }
 
-    /// Goes to loop `number` from now on.
+    /// Changes the destination to loop `number`.
     pub(super) fn goes_to(&mut self, number: usize) {
         if let Some(held) = &mut self.held {
             held.counts.of(held.number).one_less_open();
@@ -89,7 +90,7 @@ impl Arrival {
         }
     }
 
-    /// The loop that it goes to, or went to.
+    /// The loop that serves the connection, or will serve it.
     pub(super) fn destination(&self) -> usize {
         self.held.as_ref().map_or(self.accepted_by, |held| held.number)
     }

@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use crate::net::ListenAddr;
 use crate::sys::limits::code;
 
-/// The first port that takes no privilege, unless `net.ipv4.ip_unprivileged_port_start` says
+/// The first port that needs no privilege, unless `net.ipv4.ip_unprivileged_port_start` says
 /// otherwise.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Its source is what the kernel said.
+/// The error that users see. Its source is the kernel's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 struct CannotListen {
@@ -20,9 +20,10 @@ struct CannotListen {
     cause: io::Error,
 }
 
-/// The same error with its reason in words, if `addr` tells it. Its kind stays.
+/// Adds the reason in words to `error`, if `addr` tells it. The kind of the error stays.
 pub(super) fn explain(addr: &ListenAddr, error: io::Error) -> io::Error {
-    // EPERM is of the same kind: a call that is refused, which the error's text names.
+    // The kind of EPERM is the same, but EPERM is a call that is refused, and the error's text
+    // names the call.
     let is_denied = code(&error) == Some(Errno::ACCESS);
     let why = match (error.kind(), addr) {
         (ErrorKind::AddrInUse, ListenAddr::Tcp(_)) => {
@@ -49,7 +50,8 @@ pub(super) fn explain(addr: &ListenAddr, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), CannotListen { why, cause: error })
 }
 
-/// As [`explain`] has it, with the address, and with the one of `others` that is in its way.
+/// Like [`explain`], with the address in the text, and with the address among `others` that
+/// conflicts with it.
 pub(super) fn explain_beside<'a>(
     addr: &ListenAddr,
     others: impl IntoIterator<Item = &'a ListenAddr>,

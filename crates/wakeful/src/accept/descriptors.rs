@@ -8,11 +8,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sys::limits;
 
-/// A sixteenth of the free descriptors is kept back at least, up to `ENOUGH`.
+/// At least a sixteenth of the free descriptors is kept back, but no more than `ENOUGH`.
 const SHARE: usize = 16;
 const ENOUGH: usize = 64;
 
-/// The limit where the kernel does not tell it: what Linux begins with.
+/// The limit to assume if the kernel does not tell it: Linux's initial one.
 const USUAL: usize = 1024;
 
 /// Says how many of the process's descriptors a server keeps free. It is a setting of
@@ -105,8 +105,8 @@ impl Descriptors {
         limits::set_for_descriptors(libc::rlimit { rlim_cur: limit.rlim_max, ..limit })
     }
 
-    /// How many connections may be open, of a process that may have `limit` descriptors and has
-    /// `open` without them.
+    /// How many connections may be open in a process whose limit is `limit` descriptors, and which
+    /// has `open` descriptors without the connections.
     pub(super) fn connections(self, limit: usize, open: usize) -> usize {
         let free = limit.saturating_sub(open);
         let kept = self.spare.max((free / SHARE).min(ENOUGH));
@@ -114,11 +114,11 @@ impl Descriptors {
     }
 }
 
-/// How many descriptors are open. Without `/proc`: the lowest number that is free, since the kernel
-/// gives that one first.
+/// How many descriptors are open. Without `/proc` it is the lowest free number, because the kernel
+/// gives that number first.
 pub(super) fn open() -> usize {
     match read_dir("/proc/self/fd") {
-        // One is that of the directory.
+        // One of the entries is the descriptor of the directory itself.
         Ok(entries) => entries.count().saturating_sub(1),
         Err(_) => eventfd(0, EventfdFlags::CLOEXEC)
             .ok()

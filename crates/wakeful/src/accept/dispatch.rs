@@ -15,12 +15,12 @@ use super::strategy::{AcceptStrategy, DISPATCHER};
 use crate::balance::counts::Counts;
 use crate::balance::dispatch_placement::{Picker, Placement};
 
-/// What each loop has of a server's dispatching: each an inbox, and, if one accepts for all, what
-/// it needs to do so.
+/// What dispatching gives to each loop: an inbox, and, if one loop accepts for all, what it needs
+/// to do so.
 pub(super) struct Dispatch {
     pub(super) routes: Arc<Routes>,
     placement: Option<Placement>,
-    /// The first loop's.
+    /// Only the first loop gets it.
     closes: Option<ClosesInboxes>,
     inboxes: std::vec::IntoIter<Inbox>,
 }
@@ -38,7 +38,7 @@ impl Dispatch {
         Self { routes, placement, closes, inboxes: inboxes.into_iter() }
     }
 
-    /// The next loop's, in the order of the loops' numbers.
+    /// The parts of the next loop, in the order of the loops' numbers.
     pub(super) fn of_next_loop(&mut self) -> (Option<Dispatcher>, Option<Inbox>) {
         let dispatcher = self.placement.map(|placement| Dispatcher {
             picker: RefCell::new(Picker::new(placement, self.routes.loops())),
@@ -49,30 +49,32 @@ impl Dispatch {
     }
 }
 
-/// A loop that accepts for all: the first one, or one that stands in for it. What the first one has
-/// handed over is served also when it has ended, but nothing more can be.
+/// A loop that accepts for all: the first loop, or one that stands in for it. When the first loop
+/// has ended, the other loops still serve the connections that it handed over, but no more can be
+/// handed over.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     routes: Arc<Routes>,
     picker: RefCell<Picker>,
-    /// The first loop's.
+    /// Only the first loop has it.
     closes: Option<ClosesInboxes>,
 }
 
 impl Dispatcher {
-    /// Does it stand in for loop `number`? That one may be blocked again at any moment.
+    /// Is this a stand-in for loop `number`? The first loop may be blocked again at any moment, so
+    /// it gets nothing from a stand-in.
     pub(super) fn avoids(&self, number: usize) -> bool {
         self.closes.is_none() && number == DISPATCHER
     }
 
-    /// The loop that gets the next connection, of the first `active`.
+    /// Picks the loop that gets the next connection, one of the first `active`.
     pub(super) fn pick(&self, active: usize) -> usize {
         let mut picker = self.picker.borrow_mut();
         picker.set_among(active);
         picker.pick(|number| self.routes.load(number))
     }
 
-    /// Brings it to where it goes: by a message, or at once.
+    /// Brings the connection to its loop: by a message, or at once if that is this loop.
     pub(super) fn place<H, F>(&self, arrival: Arrival, server: &Rc<LoopServer<H>>)
     where
         H: Fn(Connection) -> F + 'static,
@@ -87,7 +89,7 @@ impl Dispatcher {
     }
 }
 
-/// The first loop accepts no more.
+/// Closes all inboxes when the first loop accepts no more.
 #[derive(Debug)]
 struct ClosesInboxes(Arc<Routes>);
 

@@ -28,8 +28,9 @@ use crate::net::Listener;
 use crate::sys::panics;
 use crate::task::consume_budget;
 
-/// The kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by
-/// default. A server that drains takes no more than this from one, however many come.
+/// The most connections that a draining server takes from one backlog, however many come. The
+/// kernel keeps a backlog's length in 16 bits, or bounds it by `net.core.somaxconn`, 4,096 by
+/// default.
 const GREATEST_BACKLOG: u32 = 65_536;
 
 /// Serves what the backlog holds, before the listener closes.
@@ -58,7 +59,7 @@ pub(super) async fn accept_out<H, F>(
                 server.shared.limit.permit().await
             }
         };
-        // The permit may be that of a connection that was aborted.
+        // The permit may be that of a connection that was aborted when the grace period ended.
         if server.shared.counts.is_over() {
             return;
         }
@@ -66,7 +67,7 @@ pub(super) async fn accept_out<H, F>(
         let served = accepted.and_then(|accepted| route.bring(accepted, place, permit, &server));
         match served {
             Ok(()) => taken += 1,
-            // accept(2) says EMFILE also when nobody waits.
+            // accept(2) reports EMFILE even if no connection waits.
             Err(_) if is_left_to_others(&listener) || listener.is_empty() => break,
             Err(error) => {
                 server.shared.tell_connections();
@@ -83,14 +84,15 @@ pub(super) async fn accept_out<H, F>(
     backlog.is_done = true;
 }
 
-/// Another worker or the next server accepts what this one has no room for. Where a filter lets
-/// nobody in, all who have the socket end.
+/// Are the remaining connections left to another worker or the next server? They are if another
+/// process may have the socket, unless a filter lets nobody in: then all processes that have the
+/// socket end.
 fn is_left_to_others(listener: &Listener) -> bool {
     listener.is_lent() && !syn_filter::is_attached(listener.fd())
 }
 
-/// Raises the soft limit of descriptors to the hard one. `false`: it was no lower, or the call is
-/// refused.
+/// Raises the soft limit of descriptors to the hard one. `false`: it was there already, or the call
+/// was refused.
 fn raises_limit() -> bool {
     let before = Descriptors::limit();
     let is_raised = Descriptors::raise_limit().is_ok() && Descriptors::limit() != before;
@@ -104,8 +106,8 @@ fn raises_limit() -> bool {
     is_raised
 }
 
-/// Closes and counts what is left in the backlog if the loop ends before it is empty: the grace is
-/// over.
+/// Closes and counts what is left in the backlog if the loop ends before the backlog is empty,
+/// because the grace period is over.
 struct Backlog<'a, H> {
     listener: &'a Listener,
     server: &'a LoopServer<H>,
@@ -114,13 +116,14 @@ struct Backlog<'a, H> {
 
 impl<H> Drop for Backlog<'_, H> {
     fn drop(&mut self) {
-        // After a panic it is taken up again.
+        // After a panic, the supervisor starts the drain of the backlog again.
         if self.is_done || thread::panicking() || is_left_to_others(self.listener) {
             return;
         }
         let close = || close_what_waits(self.listener, self.server.counts(), GREATEST_BACKLOG);
         let closed = self.server.reserve.lend(close).unwrap_or(0);
-        // Without a descriptor they cannot even be closed: the kernel resets them.
+        // Without a descriptor the server cannot even close these connections: the kernel resets
+        // them.
         let waiting = self.listener.waiting();
         self.server.shared.counts.add_left(self.listener.raw_fd(), closed, waiting);
         if closed > 0 || waiting > 0 {

@@ -31,12 +31,12 @@ struct State {
     waiting: RefCell<Slab<Waiting>>,
 }
 
-/// Who waits.
+/// A connection that waits for the drain.
 struct Waiting {
     waker: Waker,
-    /// If it may be asked to close.
+    /// The connection itself, if the server may ask it to close.
     connection: Option<Rc<dyn GivesWay>>,
-    /// It was asked, and has not looked yet.
+    /// The server has asked it to close, and it has not noticed yet.
     is_asked: bool,
 }
 
@@ -123,16 +123,16 @@ impl Draining {
         }
     }
 
-    /// No connection waits at this place or beyond.
+    /// The number of places. No connection waits at a place from this number on.
     pub(super) fn places(&self) -> usize {
         self.0.waiting.borrow().capacity()
     }
 
-    /// What the connection at `place` is doing, if it may be asked to close.
+    /// What the connection at `place` is doing, if the server may ask it to close.
     pub(super) fn standing(&self, place: usize) -> Option<Standing> {
         let waiting = self.0.waiting.borrow();
         let Waiting { connection, is_asked: false, .. } = waiting.get(place)? else { return None };
-        // Anybody's code: nothing is borrowed meanwhile.
+        // `standing` is user code, so nothing is borrowed while it runs.
         let connection = connection.clone()?;
         drop(waiting);
         Some(connection.standing())
@@ -149,8 +149,8 @@ impl Draining {
     }
 }
 
-/// Starts the drain when it is dropped, with its loop at the latest. A task of another executor may
-/// wait for the drain, and nothing else would tell it.
+/// Starts the drain when it is dropped, which happens at the latest when its loop ends. A task of
+/// another executor may wait for the drain, and nothing else would tell it.
 #[derive(Debug)]
 pub(super) struct StartsAtEnd(pub(super) Draining);
 
@@ -165,7 +165,7 @@ impl Drop for StartsAtEnd {
 pub struct DrainingStarted {
     state: Rc<State>,
     place: Option<usize>,
-    /// If it may be asked to close: until it has a place.
+    /// The connection, if the server may ask it to close. It is here until the wait has a place.
     connection: Option<Rc<dyn GivesWay>>,
     is_asked: bool,
 }
@@ -183,13 +183,13 @@ impl DrainingStarted {
     fn is_ready(&mut self) -> bool {
         let started = self.state.started.get();
         if started {
-            // The places went with the start.
+            // The start of the drain has emptied all places.
             self.place = None;
         }
         started || self.is_asked
     }
 
-    /// Was it asked to close? Then it gives its place up.
+    /// Was this connection asked to close? If so, it gives its place up.
     #[cold]
     fn hears(&mut self) -> bool {
         let Some(place) = self.place else { return false };
@@ -215,7 +215,8 @@ impl Future for DrainingStarted {
         if this.state.is_waiting_for(this.place, cx.waker()) {
             return Poll::Pending;
         }
-        // Anybody's code, which may start the drain or wait for it: nothing is borrowed meanwhile.
+        // The waker's clone is user code, which may start the drain or wait for it, so nothing is
+        // borrowed while it runs.
         let waker = cx.waker().clone();
         if this.is_ready() || this.hears() {
             return Poll::Ready(());
@@ -251,7 +252,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    /// Counts its wakes and panics in each.
+    /// A waker that counts its wakes and panics in each.
     #[derive(Default)]
     struct Panics(AtomicUsize);
 

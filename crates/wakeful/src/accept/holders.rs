@@ -13,37 +13,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::before_fork::{self, ForkCount};
 use crate::sys::fork_check::Process;
 
-/// One for each socket. Each `SharedListener` of the socket has a clone, and so has the server.
+/// The record of one socket. Each `SharedListener` of the socket has a clone, and so has the
+/// server.
 #[derive(Debug, Clone)]
 pub(super) struct Holders(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// At the bind.
+    /// The number of forks when the socket was bound.
     forks: ForkCount,
     /// User code had the descriptor, and may have duplicated it.
     is_lent: AtomicBool,
 }
 
 impl Holders {
-    /// For a socket that this process is about to bind.
+    /// Makes the record of a socket that this process is about to bind.
     pub(super) fn of_new_socket() -> io::Result<Self> {
         let forks = Process::fork_count()?;
         Ok(Self(Arc::new(State { forks, is_lent: AtomicBool::new(false) })))
     }
 
-    /// User code gets the descriptor.
+    /// Notes that user code gets the descriptor.
     pub(super) fn lend(&self) {
         self.0.is_lent.store(true, Ordering::Release);
     }
 
-    /// The caller's clone is the only one, and user code has never had the descriptor.
+    /// Is the caller's clone the only one, and has user code never had the descriptor?
     fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && !self.0.is_lent.load(Ordering::Acquire)
     }
 
     /// Calls `change` and returns `true`, unless somebody else may hold the socket. `undo` is
-    /// called before this process forks. Both make system calls only.
+    /// called before this process forks. Both functions may only make system calls.
     pub(super) fn change_if_alone(
         &self,
         socket: &Arc<OwnedFd>,

@@ -1,4 +1,4 @@
-//! What was handed to a loop.
+//! The connections that other loops have handed to a loop.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::loop_server::LoopServer;
 use super::routes::Routes;
 use crate::task::consume_budget;
 
-/// What was handed to a loop.
+/// The connections that other loops have handed to a loop.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) arrivals: Receiver<Arrival>,
@@ -20,7 +20,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Serves what comes, until nothing more does and all is taken.
+    /// Serves the connections in the inbox until it is closed and empty.
     pub(super) async fn serve<H, F>(self: Rc<Self>, server: Rc<LoopServer<H>>)
     where
         H: Fn(Connection) -> F + 'static,

@@ -26,7 +26,7 @@ use crate::time::{Deadline, now};
 /// While connections wait, the process's limit of descriptors is read again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// That connections wait is logged again after this time.
+/// A server that keeps connections waiting logs it again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
 /// The limit of a server's open connections, if it has one.
@@ -59,16 +59,17 @@ impl Drop for Permit {
 }
 
 impl Limit {
-    /// The user's limit.
+    /// A limit that the user has set.
     pub(super) fn of(connections: usize, process: Process, room: Arc<Room>) -> Self {
-        // The one that replaces another is there before that has left.
+        // With [`WhenFull::Replace`] a new connection is open before the one that it replaces has
+        // closed.
         let replaces = usize::from(room.when_full() == WhenFull::Replace);
         let semaphore = Arc::new(Semaphore::new(connections.saturating_add(replaces)));
         let bound = Arc::new(Bound::new(connections, None));
         Self(Some(Permits { semaphore, process, bound, room }))
     }
 
-    /// As many as the process's descriptors allow.
+    /// A limit of as many connections as the process's descriptors allow.
     pub(super) fn by_descriptors(kept: Descriptors, process: Process, room: Arc<Room>) -> Self {
         let Some(limit) = Descriptors::limit() else { return Self(None) };
         let open = descriptors::open();
@@ -99,11 +100,11 @@ impl Limit {
         }
     }
 
-    /// Takes the next connection, with a permit. Without one it stays in the backlog, and others
-    /// are asked to make room for it.
+    /// Takes the next connection, with a permit. Without a permit the connection stays in the
+    /// backlog, and open connections are asked to make room for it.
     ///
-    /// A loop that waits for a connection holds no permit meanwhile: else loops without connections
-    /// would keep those that have some from serving them.
+    /// A loop that waits for a connection holds no permit meanwhile. Otherwise loops that only wait
+    /// would take the permits of loops that have connections to serve.
     pub(super) async fn accept(
         &self,
         listener: &Listener,
@@ -145,8 +146,8 @@ impl Limit {
                     Poll::Ready(result.map(|accepted| (accepted, permit)))
                 }
                 Poll::Pending => {
-                    // One that has spent its budget has not asked, or has only passed over what is
-                    // gone.
+                    // A task whose budget is spent has not asked the kernel, or has only skipped
+                    // connections that are gone. That is no wake in vain.
                     if !coop::is_spent() && std::mem::replace(&mut waits, true) {
                         counts.count_wake_in_vain();
                     }
@@ -157,7 +158,7 @@ impl Limit {
         .await
     }
 
-    /// A connection came. If it has the last place, and the server replaces connections, another
+    /// A connection came. If it took the last place, and the server replaces connections, another
     /// one is asked to leave.
     fn replace(&self) {
         if let Some(permits) = &self.0
@@ -173,7 +174,7 @@ impl Limit {
 /// A loop's wait for a permit.
 struct Wait {
     acquire: Pin<Box<AcquireArc>>,
-    /// When it looks whether a connection waits.
+    /// When the loop next checks whether a connection waits.
     look: Deadline,
 }
 
@@ -187,7 +188,8 @@ impl Permits {
         Permit(Some((permit, self.process)))
     }
 
-    /// No permit is left. The process may have got more descriptors since.
+    /// Called while no permit is left: adds permits if the process's limit of descriptors has been
+    /// raised.
     #[cold]
     fn look_again(&self) {
         let more = self.bound.more();
@@ -199,19 +201,19 @@ impl Permits {
     }
 }
 
-/// What a limit that follows from the process's descriptors is made of.
+/// The parts of a limit that follows from the process's descriptors.
 #[derive(Debug)]
 struct ByDescriptors {
     kept: Descriptors,
-    /// How many were open when the server started.
+    /// How many descriptors were open when the server started.
     open: usize,
 }
 
-/// How many connections there may be, and when somebody was last told that there are.
+/// How many connections there may be, and when the limit was last looked at and logged.
 #[derive(Debug)]
 struct Bound {
     connections: AtomicUsize,
-    /// Unless the user gave the number.
+    /// `None`: the user has set the number.
     by_descriptors: Option<ByDescriptors>,
     epoch: Instant,
     /// In milliseconds since the epoch; 0: never.
@@ -226,7 +228,7 @@ impl Bound {
         Self { connections, by_descriptors, epoch: Instant::now(), looked, logged }
     }
 
-    /// How many connections more than before the process's limit allows.
+    /// How many more connections the process's limit of descriptors allows than before.
     fn more(&self) -> usize {
         let Some(ByDescriptors { kept, open }) = &self.by_descriptors else { return 0 };
         if !self.is_time(&self.looked, LOOK_AGAIN) {
@@ -264,12 +266,12 @@ impl Bound {
         }
     }
 
-    /// Has this much time passed since this was true?
+    /// Has the time `every` passed since this function last returned `true` for `last`?
     fn is_time(&self, last: &AtomicU64, every: Duration) -> bool {
         let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         let before = last.load(Ordering::Relaxed);
         let is_time = before == 0 || Duration::from_millis(now.saturating_sub(before)) >= every;
-        // Of several loops, one.
+        // If several loops ask at once, only one gets `true`.
         is_time && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }

@@ -28,35 +28,35 @@ use crate::net::accepted::Accepted;
 /// What all loops of a server share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
-    /// Disconnected when the last connection has closed and nobody accepts any more.
+    /// Disconnected when the last connection has closed and no loop accepts any more.
     pub(super) open: mpsc::Sender<Infallible>,
     pub(super) limit: Limit,
     pub(super) counts: Arc<Counts>,
     pub(super) balancer: Arc<Balancer>,
-    /// Closed when the connections are to be told of the drain before the listeners close.
+    /// Closed to tell the connections of the drain before the listeners close.
     pub(super) tell: async_channel::Sender<Infallible>,
 }
 
 impl Shared {
-    /// Has the connections of all loops told of the drain, if they are not.
+    /// Tells the connections of all loops of the drain, unless they have been told.
     pub(super) fn tell_connections(&self) {
         self.tell.close();
     }
 }
 
-/// See the module's documentation.
+/// One loop's side of a server.
 #[derive(Debug)]
 pub(super) struct LoopServer<H> {
     pub(super) number: usize,
     pub(super) handler: H,
-    /// Names its connections in metrics and logs.
+    /// The place in the source that names the server's connections in metrics and logs.
     pub(super) started_at: &'static Location<'static>,
     pub(super) shared: Shared,
     pub(super) draining: Draining,
     pub(super) reserve: Reserve,
-    /// How its connections go on to other loops.
+    /// How this loop's connections move to other loops.
     pub(super) mover: Rc<Mover>,
-    /// The listeners that it accepts from, by their place.
+    /// The listeners that this loop accepts from, by their places.
     pub(super) open: Vec<OpenListener>,
 }
 
@@ -71,7 +71,8 @@ where
     H: Fn(Connection) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    /// A connection that this loop has accepted from `listener`, for loop `number`.
+    /// Makes the [`Arrival`] of a connection that this loop has accepted from `listener`, and that
+    /// goes to loop `number`.
     pub(super) fn arrived(
         &self,
         accepted: Accepted,
@@ -84,7 +85,7 @@ where
         Arrival::new(accepted, held, self.number)
     }
 
-    /// Serves it on this loop.
+    /// Serves the connection on this loop.
     ///
     /// # Errors
     /// The loop cannot watch it (`max_user_watches`): the connection comes back.
@@ -112,13 +113,13 @@ where
     }
 }
 
-/// What an open connection holds, which ends with its task. Its handler may have left `Moving` with
-/// somebody else.
+/// What an open connection holds. It is given back when the connection's task ends, even if the
+/// handler has given `Moving` to another task.
 struct Hold(Rc<RefCell<Option<Held>>>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // It has gone along, if the connection has moved.
+        // Nothing is left here if the connection has moved, because the contents moved with it.
         let held = self.0.take();
         drop(held);
     }
@@ -131,8 +132,8 @@ pin_project! {
     struct ConnectionTask<H, F> {
         #[pin]
         stage: Stage<H, F>,
-        // Dropped after the stage: the socket is closed before another connection may take its
-        // place.
+        // This field is dropped after the stage, so the socket is closed before another connection
+        // takes its place.
         held: Hold,
     }
 }

@@ -17,7 +17,7 @@ use super::routes::Routes;
 use crate::balance::balancer::Balancer;
 use crate::net::{PeerAddr, Stream};
 
-/// How a loop's connections go on to other loops.
+/// How one loop's connections move to other loops.
 #[derive(Debug)]
 pub(super) struct Mover {
     pub(super) number: usize,
@@ -60,7 +60,7 @@ pub(super) struct Mover {
 pub struct Moving {
     mover: Rc<Mover>,
     held: Rc<RefCell<Option<Held>>>,
-    /// When it came here, in nanoseconds on the balance's clock.
+    /// When the connection came to this loop, in nanoseconds on the balance's clock.
     since: u64,
 }
 
@@ -91,7 +91,7 @@ impl Moving {
     /// luggage.
     pub fn carry(&self, luggage: Box<dyn Any + Send>) {
         let before = self.held.borrow_mut().as_mut().and_then(|held| held.carried.replace(luggage));
-        // Whatever its destructor does, nothing is borrowed.
+        // The destructor of `before` is user code, so nothing is borrowed while it runs.
         drop(before);
     }
 
@@ -140,7 +140,8 @@ mod tests {
 
     const PIPELINED: u8 = 3;
 
-    /// Answers each byte with itself, works hard for it, and moves between any two of them.
+    /// A handler that echoes each byte, uses much CPU time for it, and may move between any two
+    /// bytes.
     async fn serve(connection: Connection) -> std::io::Result<()> {
         let Connection { mut stream, peer, mut unread, moving, .. } = connection;
         let mut buf = [0; 16];
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Asks until it is told to stop. Every answer must be there, in order.
+    /// A client that sends bytes until it is told to stop. Every answer must come, in order.
     async fn ask_until(addr: String, stop: &AtomicBool) {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         let mut next = 0_u8;

@@ -15,7 +15,8 @@ use async_channel::{Receiver, Sender};
 
 use crate::task::{Locking, SafeWaker, hold_back_wakers};
 
-/// The listeners of a server that runs. Dropped when it ends: then listeners may close.
+/// The listeners of a running server. Dropped when the server ends, after which listeners may
+/// close.
 #[derive(Debug)]
 pub(super) struct OpenListeners {
     sockets: Vec<(Weak<OwnedFd>, Arc<Socket>)>,
@@ -24,9 +25,9 @@ pub(super) struct OpenListeners {
 
 #[derive(Debug)]
 struct State {
-    /// How many sockets are open, and one more when the server ends.
+    /// The number of open sockets, plus one until the server ends.
     open: AtomicUsize,
-    /// Closed when none is open.
+    /// Closed when no socket is open.
     none: Sender<()>,
     is_none: Receiver<()>,
     cause: Mutex<Option<(io::ErrorKind, String)>>,
@@ -34,7 +35,7 @@ struct State {
 
 #[derive(Debug)]
 struct Socket {
-    /// How many loops accept from it.
+    /// How many loops accept from the socket.
     loops: AtomicUsize,
 }
 
@@ -52,7 +53,7 @@ impl OpenListeners {
         Self { sockets: Vec::new(), state: Arc::new(State { open, none, is_none, cause }) }
     }
 
-    /// For each loop that is to accept from `socket`, before the first of them does.
+    /// Called for each loop that will accept from `socket`, before the first of them accepts.
     pub(super) fn add(&mut self, socket: &Arc<OwnedFd>) -> OpenListener {
         let fd = Arc::downgrade(socket);
         let known = self.sockets.iter().find(|(known, _)| known.ptr_eq(&fd));
@@ -73,10 +74,10 @@ impl OpenListeners {
     pub(super) fn failure(&self) -> impl Future<Output = io::Error> + Send + use<> {
         let state = self.state.clone();
         async move {
-            // Whoever waits beside is woken, though one waker panics.
+            // A panic of one waker must not keep another waiting task from its wake.
             let mut is_none = pin!(Locking::new(state.is_none.recv()));
             let mut waker = SafeWaker::default();
-            // Nothing is ever sent: it ends by being closed.
+            // Nothing is ever sent: `recv` returns when the channel is closed.
             let _ = poll_fn(|cx| waker.with(cx, |cx| is_none.as_mut().as_pin_mut().poll(cx))).await;
             let cause = state.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match cause {
@@ -106,7 +107,7 @@ impl State {
 }
 
 impl OpenListener {
-    /// The socket does not listen any more.
+    /// Notes that the socket does not listen any more.
     pub(super) fn broke(&self, error: &io::Error) {
         if self.socket.loops.swap(0, Ordering::AcqRel) > 0 {
             self.state.one_closed(Some(error));
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// The executor of a waker whose drop drops its task, which waits for the same.
+    /// An executor whose waker, when dropped, drops a task that waits for the same failure.
     #[test]
     fn a_waker_whose_drop_ends_another_wait_blocks_nobody() {
         type Failure = Pin<Box<dyn Future<Output = io::Error> + Send>>;

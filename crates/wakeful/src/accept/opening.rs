@@ -1,4 +1,4 @@
-//! What one loop accepts from, on its way there.
+//! The sockets that one loop will accept from, before they are attached to it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,12 +8,12 @@ use super::holders::Holders;
 use super::shared_listener::SharedListener;
 use crate::net::{DetachedListener, Listener};
 
-/// What one loop accepts from, on its way there.
+/// A socket that one loop will accept from, before it is attached to the loop.
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// Other loops, or other processes, accept from it too.
+    /// A socket from which other loops, or other processes, accept too.
     Shared(SharedListener),
-    /// This loop's alone.
+    /// A socket of this loop alone.
     Own(DetachedListener, Holders),
 }
 

@@ -67,12 +67,12 @@ impl SharedListener {
         Ok(first)
     }
 
-    /// Has each loop a socket of its own here?
+    /// Does each loop have a socket of its own here?
     pub(super) fn is_for_each_loop(&self) -> bool {
         self.others.is_some()
     }
 
-    /// Of each loop, if each has its own.
+    /// The sockets in the order of the loops, if each loop has its own.
     pub(super) fn of_loops(&self) -> Option<Vec<Arc<OwnedFd>>> {
         self.is_for_each_loop().then(|| self.sockets().cloned().collect())
     }

@@ -30,8 +30,9 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// Sockets on the same port for so many loops: those that `listener` has for them, or its only one,
-/// and more. What waits in the backlog of the first one stays there.
+/// Opens a socket on the same port for each of `loops` loops. It uses the sockets that `listener`
+/// has for them, or its only one, and makes the missing ones. Connections in the backlog of the
+/// first socket stay there.
 ///
 /// # Errors
 /// It is a Unix socket, or has sockets for another number of loops; no descriptors left.
@@ -53,9 +54,10 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
         return Ok(sockets.into_iter().map(own).collect());
     }
     if loops > 1 {
-        // It was bound without, so that a port in use was found to be so. On a socket that listens
-        // it allows others beside it from now on (Linux: inet_csk_bind_conflict asks the sockets,
-        // and reuseport_add_sock makes the group with the second one).
+        // The socket was bound without the option, so that a port in use was an error. If a
+        // listening socket sets it now, other sockets may bind the port from now on (Linux:
+        // inet_csk_bind_conflict asks the sockets, and reuseport_add_sock makes the group with the
+        // second one).
         rustix::net::sockopt::set_socket_reuseport(&listener.fd, true)
             .map_err(explain_call("setsockopt"))?;
     }
@@ -70,8 +72,7 @@ pub(super) fn one_each(listener: &SharedListener, loops: usize) -> io::Result<Ve
     Ok(own)
 }
 
-/// The kernel hands a listener's options on to its connections: theirs are not to differ by the
-/// loop.
+/// The kernel copies a listener's options to its connections. These must not differ between loops.
 fn copy_keepalive(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let (from, to) = (SockRef::from(from), SockRef::from(to));
     match keepalive_of(&from).map_err(explain_call_error("getsockopt"))? {

@@ -27,21 +27,21 @@ use super::gives_way::Standing;
 use super::when_full::WhenFull;
 use crate::task::yield_now;
 
-/// So often a loop that waits for a permit looks whether a connection waits.
+/// How often a loop that waits for a permit checks whether a connection waits.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
-/// So long those that were asked have to leave, before others are asked. An idle connection of
-/// HTTP/1.1 takes 200 ms.
+/// How long the connections that were asked have to leave, before others are asked. An idle
+/// HTTP/1.1 connection needs 200 ms.
 const TO_LEAVE: Duration = Duration::from_millis(250);
 
-/// Later than this, it is another shortage: while connections go on waiting, the next request
-/// comes with the first look behind [`TO_LEAVE`].
+/// A request later than this after the previous one belongs to another shortage. As long as
+/// connections wait, the next request comes with the first check after [`TO_LEAVE`].
 const ANOTHER: Duration = Duration::from_millis(500);
 
-/// Wanted at a time.
+/// The most places that are wanted at a time.
 const MOST: usize = 256;
 
-/// So many connections are looked at without a break.
+/// How many connections a loop checks before it lets other tasks run.
 const LOOKS: usize = 64;
 
 /// What the loops of a server share: how many places are wanted.
@@ -51,17 +51,17 @@ pub(super) struct Room {
     epoch: Instant,
     /// In milliseconds since the epoch; 0: never.
     asked_at: AtomicU64,
-    /// How many it was asked for then.
+    /// How many places were asked for then.
     asked_for: AtomicUsize,
-    /// How many of these no connection has given up yet.
+    /// How many of these places no connection has given up yet.
     wanted: AtomicUsize,
-    /// There are not enough idle ones.
+    /// Busy connections are asked too, because there are not enough idle ones.
     asks_busy: AtomicBool,
     loops: Box<[Sender<()>]>,
 }
 
 impl Room {
-    /// And what each loop hears, in the order of the loops' numbers.
+    /// Also returns the receiver of each loop, in the order of the loops' numbers.
     pub(super) fn new(loops: usize, when_full: WhenFull) -> (Arc<Self>, Vec<Receiver<()>>) {
         let (loops, asked): (Vec<_>, Vec<_>) =
             (0..loops).map(|_| async_channel::bounded(1)).unzip();
@@ -81,7 +81,7 @@ impl Room {
         self.when_full
     }
 
-    /// A connection waits, and there is no permit for it.
+    /// Asks for a place. Called when a connection waits and there is no permit for it.
     #[cold]
     pub(super) fn ask(&self) {
         if self.when_full == WhenFull::Replace {
@@ -94,7 +94,7 @@ impl Room {
         if before != 0 && passed < TO_LEAVE {
             return;
         }
-        // Of several loops, one.
+        // If several loops ask at once, only one goes on.
         if self
             .asked_at
             .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -115,10 +115,11 @@ impl Room {
     }
 
     fn want(&self, number: usize) {
-        // The channels order it.
+        // `Relaxed` is enough, because the channels order this store.
         self.wanted.store(number, Ordering::Relaxed);
         for asked in &self.loops {
-            // One that has not heard of it yet will.
+            // A full channel means that the loop has not handled the previous message yet. When it
+            // does, it also sees this request.
             let _ = asked.try_send(());
         }
     }
@@ -127,7 +128,7 @@ impl Room {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Takes one off the number. Other loops may have been faster.
+    /// Takes one of the wanted places, unless other loops have taken all of them.
     fn takes_one(&self) -> bool {
         let one_less = |wanted: usize| wanted.checked_sub(1);
         self.wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
@@ -155,14 +156,16 @@ pub(super) async fn give_way(asked: Rc<Receiver<()>>, room: Weak<Room>, connecti
     }
 }
 
-/// In which order those are asked that are busy.
+/// The order in which busy connections are asked.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Busy {
-    /// It has become idle since the idle ones were asked.
+    /// The connection has become idle since the idle ones were asked.
     NoMore(Instant),
-    /// First those that need not end what they do, the longest open one before the others.
+    /// A connection that may close before its request is answered. The one that has been open for
+    /// longest is the first.
     Open(Instant),
-    /// One that has had many requests is done with this one soon, and had its turn.
+    /// A connection that closes when its request is answered. The one with the most requests is the
+    /// first: it has had its turn, and probably finishes soon.
     Requests(Reverse<u64>),
 }
 
@@ -173,7 +176,7 @@ async fn ask_first_by<K: Ord>(
     room: &Room,
     connections: &Draining,
 ) {
-    // The first of what was looked at so far, in order.
+    // The first of the connections checked so far, in order.
     let mut first: Vec<(K, usize)> = Vec::new();
     let mut place = 0;
     while room.wanted() > 0 && place < connections.places() {
@@ -189,7 +192,8 @@ async fn ask_first_by<K: Ord>(
         yield_now().await;
     }
     for (before, place) in first {
-        // Something may have come since. One that is asked all the sooner now is asked.
+        // The connection may have received something since. It is asked only if its key is still no
+        // greater than before.
         let is_same =
             || connections.standing(place).and_then(&key).is_some_and(|now| now <= before);
         if is_same() && room.takes_one() {
@@ -216,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Which of these are asked, when so many places are wanted?
+    /// The places of the connections that are asked, when `wanted` places are wanted.
     fn asked(standings: &[Standing], wanted: usize, asks_busy: bool) -> Vec<usize> {
         let connections = Draining::default();
         let mut cx = Context::from_waker(Waker::noop());
@@ -224,7 +228,7 @@ mod tests {
             .iter()
             .map(|standing| connections.started_or_asked(Rc::new(Stands(Cell::new(*standing)))))
             .collect();
-        // One that only waits for the drain.
+        // A connection that only waits for the drain, and may not be asked.
         waiting.push(connections.started());
         for one in &mut waiting {
             assert!(Pin::new(one).poll(&mut cx).is_pending());
@@ -254,18 +258,19 @@ mod tests {
         assert_eq!(asked(&standings, 9, true), [0, 2, 3, 4, 5]);
         assert_eq!(asked(&standings, 9, false), [0, 3, 5]);
         assert!(asked(&standings, 0, true).is_empty());
-        // One that may be closed in the middle goes before those that end what they do.
+        // A connection that may close in the middle of a request comes before those that finish
+        // theirs.
         let open = |seconds| Standing::Open(now + Duration::from_secs(seconds));
         let standings = [busy(7), open(2), idle(9), open(1), stays];
         assert_eq!(asked(&standings, 1, true), [2]);
         assert_eq!(asked(&standings, 2, true), [2, 3]);
         assert_eq!(asked(&standings, 9, true), [0, 1, 2, 3]);
-        // More than are looked at without a break.
+        // More connections than are checked without a break.
         let many: Vec<_> = (0..1000).map(|place| idle(1000 - place)).collect();
         assert_eq!(asked(&many, 3, false), [997, 998, 999]);
     }
 
-    /// Idle from its second look on.
+    /// Idle from the second check on.
     struct BecomesIdle(Instant, Cell<u32>);
 
     impl GivesWay for BecomesIdle {
@@ -306,7 +311,7 @@ mod tests {
         let hears = || asked.iter().filter(|asked| asked.try_recv().is_ok()).count();
         room.ask();
         assert_eq!((room.wanted(), hears()), (1, 2));
-        // Those that were asked have their time.
+        // While the connections that were asked have time to leave, nobody else is asked.
         room.ask();
         assert_eq!((room.wanted(), hears()), (1, 0));
         let mut room = room;
@@ -314,7 +319,7 @@ mod tests {
             let room = Arc::get_mut(room).unwrap();
             room.epoch = room.epoch.checked_sub(time).unwrap();
         };
-        // How many were not given up, and what is asked for then.
+        // How many places were not given up, and how many are asked for next.
         for (left, wanted, asks_busy) in [(0, 2, false), (0, 4, false), (1, 4, true), (0, 8, false)]
         {
             while room.wanted() > left {

@@ -1,4 +1,4 @@
-//! Where a loop brings what it accepts.
+//! Where a loop takes the connections that it accepts.
 
 use std::future::Future;
 use std::io;
@@ -10,18 +10,18 @@ use super::limit::Permit;
 use super::loop_server::LoopServer;
 use crate::net::accepted::Accepted;
 
-/// Where a loop brings what it accepts.
+/// Where a loop takes the connections that it accepts.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// To itself.
+    /// The loop serves them itself.
     Own,
-    /// To whom it chooses.
+    /// The dispatcher chooses a loop for each.
     Placed(Dispatcher),
 }
 
 impl Route {
     /// # Errors
-    /// This loop cannot watch it, and there is nobody else who could: it was closed.
+    /// This loop cannot watch the connection, and no other loop may take it: it was closed.
     pub(super) fn bring<H, F>(
         &self,
         accepted: Accepted,
@@ -42,7 +42,7 @@ impl Route {
             Self::Placed(dispatcher) => {
                 let balancer = &server.shared.balancer;
                 let picked = dispatcher.pick(balancer.active());
-                // To this loop, rather than to one that is blocked.
+                // The connection goes to this loop if the picked one is blocked.
                 let is_avoided = dispatcher.avoids(picked) || balancer.is_stuck(picked);
                 let number = if is_avoided { server.number } else { picked };
                 let arrival = server.arrived(accepted, listener, permit, number);

@@ -15,17 +15,18 @@ use super::arrival::{Arrival, Refused};
 use crate::balance::counts::Counts;
 use crate::sys::panics;
 
-/// The ways into all inboxes.
+/// The senders of all inboxes.
 #[derive(Debug)]
 pub(super) struct Routes {
     inboxes: Box<[Sender<Arrival>]>,
     counts: Arc<Counts>,
-    /// That somebody was turned away: once, because it may be everybody.
+    /// Whether a turned-away connection was logged. Only the first is, because there may be very
+    /// many.
     logged: AtomicBool,
 }
 
 impl Routes {
-    /// And their ends, in the order of the loops' numbers.
+    /// Also returns the receiving ends, in the order of the loops' numbers.
     pub(super) fn new(counts: &Arc<Counts>, loops: usize) -> (Arc<Self>, Vec<Receiver<Arrival>>) {
         let (inboxes, receivers): (Vec<_>, Vec<_>) =
             (0..loops).map(|_| async_channel::unbounded()).unzip();
@@ -42,18 +43,18 @@ impl Routes {
         self.inboxes.len()
     }
 
-    /// The load of loop `number`: its open connections. One that has ended is less loaded than any
-    /// other, for ever, and says the most.
+    /// The load of loop `number`: its open connections. The load of a loop that has ended is the
+    /// greatest possible one, because otherwise it would be the least loaded loop for ever.
     pub(super) fn load(&self, number: usize) -> usize {
         if self.is_closed(number) { usize::MAX } else { self.counts.of(number).open() }
     }
 
-    /// Does loop `number` take no more?
+    /// Has loop `number` ended, so that it takes no more?
     pub(super) fn is_closed(&self, number: usize) -> bool {
         self.inboxes[number].is_closed()
     }
 
-    /// Sends it to loop `number`, or to the first one behind it that has not ended.
+    /// Sends the connection to loop `number`, or to the next loop that has not ended.
     pub(super) fn send(&self, mut arrival: Arrival, number: usize) {
         let loops = self.inboxes.len();
         for number in (number..loops).chain(0..number) {
@@ -69,7 +70,7 @@ impl Routes {
         self.turn_away(arrival);
     }
 
-    /// Loop `arrival.destination()` did not take it.
+    /// Sends on a connection that loop `arrival.destination()` did not take.
     pub(super) fn pass_on(&self, mut arrival: Arrival) {
         arrival.refusals += 1;
         if arrival.refusals >= self.inboxes.len() {
@@ -80,7 +81,7 @@ impl Routes {
         self.send(arrival, (from + 1) % self.inboxes.len());
     }
 
-    /// Its loop tried to take it, and could not.
+    /// Sends on a connection that its loop tried to take, and could not.
     pub(super) fn refused(&self, Refused { arrival, error }: Refused) {
         let number = arrival.destination();
         self.counts.of(number).count_failed();
@@ -91,7 +92,7 @@ impl Routes {
     fn turn_away(&self, arrival: Arrival) {
         drop(arrival);
         if !self.logged.swap(true, Ordering::Relaxed) {
-            // An inbox passes on what is in it while it is dropped.
+            // If the closed inbox still holds connections, its drop passes them on.
             panics::log!(
                 error,
                 "no loop can take an accepted connection: it is closed, and counted as failed"
@@ -99,7 +100,7 @@ impl Routes {
         }
     }
 
-    /// Nothing more comes to loop `number`.
+    /// Sends nothing more to loop `number`.
     pub(super) fn close_one(&self, number: usize) {
         self.inboxes[number].close();
     }

@@ -245,7 +245,7 @@ impl ConnectionServer {
         });
         let group = self.group.build()?;
         if let Err(error) = set_up::run(self.set_ups, group.handles()) {
-            // A drop would wait for a loop that another set-up blocks.
+            // The drop of the group would wait for a loop that another set-up blocks.
             let _ = group.shutdown(Duration::ZERO);
             return Err(error);
         }
@@ -268,7 +268,8 @@ impl ConnectionServer {
         let (tell, told) = async_channel::bounded(1);
         let counts = Arc::new(Counts::new(loops));
         let (room, asked) = Room::new(loops, self.when_full);
-        // After the loops and the listeners, whose descriptors count as open.
+        // The limit is computed after the loops and the listeners exist, because their descriptors
+        // count as open.
         let limit = match self.max_connections {
             None => Limit::by_descriptors(self.descriptors, process, room.clone()),
             Some(connections) => Limit::of(connections, process, room.clone()),

@@ -24,8 +24,8 @@ use crate::sys::patience::Patience;
 /// its loops.
 #[derive(Debug)]
 pub struct Serving {
-    /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves are
-    /// the loops', so that they close when the loops stop accepting.
+    /// Dropped first, while the sockets are open: see `socket_file.rs`. The sockets themselves
+    /// belong to the loops, so that they close when the loops stop accepting.
     pub(super) files: Vec<Arc<SocketFile>>,
     /// Dropped before the loops end.
     pub(super) listeners: OpenListeners,
@@ -103,10 +103,10 @@ impl Serving {
     /// process that started the server.
     pub fn shutdown(self, grace: Duration) -> Result<usize, ShutdownError> {
         if self.stop.is_forked() {
-            // It has none of the loops: their group says so.
+            // A forked child has none of the loops, and the group's shutdown reports that.
             return self.group.shutdown(Duration::ZERO).map(|()| 0);
         }
-        // Before the sockets close, and so that no client connects any more.
+        // The files are removed before the sockets close, so that no client connects any more.
         drop(self.files);
         drop(self.listeners);
         let mut grace = Patience::new(grace);
@@ -114,7 +114,7 @@ impl Serving {
         self.filter.attach(settle);
         grace.took(settle, began.elapsed());
         drop(self.stop);
-        // Ends when the last connection drops its sender.
+        // The wait ends when the last connection drops its sender.
         let _ = grace.wait_for(&self.all_closed);
         self.counts.end();
         let aborted = self.counts.open();

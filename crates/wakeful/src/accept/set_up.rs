@@ -12,7 +12,7 @@ use crate::group::early_end;
 
 type Run = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send + Sync;
 
-/// Makes a future on each loop, which is awaited there.
+/// A function that makes a future on each loop. The future is awaited there.
 pub(super) struct SetUp(Box<Run>);
 
 impl SetUp {
@@ -31,10 +31,10 @@ impl fmt::Debug for SetUp {
     }
 }
 
-/// Awaits all of `set_ups` on each loop, in their order, and blocks this thread until then.
+/// Runs all of `set_ups` on each loop, in their order, and blocks this thread until they are done.
 ///
 /// # Errors
-/// One fails or panics; a loop has ended; the process is told to end.
+/// A set-up fails or panics; a loop has ended; the process is told to end.
 pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     if set_ups.is_empty() {
         return Ok(());
@@ -55,7 +55,7 @@ pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
         handle.spawn(set_up).map_err(|_| io::Error::other("an event loop has ended"))?.detach();
     }
     let tell = move || {
-        // Nobody waits any more.
+        // An error means that nobody waits for the result any more.
         let _ = done.send(Err(early_end::error()));
     };
     let _listening = early_end::listen(Box::new(tell));
@@ -65,7 +65,8 @@ pub(super) fn run(set_ups: Vec<SetUp>, loops: &[LoopHandle]) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the result of one loop's set-up when it is dropped, so that a panic is told at once, too.
+/// Sends the result of one loop's set-up when it is dropped, so that a panic is also reported at
+/// once.
 struct Teller {
     done: mpsc::Sender<io::Result<()>>,
     result: io::Result<()>,
@@ -76,7 +77,8 @@ impl Teller {
         Self { done, result: Err(has_panicked()) }
     }
 
-    /// A closure that assigned to the field itself would capture nothing else of this.
+    /// This is a method because a closure that assigned to `self.result` would capture nothing but
+    /// that field.
     fn tells(&mut self, result: io::Result<()>) {
         self.result = result;
     }
@@ -84,7 +86,7 @@ impl Teller {
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        // Nobody listens any more behind the first error.
+        // After the first error nobody receives the results.
         let _ = self.done.send(mem::replace(&mut self.result, Ok(())));
     }
 }

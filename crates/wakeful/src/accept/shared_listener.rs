@@ -37,7 +37,7 @@ pub struct SharedListener {
     file: Option<Arc<SocketFile>>,
     pub(super) fd: Arc<OwnedFd>,
     addr: ListenAddr,
-    /// Of all loops that watch it.
+    /// The memberships of all loops that watch this listener.
     memberships: Arc<ListenerMembers>,
     pub(super) holders: Holders,
     /// The sockets of the loops after the first one, if each loop has its own: `port_group.rs`.
@@ -84,7 +84,7 @@ impl SharedListener {
         Ok(Self { file, fd: Arc::new(fd), addr, memberships, holders, others: None })
     }
 
-    /// A socket that `listen` makes. `holders` are from before it is bound.
+    /// Makes a socket with `listen`. `holders` must be made before the socket is bound.
     pub(super) fn tcp(
         addr: SocketAddr,
         holders: Holders,
@@ -92,7 +92,7 @@ impl SharedListener {
     ) -> io::Result<Self> {
         let memberships = Arc::new(ListenerMembers::new(Process::current()?));
         let fd = listen(addr)?;
-        // With the port that the kernel chose.
+        // The local address contains the port that the kernel chose.
         let local = SockRef::from(&fd).local_addr().map_err(explain_call_error("getsockname"))?;
         let addr = local.as_socket().unwrap_or(addr).into();
         Ok(Self { file: None, fd: Arc::new(fd), addr, memberships, holders, others: None })
@@ -112,7 +112,7 @@ impl SharedListener {
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::of_lent(Process::current()?), Holders::of_new_socket()?);
-        // Somebody else has it.
+        // Whoever passed the socket in may hold other copies of it.
         holders.lend();
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let known = SockRef::from(&socket);
@@ -214,12 +214,12 @@ impl SharedListener {
     /// # Errors
     /// No loop runs on this thread; or `max_user_watches` is reached.
     pub fn attach(&self) -> io::Result<Listener> {
-        // It lends its descriptor.
+        // The attached listener gives its descriptor to user code.
         self.holders.lend();
         self.attach_to_server()
     }
 
-    /// Like [`attach`](Self::attach), for a server, which keeps the listener to itself.
+    /// Like [`attach`](Self::attach), for a server, which does not show the listener to user code.
     pub(super) fn attach_to_server(&self) -> io::Result<Listener> {
         Ok(match self.addr {
             ListenAddr::Tcp(_) => {
@@ -251,7 +251,7 @@ impl SharedListener {
         self.sockets().try_for_each(|socket| SockRef::from(&**socket).set_tcp_keepalive(&keepalive))
     }
 
-    /// The only one, or that of each loop.
+    /// The only socket, or the sockets of all loops.
     pub(super) fn sockets(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
         iter::once(&self.fd).chain(self.others.iter().flat_map(|others| others.iter()))
     }
@@ -282,7 +282,7 @@ impl SharedListener {
     }
 }
 
-/// The first listener that has the socket of one before it.
+/// The first listener whose socket an earlier one in the list has, too.
 pub(super) fn given_twice(listeners: &[SharedListener]) -> Option<&SharedListener> {
     let is_known = |number: usize, listener: &SharedListener| {
         listeners[..number].iter().any(|before| Arc::ptr_eq(&before.fd, &listener.fd))

@@ -15,7 +15,7 @@ use crate::readiness::AsyncFd;
 use crate::supervise::supervise;
 use crate::sys::fork_check::Process;
 
-/// Listens on this thread's loop, for as long as that runs.
+/// Listens to the siblings on this thread's loop, as long as the loop runs.
 ///
 /// # Errors
 /// No descriptors left; the loop cannot watch more.
@@ -34,7 +34,7 @@ pub(super) fn hear(turn: &OurTurn, balancer: &Arc<Balancer>) -> io::Result<()> {
                 balancer.see_whose_turn_it_is();
                 balancer.pass_on_from_sibling();
             }
-            // Nobody would tell of a sibling that dies.
+            // Without the master nobody would report the death of a sibling.
             balancer.is_alone();
             std::future::pending::<()>().await;
         }
@@ -43,8 +43,8 @@ pub(super) fn hear(turn: &OurTurn, balancer: &Arc<Balancer>) -> io::Result<()> {
     Ok(())
 }
 
-/// Without this loop nobody here hears of the siblings: they accept. It ends with the server, at
-/// the latest.
+/// Without this loop no task in this process hears of the siblings, so they take over. At the
+/// latest this is dropped when the server ends.
 struct EndsWithLoop {
     balancer: Arc<Balancer>,
     process: Process,
@@ -58,14 +58,14 @@ impl Drop for EndsWithLoop {
     }
 }
 
-/// `false`: the master is gone, and nobody rings any more.
+/// Waits until the bell rings. `false`: the master is gone, so the bell never rings again.
 fn rings(bell: &AsyncFd<OwnedFd>, lifeline: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> Poll<bool> {
-    // Nobody writes to it: readable is its end.
+    // Nobody writes to the lifeline. It is readable only when the master's end is closed.
     if lifeline.poll_readable(cx).is_ready() {
         return Poll::Ready(false);
     }
     loop {
-        // An error is that of a loop that ends.
+        // An error means that the loop ends.
         let Ok(mut ready) = ready!(bell.poll_readable(cx)) else { return Poll::Ready(false) };
         if ready.try_io(|bell| Ok(rustix::io::read(bell, &mut [0; 8])?)).is_ok() {
             return Poll::Ready(true);

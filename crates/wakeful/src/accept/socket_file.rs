@@ -6,13 +6,14 @@
 //! number is not given to another file as long as the socket is open: remove the file before the
 //! socket closes.
 //!
-//! A successor that was given the socket did not see the `bind`. It connects to the file once: who
-//! listens there is the process that made the successor's own socket listen (`SO_PEERCRED`,
-//! unix(7)), or the file is another server's.
+//! A successor that was given the socket did not see the `bind`. It connects to the file once, and
+//! asks the kernel which process made the listening socket behind it listen (`SO_PEERCRED`,
+//! unix(7)). If that is not the process that made the successor's own socket listen, the file
+//! belongs to another server.
 //!
 //! A gap remains: Linux has no call that removes a file only if it is a certain one. A file that
-//! replaces ours between the check and the removal, two consecutive system calls, is removed. A
-//! server also looks as if it had ended between its `bind` and its `listen`, when nobody answers on
+//! replaces ours between the check and the removal, two consecutive system calls, is removed. And
+//! between its `bind` and its `listen` a server looks as if it had ended, because nobody answers on
 //! its file yet.
 
 use std::fs::Metadata;
@@ -29,12 +30,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::sys::fork_check::Process;
 use crate::sys::peer_cred::peer_cred;
 
-/// Removes the socket file with its last user, unless that is a copy in a forked child, whose
-/// parent still listens, or the file is somebody else's.
+/// Removes the socket file when its last user drops this. It leaves the file alone in a forked
+/// child, because the parent still listens, and if the file is another server's.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// `None`: it was somebody else's when the socket came from a predecessor, or gone.
+    /// `None`: when the socket came from a predecessor, the file was another server's, or gone.
     identity: Option<Identity>,
     process: Process,
     is_left: AtomicBool,
@@ -45,7 +46,7 @@ impl SocketFile {
         Self { path: path.to_owned(), identity, process, is_left: AtomicBool::new(false) }
     }
 
-    /// The file of a `socket` that somebody else has bound. It stays unless it is
+    /// The file of a `socket` that another process has bound. The file stays unless it is
     /// [taken](Self::take).
     ///
     /// # Errors
@@ -59,13 +60,13 @@ impl SocketFile {
     }
 
     /// # Errors
-    /// Who connects to the file does not reach this socket. The text says why.
+    /// A client that connects to the file does not reach this socket. The error's text says why.
     pub(super) fn check(&self) -> io::Result<()> {
         let (kind, what) = match std::fs::symlink_metadata(&self.path) {
             Ok(file) if self.identity.is_some_and(|own| own.is_that_of(&file)) => return Ok(()),
             Ok(_) => (io::ErrorKind::AddrInUse, "is not this server's any more"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (error.kind(), "is gone"),
-            // It may well be there.
+            // Perhaps the file is there, but the directory may not be read.
             Err(_) => return Ok(()),
         };
         let path = self.path.display();
@@ -76,12 +77,12 @@ impl SocketFile {
         Err(io::Error::new(kind, text))
     }
 
-    /// It is removed with its last user.
+    /// From now on the last user removes the file.
     pub(super) fn take(&self) {
         self.is_left.store(false, Ordering::Relaxed);
     }
 
-    /// It stays.
+    /// From now on the file stays.
     pub(super) fn leave(&self) {
         self.is_left.store(true, Ordering::Relaxed);
     }
@@ -98,10 +99,11 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on `path`. A file that a server left behind is replaced.
+/// Listens on `path`. It replaces a file that a server left there.
 ///
 /// # Errors
-/// Somebody listens on it, or it is not a socket (`AddrInUse`); the directory refuses it.
+/// A server listens on the path, or the file is not a socket (`AddrInUse`); the directory allows no
+/// new file.
 pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let addr = SocketAddrUnix::new(path)?;
     let process = Process::current()?;
@@ -119,7 +121,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     Ok((fd, SocketFile::new(path, Some(identity), process)))
 }
 
-/// Which file it is, whatever its name.
+/// Identifies a file, whatever its name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -144,8 +146,8 @@ impl Identity {
 
 fn remove_if(path: &Path, identity: Identity) {
     if Identity::of_socket(path) == Some(identity) {
-        // Somebody else may remove it in the same moment. There is nobody to report another error
-        // to.
+        // Another process may remove the file in the same moment, and there is nobody to report
+        // another error to.
         let _ = std::fs::remove_file(path);
     }
 }
@@ -157,26 +159,29 @@ fn left_over(path: &Path, addr: &SocketAddrUnix) -> Option<Identity> {
     is_refused.then_some(identity)
 }
 
-/// Does who connects to `path` reach `socket`, which listens? `false` only if that is certain.
+/// Does a client that connects to `path` reach `socket`, which listens? `false` only if it
+/// certainly does not.
 fn may_lead_to(path: &Path, socket: BorrowedFd<'_>) -> bool {
     let Ok(addr) = SocketAddrUnix::new(path) else { return true };
-    // Those of the process that called listen(2).
+    // The credentials of the process that called listen(2).
     let listener = |socket: BorrowedFd<'_>| peer_cred(socket).ok().map(|of| (of.pid, of.uid));
     match connect(&addr) {
         Ok(client) => listener(client.as_fd()) == listener(socket),
-        // The backlog of who listens there is full: somebody waits for this socket, if it is that.
+        // The backlog of the listener at `path` is full. If `socket` is that listener, a connection
+        // waits for it.
         Err(Errno::AGAIN) => somebody_waits(socket),
         Err(error) => !matches!(error, Errno::CONNREFUSED | Errno::NOENT),
     }
 }
 
-/// An error: that cannot be told.
+/// Does a connection wait for `socket`? An error says nothing, so it counts as yes.
 fn somebody_waits(socket: BorrowedFd<'_>) -> bool {
     let mut fd = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     poll(&mut fd, Some(&Timespec::default())) != Ok(0)
 }
 
-/// Without waiting: a server whose backlog is full lives, and a blocking connect would wait for it.
+/// Connects without waiting. A server whose backlog is full is alive, and a blocking connect would
+/// wait for it.
 fn connect(addr: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,4 +1,4 @@
-//! Who accepts while the dispatcher is blocked.
+//! How another loop accepts while the dispatcher is blocked.
 //!
 //! With [`Dispatch`](super::AcceptStrategy::Dispatch) the first loop accepts for all. If it does
 //! not return from a turn, the group's watchdog (`balance::board`) calls another loop. That loop
@@ -29,10 +29,10 @@ use crate::sys::panics;
 use crate::task::JoinHandle;
 use crate::time::sleep;
 
-/// So often one who stands in looks whether the dispatcher is back.
+/// How often a loop that stands in checks whether the dispatcher is back.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The part of a loop other than the dispatcher.
+/// The part of a loop that may stand in for the dispatcher.
 #[derive(Debug)]
 pub(super) struct StandIn {
     called: Receiver<()>,
@@ -40,7 +40,7 @@ pub(super) struct StandIn {
     board: Arc<Board>,
 }
 
-/// What the dispatcher accepts from. It is the dispatcher's to keep open.
+/// A socket from which the dispatcher accepts. The dispatcher keeps it open.
 #[derive(Debug)]
 struct Socket {
     fd: Weak<OwnedFd>,
@@ -48,7 +48,7 @@ struct Socket {
     is_lent: bool,
 }
 
-/// Of each loop, in the order of their numbers: the dispatcher has none.
+/// Makes the parts of all loops, in the order of their numbers. The dispatcher has none.
 pub(super) fn of_loops(
     board: &Arc<Board>,
     listeners: &[SharedListener],
@@ -71,15 +71,15 @@ pub(super) fn of_loops(
     of_loops
 }
 
-/// Calls a loop if the dispatcher is blocked: the first that is not, which is an active one if
-/// there is one. `false`: none will ever come.
+/// Calls a loop if the dispatcher is blocked: the first one that is not blocked itself, and so an
+/// active one if possible. `false`: no loop will ever come.
 fn call_one(board: &Board, calls: &[Sender<()>]) -> bool {
     let is_stuck = board.stuck();
     if is_stuck(DISPATCHER) {
         let loops = calls.iter().zip(DISPATCHER + 1..);
         let mut free = loops.filter(|(call, number)| !call.is_closed() && !is_stuck(*number));
         if let Some((call, _)) = free.next() {
-            // It has been called, or is at it.
+            // A full channel means that the loop has been called already.
             let _ = call.try_send(());
         }
     }
@@ -87,7 +87,7 @@ fn call_one(board: &Board, calls: &[Sender<()>]) -> bool {
 }
 
 impl StandIn {
-    /// Nobody stands in any more: closed, it ends [`serve`](Self::serve).
+    /// The channel of calls. Closing it ends [`serve`](Self::serve).
     pub(super) fn calls(&self) -> Receiver<()> {
         self.called.clone()
     }
@@ -103,7 +103,7 @@ impl StandIn {
                 continue;
             }
             let accepting = self.accept_from_all(&server, &route);
-            // Its end closes all inboxes.
+            // When the dispatcher ends, it closes all inboxes.
             if accepting.0.is_empty() || server.mover.routes.is_closed(server.number) {
                 return;
             }
@@ -147,11 +147,11 @@ impl StandIn {
     }
 }
 
-/// They accept, from a listener each, until this ends.
+/// The tasks that accept, one for each listener. Dropping this aborts them.
 struct Tasks(Vec<JoinHandle<()>>);
 
 impl Tasks {
-    /// Returns when the listeners are left.
+    /// Ends the tasks, and returns when they have left the listeners.
     async fn end(mut self) {
         for task in std::mem::take(&mut self.0) {
             task.abort();

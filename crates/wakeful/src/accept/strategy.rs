@@ -9,7 +9,7 @@ use super::shared_listener::SharedListener;
 use crate::balance::dispatch_placement::Placement;
 use crate::net::DetachedListener;
 
-/// The loop that accepts for all, where one does.
+/// The number of the loop that accepts for all, if one does.
 pub(super) const DISPATCHER: usize = 0;
 
 /// How a server's connections reach its loops. It is a setting of
@@ -84,12 +84,12 @@ impl fmt::Display for AcceptStrategy {
 }
 
 impl AcceptStrategy {
-    /// What each of `loops` loops accepts from. If the group `has_siblings`, it takes turns with
-    /// other processes at its listeners.
+    /// The sockets that each of `loops` loops accepts from. If the group `has_siblings`, it takes
+    /// turns with other processes at its listeners.
     ///
     /// # Errors
-    /// Kernel errors; a Unix socket where each loop is to have its own; a socket of each loop where
-    /// they are to share one.
+    /// Kernel errors; a Unix socket, if each loop should have its own socket; a listener with a
+    /// socket for each loop, if the loops should share one.
     pub(super) fn openings(
         self,
         listeners: &[SharedListener],

@@ -28,10 +28,10 @@ use crate::sys::before_fork;
 use crate::sys::panics;
 use crate::sys::socket_options;
 
-/// How long handshakes that are under way may take to complete, where the peer is not on this host.
+/// How long handshakes that are under way may take to complete, if the peer is not on this host.
 const UNTIL_HANDSHAKES_COMPLETE: Duration = Duration::from_millis(100);
 
-/// A TCP header's byte with its flags, and two of them (RFC 9293, 3.1).
+/// The offset of the flags in a TCP header, and two of the flags (RFC 9293, 3.1).
 const FLAGS: u32 = 13;
 const SYN_AND_ACK: u32 = 0x12;
 const SYN: u32 = 0x02;
@@ -73,22 +73,24 @@ impl SynFilter {
         }
     }
 
-    /// Lets connections in again where a socket is still open: a blocked loop was left behind.
+    /// Lets connections in again if a socket is still open, because a blocked loop was left
+    /// running.
     pub(super) fn detach(&self) {
         self.sockets.iter().for_each(|(socket, _)| before_fork::undo(socket));
     }
 }
 
-/// See the [module](self). Until it is detached, or the socket closes in all processes.
+/// Drops new connections at `socket` until the filter is detached, or the socket closes in all
+/// processes. See the [module](self).
 pub(super) fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
     let program =
         DROP_BEGINNINGS.map(|sock_filter { code, jt, jf, k }| SockFilter::new(code, jt, jf, k));
     SockRef::from(socket).attach_filter(&program)
 }
 
-/// Whether nobody comes in any more: in all processes that have this socket.
+/// Is our filter attached? It keeps new connections out in all processes that have this socket.
 pub(super) fn is_attached(socket: impl AsFd) -> bool {
-    // Somebody else may have attached another one.
+    // Other code may have attached another filter.
     let mut attached = [statement(0, 0, 0, 0); DROP_BEGINNINGS.len()];
     let length = socket_options::filter(socket, &mut attached);
     let parts = |one: &sock_filter| (one.code, one.jt, one.jf, one.k);
@@ -97,12 +99,12 @@ pub(super) fn is_attached(socket: impl AsFd) -> bool {
 }
 
 fn detach_filter(socket: &OwnedFd) {
-    // It fails if there is no filter any more.
+    // The call fails if there is no filter any more.
     let _ = SockRef::from(socket).detach_filter();
 }
 
-/// A program of the classic BPF: 0 bytes of a segment that begins a connection are kept, and all of
-/// any other.
+/// A classic BPF program: it drops a segment that begins a connection (keeps 0 bytes of it), and
+/// keeps any other segment.
 const DROP_BEGINNINGS: [sock_filter; 5] = [
     statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, FLAGS),
     statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, SYN_AND_ACK),
@@ -140,7 +142,7 @@ mod tests {
         drop(holders);
         let before = TcpStream::connect(addr).unwrap();
         filter.attach(Duration::ZERO);
-        // As long as no one may come in, nothing is answered.
+        // While the filter is attached, a connection attempt gets no answer.
         let error = TcpStream::connect_timeout(&addr, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let (_, peer) = listener.accept().unwrap();
@@ -171,7 +173,7 @@ mod tests {
     fn a_filter_of_somebody_else_is_not_taken_for_this_one() {
         let (_, socket, _) = listener();
         assert!(!is_attached(&socket));
-        // As long, shorter, and longer.
+        // Other filters: one as long as ours, a shorter one, and a longer one.
         let keep = |_| SockFilter::new(DROP_BEGINNINGS[4].code, 0, 0, u32::MAX);
         for length in [DROP_BEGINNINGS.len(), 1, 6] {
             let other: Vec<_> = (0..length).map(keep).collect();

@@ -1,4 +1,5 @@
-//! Trouble that no test can cause for real: the system's limits, and what only a network brings.
+//! Failures that no test can cause for real: the system's limits, and errors that only a network
+//! brings.
 
 mod user_panics;
 
@@ -40,7 +41,8 @@ fn addr(serving: &Serving, number: usize) -> SocketAddr {
     addr
 }
 
-/// Is a client answered? If not, it was closed: it does not wait for ever.
+/// Does a client get an answer? If not, its connection was closed, because the client does not wait
+/// for ever.
 fn is_served(addr: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -67,8 +69,8 @@ fn a_shortage_loses_nothing_if_it_passes() {
             (Errno::NFILE, 6),
             (Errno::NOBUFS, 9),
             (Errno::NOMEM, 12),
-            // Nothing that accept(2) is known to say, or by a firewall: not the listener's end
-            // either.
+            // An error that accept(2) does not list, or that a firewall causes. It must not end the
+            // listener either.
             (Errno::PERM, 15),
         ] {
             fail(&serving, 0, Call::Accept, error, 3);
@@ -86,7 +88,7 @@ fn connections_that_are_gone_are_passed_over_and_bounded_in_a_poll() {
     fail(&serving, 0, Call::Accept, Errno::CONNABORTED, GONE);
     let before = handle.metrics().forced_yields;
     assert!(is_served(addr(&serving, 0)));
-    // 128 operations are what a task may complete in one poll.
+    // A task may complete 128 operations in one poll.
     let yields = handle.metrics().forced_yields - before;
     assert_eq!(yields, u64::from(GONE) / 128);
     assert_eq!(serving.counts().failed(), 0);
@@ -111,14 +113,14 @@ fn a_connection_that_a_loop_refuses_goes_to_another_one() {
     const LOOPS: usize = 3;
     let serving = start(AcceptStrategy::Dispatch(Placement::RoundRobin), LOOPS, vec![localhost()]);
     let counts = serving.counts();
-    // To itself, and to another one.
+    // The loop that cannot watch is the dispatcher itself, then another one.
     for refusing in [0, 1] {
         fail(&serving, refusing, Call::Watch, Errno::NOSPC, 1);
         (0..LOOPS).for_each(|_| assert!(is_served(addr(&serving, 0))));
         assert_eq!(counts.of(refusing).passed_on(), 1);
         assert_eq!((counts.of(refusing).failed(), counts.turned_away()), (1, 0));
     }
-    // All: it cannot be helped.
+    // All loops fail, so no loop can take the connection.
     (0..LOOPS).for_each(|number| fail(&serving, number, Call::Watch, Errno::NOSPC, 1));
     assert!(!is_served(addr(&serving, 0)));
     assert_eq!((counts.failed(), counts.turned_away()), (5, 1));
@@ -131,7 +133,7 @@ fn a_listener_that_is_closed_under_the_server_ends_and_the_others_go_on() {
         let serving = start(AcceptStrategy::Exclusive, 1, vec![localhost(), localhost()]);
         let counts = serving.counts();
         fail(&serving, 0, Call::Accept, error, 1);
-        // The kernel closes what waits when the last one who listens has gone.
+        // The kernel closes the waiting connections when the last listener has gone.
         assert!(!is_served(addr(&serving, 0)), "{error}");
         assert_eq!(counts.failed(), 1, "{error}");
         assert!(TcpStream::connect(addr(&serving, 0)).is_err(), "{error}: it is closed");
@@ -145,7 +147,7 @@ fn a_wake_for_a_connection_that_is_not_there_is_counted() {
     let serving = start(AcceptStrategy::Exclusive, 1, vec![localhost()]);
     assert!(is_served(addr(&serving, 0)));
     assert_eq!(serving.counts().wakes_in_vain(), 0);
-    // What it finds when somebody else was faster.
+    // EAGAIN is what a loop gets when another loop was faster.
     fail(&serving, 0, Call::Accept, Errno::AGAIN, 1);
     assert!(is_served(addr(&serving, 0)), "level-triggered: it is told again");
     assert_eq!(serving.counts().wakes_in_vain(), 1);
@@ -157,13 +159,13 @@ fn a_loop_that_lost_its_place_at_a_listener_gets_it_back() {
     let serving = start(AcceptStrategy::Exclusive, 2, vec![localhost()]);
     let address = addr(&serving, 0);
     (0..10).for_each(|_| assert!(is_served(address)));
-    // Whichever loop takes the next connections goes to the end of the kernel's list, and has no
-    // place there.
+    // The loop that takes the next connection goes to the end of the kernel's list, and there it
+    // fails to register.
     for number in 0..2 {
         fail(&serving, number, Call::Watch, Errno::NOSPC, 1);
     }
     let clients = (0..6).filter(|_| is_served(address)).count();
-    // The failure may have met the connection itself, which is closed then.
+    // The failure may have hit the connection itself, which is then closed.
     assert!(clients >= 4, "{clients} are served");
     for number in 0..2 {
         fail(&serving, number, Call::Watch, Errno::NOSPC, 0);

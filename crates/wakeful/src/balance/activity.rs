@@ -41,21 +41,23 @@ impl Default for Targets {
     }
 }
 
-/// A review alone tells too little: of requests that take a millisecond each, ten milliseconds see
-/// a handful. So a group grows by the mean, which forgets two thirds in this long, in nanoseconds.
+/// The time constant of the mean, in nanoseconds: the mean forgets two thirds in this time. One
+/// review is too short to go by, because with requests that take a millisecond each, ten
+/// milliseconds contain only a handful.
 const MEMORY: f64 = 100e6;
 
-/// But it does not wait for that mean if its loops have worked for this share of their time,
+/// If the loops have been busy for this share of their time, the group grows without waiting for
+/// the mean,
 const FULL: f64 = 0.95;
 
-/// at each review of this long, in nanoseconds.
+/// when every review of this time, in nanoseconds, found them so.
 const FULL_FOR: u64 = 40_000_000;
 
-/// A loop more is let go only if the rest then stay this far below the target, so that it is not
-/// missed at once.
+/// A loop becomes inactive only if the others then stay this far below the target. Otherwise it
+/// would soon be needed again.
 const ROOM: f64 = 0.75;
 
-/// And if that has been so for this long, in nanoseconds.
+/// And only if that has been so for this long, in nanoseconds.
 const CALM: u64 = 500_000_000;
 
 /// Decides how many loops of a group are active. The other loops keep their connections, and sleep.
@@ -82,11 +84,11 @@ pub struct Activity {
     loops: usize,
     targets: Targets,
     active: usize,
-    /// When the last review was, and the mean then.
+    /// The time of the last review, and the mean at that time.
     mean: Option<(u64, f64)>,
-    /// Since when every review found all active loops busy.
+    /// The time since which every review has found all active loops busy.
     full_since: Option<u64>,
-    /// Since when one loop fewer would do.
+    /// The time since which one active loop fewer would have been enough.
     calm_since: Option<u64>,
 }
 
@@ -131,8 +133,8 @@ impl Activity {
         let mean = self.mean(now, busy);
         let full = self.is_full(now, busy);
         if full || mean > target * active {
-            // A loop that has more to do than it can is busy all the time, however much it is: so
-            // it may be too few, and is looked at again.
+            // An overloaded loop is busy all the time, however much more there is to do. So the new
+            // number may be too small, and the next review checks again.
             let needed = if full { busy.max(mean) } else { mean };
             let enough = (needed / target).ceil() as usize;
             self.active = enough.max(self.active + 1).min(self.loops);
@@ -151,7 +153,7 @@ impl Activity {
         self.active
     }
 
-    /// So many are active, as somebody else has decided.
+    /// Takes over the number of active loops that another part of the program has decided.
     pub(crate) fn follow(&mut self, active: usize) {
         if self.active != active {
             self.active = active;
@@ -159,18 +161,19 @@ impl Activity {
         }
     }
 
-    /// No active loop comes back from its turn: one more has to be. It is left alone for a while.
+    /// Activates one more loop, because no active loop returns from its turn. The new loop stays
+    /// active for a while.
     pub(crate) fn one_more(&mut self) -> usize {
         self.active = (self.active + 1).min(self.loops);
         self.calm_since = None;
         self.active
     }
 
-    /// How busy they were for about a tenth of a second.
+    /// How busy the loops were in about the last tenth of a second.
     fn mean(&mut self, now: u64, busy: f64) -> f64 {
-        // Nobody knows how long the first one was. (A branch, and no default for what is not there:
-        // an optimised build may calculate with both and choose behind that, of which valgrind
-        // warns.)
+        // Nobody knows how long the time before the first review was. (This is a branch, not a
+        // default value, because an optimised build may calculate with both values and choose
+        // afterwards, of which valgrind warns.)
         let Some((last, mean)) = self.mean else {
             self.mean = Some((now, 0.0));
             return 0.0;
@@ -181,7 +184,7 @@ impl Activity {
         mean
     }
 
-    /// Have they all been busy for so long that it is no chance?
+    /// Have all loops been busy for so long that it is no coincidence?
     fn is_full(&mut self, now: u64, busy: f64) -> bool {
         if busy < FULL * self.active as f64 {
             self.full_since = None;

@@ -27,16 +27,16 @@ use crate::sys::clock::Clock;
 use crate::sys::panics;
 use crate::sys::shared_words::SharedLine;
 
-/// How long a turn of the last active loop that is awake may take until another loop stands in.
-/// More than a loop says nothing while it spins as long as a policy may ask for (16.7 ms), since it
-/// said something up to 10 ms before.
+/// How long a turn of the last awake active loop may take until another loop stands in. It is
+/// longer than a loop may be silent while it spins: a spin lasts up to 16.7 ms, and the loop's last
+/// report may be 10 ms older.
 pub(super) const PATIENCE: Duration = Duration::from_millis(30);
 
-/// Of many loops only one pushes it in so much time.
+/// Within this time, only one of many loops postpones the alarm.
 const JUST_NOW: Duration = Duration::from_millis(5);
 
-/// The alarm has the kernel's clock, and rings so much later than it should, lest the counter of
-/// the CPU says that it is too early.
+/// The alarm rings this much later than it should. It uses the kernel's clock, so without the
+/// margin the CPU's counter might say that it rang too early.
 const MARGIN: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
@@ -47,10 +47,11 @@ pub(super) struct Alarm {
     /// [`PATIENCE`] and [`JUST_NOW`], in ticks.
     patience: u64,
     just_now: u64,
-    /// When it rings, in ticks; 0: nobody waits for it.
+    /// When the alarm rings, in ticks; 0: it is not set.
     due: Due,
-    /// Held by whoever sets it in this process. Nobody waits for that: who pushes may leave it to
-    /// another one who does, and who stops it looks afterwards whether he should have.
+    /// Held by the thread of this process that sets the alarm. No other thread waits for it: a
+    /// thread that postpones the alarm may leave that to the holder, which does the same, and a
+    /// thread that stops the alarm checks afterwards whether it should be set again.
     setting: Mutex<()>,
 }
 
@@ -81,7 +82,7 @@ impl Alarm {
         Ok(Self::of(Arc::new(Timer::new()?), Due::OfThisProcess(AtomicU64::new(0))))
     }
 
-    /// The same one in several processes: their clocks have one beginning.
+    /// The same alarm for several processes. Their clocks have the same zero.
     pub(super) fn shared(timer: Arc<Timer>, due: SharedLine<1>) -> Self {
         Self::of(timer, Due::Shared(due))
     }
@@ -98,18 +99,18 @@ impl Alarm {
         }
     }
 
-    /// In ticks, and never 0.
+    /// The time in ticks, never 0.
     #[inline]
     pub(super) fn now(&self) -> u64 {
         self.clock.now().max(1)
     }
 
-    /// Is one stuck that was heard of then?
+    /// Is a loop stuck that reported last at `heard`?
     pub(super) fn is_over(&self, heard: u64, now: u64) -> bool {
         !self.is_ahead(heard.wrapping_add(self.patience), now)
     }
 
-    /// Does `at` lie ahead, and not further than it can? The counters of two CPUs may differ by a
+    /// Is `at` in the future, but not further than possible? The counters of two CPUs may differ a
     /// little.
     fn is_ahead(&self, at: u64, now: u64) -> bool {
         at > now && at - now <= 2 * self.patience
@@ -119,18 +120,19 @@ impl Alarm {
         &self.timer
     }
 
-    /// Has it been set, and not yet rung?
+    /// Is the alarm set, and has it not rung yet?
     pub(super) fn is_set(&self, now: u64) -> bool {
         self.is_ahead(self.due.load(), now)
     }
 
-    /// Has it rung, and nobody looked?
+    /// Has the alarm rung without a loop checking why?
     pub(super) fn has_rung(&self, now: u64) -> bool {
         let due = self.due.load();
         due != 0 && !self.is_ahead(due, now)
     }
 
-    /// Rings [`PATIENCE`] from now, or hardly earlier if another loop has just pushed it.
+    /// Postpones the alarm to [`PATIENCE`] from now, or leaves it a little earlier if another loop
+    /// has just postponed it.
     pub(super) fn push(&self, now: u64) {
         let due = now.wrapping_add(self.patience);
         let set = self.due.load();
@@ -139,10 +141,10 @@ impl Alarm {
         }
     }
 
-    /// Does not ring.
+    /// Stops the alarm.
     pub(super) fn stop(&self) {
         self.set(0, None);
-        // Another process may have set it between the two.
+        // Another process may have set the alarm between the two calls.
         if self.due.load() != 0 {
             self.set(self.now().wrapping_add(self.patience), Some(PATIENCE + MARGIN));
         }
@@ -177,7 +179,7 @@ mod tests {
         let rings = START + alarm.patience;
         assert!(alarm.is_set(START) && alarm.is_set(rings - 1) && !alarm.is_set(rings));
         assert!(!alarm.has_rung(rings - 1) && alarm.has_rung(rings));
-        // Not for each push.
+        // Not every push sets the alarm.
         alarm.push(START + alarm.just_now);
         assert!(alarm.has_rung(rings));
         alarm.push(START + alarm.just_now + 1);
@@ -193,7 +195,7 @@ mod tests {
         assert!(alarm.has_rung(now) && !alarm.is_set(now));
         alarm.push(now);
         assert!(alarm.is_set(now) && alarm.has_rung(now + alarm.patience));
-        // Another CPU that is a little behind is no jump.
+        // The counter of another CPU that is a little behind is no jump.
         let behind = now - alarm.patience / 2;
         assert!(alarm.is_set(behind) && !alarm.has_rung(behind));
     }

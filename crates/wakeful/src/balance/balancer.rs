@@ -34,31 +34,31 @@ use crate::driver::membership::Membership;
 use crate::event_loop::LoopHandle;
 use crate::time::sleep;
 
-/// A loop looks at so many others for each connection that it takes, in the mean.
+/// For each connection that a loop takes, it looks at this many others, on average.
 const LOOKS: usize = 8;
 
-/// See the [module](self).
+/// Decides which loops wait for connections. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Balancer {
     pub(super) board: Arc<Board>,
     loops: Box<[LoopHandle]>,
     counts: Arc<Counts>,
     pub(super) shares: Box<[CachePadded<Share>]>,
-    /// When connections move, if they do.
+    /// When connections move to other loops; `None`: never.
     pub(super) moves: Option<Moves>,
     pub(super) next_plan: AtomicU64,
-    /// Where the next one goes, of those that may have it.
+    /// Which of the loops that may get a connection gets the next one.
     pub(super) next_taker: AtomicUsize,
-    /// Times that somebody has wanted a look whose turn it is, and nobody has looked.
+    /// How often a thread wanted to check whose turn it is and has not done so yet.
     looks_at_turn: AtomicUsize,
-    /// Whoever looks next is to take this process out for a while.
+    /// The next check takes this process out of the lists for a while.
     is_to_step_back: AtomicBool,
-    /// So many loops have no room for another connection.
+    /// How many loops have no room for another connection.
     full: AtomicUsize,
     epoch: Instant,
 }
 
-/// A loop has no room for another connection: see [`Balancer::full`].
+/// Marks a loop without room for another connection: see [`Balancer::full`].
 #[derive(Debug)]
 pub(crate) struct Full(Arc<Balancer>);
 
@@ -111,14 +111,14 @@ impl Balancer {
         balance
     }
 
-    /// A loop begins to accept: these are its memberships.
+    /// Notes the memberships of a loop that begins to accept.
     pub(crate) fn enter(&self, number: usize, memberships: impl Iterator<Item = Arc<Membership>>) {
         self.shares[number].enter(memberships);
-        // It is a loop's turn when its membership is made.
+        // A new membership starts as if it were its loop's turn.
         if number >= self.board.active() {
             self.step_back(number);
         }
-        // With a socket for each loop there is no list to share.
+        // If each loop has its own socket, there is no list to share.
         if let Some(turn) = self.board.turn()
             && number + 1 == self.shares.len()
             && self.shares.iter().any(|share| !share.listeners().is_empty())
@@ -132,8 +132,9 @@ impl Balancer {
         self.board.turn()
     }
 
-    /// Nobody tells of siblings any more: this process accepts at all times, and its active loops
-    /// hear of each connection. One that the kernel gave to a sibling which is killed would wait.
+    /// Called when nobody reports on the siblings any more. From now on this process accepts at all
+    /// times, and the kernel wakes its active loops for each connection. Otherwise a connection
+    /// would wait if the kernel gave it to a sibling that is then killed.
     pub(crate) fn is_alone(&self) {
         if let Some(turn) = self.board.turn() {
             turn.is_alone_now();
@@ -142,19 +143,19 @@ impl Balancer {
         }
     }
 
-    /// This process stops accepting: its siblings accept.
+    /// This process stops accepting, so its siblings take over.
     pub(crate) fn ends(&self) {
         if let Some(turn) = self.board.turn() {
             turn.ends();
         }
     }
 
-    /// Puts this process's loops into the listeners' lists, or takes them out, as its siblings want
-    /// it.
+    /// Puts this process's loops into the listeners' lists, or takes them out, depending on whether
+    /// it is the process's turn among its siblings.
     pub(crate) fn see_whose_turn_it_is(&self) {
         let Some(turn) = self.board.turn() else { return };
         if self.looks_at_turn.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Whoever is at it looks again.
+            // The thread that is already checking checks again.
             return;
         }
         let mut seen = 1;
@@ -168,11 +169,12 @@ impl Balancer {
         }
     }
 
-    /// For one thread at a time.
+    /// Only one thread at a time may call this.
     fn follow_turn(&self, turn: &OurTurn) {
         if self.is_to_step_back.swap(false, Ordering::SeqCst) && turn.may_step_back() {
             set_all_inside(&self.shares, false);
-            // What this process may just have been woken for goes to one that stays.
+            // The kernel may just have woken this process for a connection. A sibling that stays in
+            // the list takes it.
             turn.ring_one_inside();
         } else if turn.is_ours() {
             if turn.is_out() {
@@ -180,7 +182,8 @@ impl Balancer {
                 let some_accept = active.iter().any(|share| share.accepts());
                 set_all_inside(if some_accept { active } else { &self.shares }, true);
                 if self.is_shut_out() {
-                    // The kernel does not let it watch a listener: others accept, until it does.
+                    // The kernel does not let this process watch a listener. Siblings accept until
+                    // it does.
                     turn.is_full();
                 } else {
                     turn.came_in();
@@ -189,11 +192,12 @@ impl Balancer {
         } else if turn.may_go_out() {
             set_all_inside(&self.shares, false);
             if self.shares.len() > 1 {
-                // Another loop of this process may just have been woken, and then was taken out.
+                // The kernel may just have woken a loop of this process that was then taken out. A
+                // sibling in the list takes the connection.
                 turn.ring_one_inside();
             }
         } else if turn.is_out() {
-            // Again, if a loop has come in meanwhile.
+            // Takes the loops out again, in case one has come in meanwhile.
             set_all_inside(&self.shares, false);
         }
     }
@@ -202,16 +206,16 @@ impl Balancer {
         self.shares.iter().any(|share| share.is_shut_out())
     }
 
-    /// A sibling may not come back from its turn, or is dead: what it was woken for goes to another
-    /// one.
+    /// A sibling may be stuck in its turn, or dead. The connection that the kernel woke it for goes
+    /// to another worker.
     pub(crate) fn pass_on_from_sibling(&self) {
         if self.board.turn().is_some_and(|turn| !turn.is_out()) {
             self.requeue_one(|_| true);
         }
     }
 
-    /// A loop of this process has no room for another connection until this is dropped: siblings
-    /// accept. `None`: it has none.
+    /// Notes that a loop of this process has no room for another connection until the result is
+    /// dropped, so that siblings accept. `None`: this process has no siblings.
     pub(crate) fn full(self: &Arc<Self>) -> Option<Full> {
         let turn = self.board.turn()?;
         if self.full.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -220,7 +224,8 @@ impl Balancer {
         Some(Full(self.clone()))
     }
 
-    /// Has it room, and nothing else that keeps it from accepting?
+    /// Tells the siblings if all loops have room, and nothing else keeps this process from
+    /// accepting.
     fn see_whether_there_is_room(&self, turn: &OurTurn) {
         if self.full.load(Ordering::Acquire) == 0 && !self.is_shut_out() {
             turn.has_room();
@@ -232,7 +237,7 @@ impl Balancer {
         self.board.turn().is_some_and(OurTurn::is_out)
     }
 
-    /// A loop took a connection from `listener`.
+    /// Notes that loop `number` took a connection from `listener`.
     pub(crate) fn accepted(&self, number: usize, listener: usize) {
         let share = &self.shares[number];
         share.note(self.now());
@@ -249,15 +254,15 @@ impl Balancer {
         }
     }
 
-    /// A loop that accepts for all took a connection from `listener`.
+    /// Notes that the loop that accepts for all took a connection from `listener`.
     pub(crate) fn accepted_for_all(&self, number: usize, listener: usize) {
         if self.turn().is_some_and(OurTurn::is_shared) {
             self.shares[number].go_to_the_end(listener);
         }
     }
 
-    /// A loop took a connection. If this process has taken far more than its siblings, this waits
-    /// while it leaves the rest to them.
+    /// Called after a loop took a connection. If this process has taken far more than its siblings,
+    /// this waits for a while in which only they accept.
     pub(crate) async fn step_back_for_siblings(&self) {
         if !self.board.turn().is_some_and(OurTurn::accepted_too_many) {
             return;
@@ -265,22 +270,23 @@ impl Balancer {
         self.is_to_step_back.store(true, Ordering::SeqCst);
         self.see_whose_turn_it_is();
         sleep(STEP_BACK).await;
-        // If whoever looks has not come to it yet, it is too late for it. He looks again.
+        // The request to step back may not have been handled yet. By now it is too late for it, so
+        // it is withdrawn, and the thread that checks whose turn it is checks again.
         self.is_to_step_back.store(false, Ordering::SeqCst);
         self.see_whose_turn_it_is();
     }
 
-    /// How many loops are active: the first so many.
+    /// How many loops are active. Loops with lower numbers are active.
     pub(crate) fn active(&self) -> usize {
         self.board.active()
     }
 
-    /// Does a loop not come back from its turn?
+    /// Is loop `number` stuck in its turn?
     pub(crate) fn is_stuck(&self, number: usize) -> bool {
         self.board.stuck()(number)
     }
 
-    /// When connections move, if they do.
+    /// When connections move to other loops; `None`: never.
     pub(crate) fn moves(&self) -> Option<Moves> {
         self.moves
     }
@@ -289,7 +295,7 @@ impl Balancer {
         self.counts.of(number).open()
     }
 
-    /// What a loop has: the connections that are open, and those that come to it, if they go soon.
+    /// The load of a loop: its open connections, and its recent ones, if connections close soon.
     fn load(&self, number: usize, now: u64) -> f64 {
         self.open(number) as f64 + self.shares[number].recent(now)
     }
@@ -298,7 +304,8 @@ impl Balancer {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Lets those in that have less than the mean, and `me`, or everybody, out who has more.
+    /// Lets loops into the list that have less than the mean, and takes out those that have more:
+    /// only `me`, or, with `None`, any loop.
     fn even_out(&self, me: Option<usize>) {
         if self.is_out() {
             return;
@@ -308,7 +315,7 @@ impl Balancer {
         let in_turn =
             |number: usize| number < active && self.shares[number].accepts() && !is_stuck(number);
         let target = self.board.target();
-        // One that is above the target counts only if all are.
+        // A loop above the target counts as full only if not all are.
         let all_full =
             (0..active).filter(|n| in_turn(*n)).all(|n| self.board.utilisation(n) > target);
         let is_full = |number: usize| !all_full && self.board.utilisation(number) > target;
@@ -338,7 +345,8 @@ impl Balancer {
         (active..self.shares.len()).for_each(|number| self.step_back(number));
     }
 
-    /// What a loop was woken for that does not come back from its turn goes to another one.
+    /// A loop that is stuck in its turn may have been woken for a connection. Another loop takes
+    /// it.
     fn pass_on_from_stuck(&self) {
         let (active, is_stuck) = (self.board.active(), self.board.stuck());
         if !(0..active).any(is_stuck) {
@@ -347,7 +355,7 @@ impl Balancer {
         self.requeue_one(|number| !is_stuck(number));
     }
 
-    /// The kernel tells one of these loops again of what waits, at each listener.
+    /// For each listener, has the kernel tell one of the free loops again of waiting connections.
     fn requeue_one(&self, is_free: impl Fn(usize) -> bool) {
         let Some(listeners) = self.shares.first().map(|share| share.listeners()) else { return };
         for listener in listeners {
@@ -356,7 +364,7 @@ impl Balancer {
             if let Some(membership) =
                 inside.find_map(|number| self.shares[number].membership(listener))
             {
-                // If it fails, it is mended with the next review.
+                // After an error, the next review repairs the membership.
                 let _ = membership.requeue();
             }
         }
@@ -367,8 +375,8 @@ impl Balancer {
         others.any(|other| self.shares[other].is_inside(listener))
     }
 
-    /// A loop is the only one in the list, and may be busy for long from now on. Those that are
-    /// above the target come in only if there is nobody else.
+    /// Lets other loops in, because this loop is the only one in the list and may be busy for long
+    /// from now on. Loops above the target come in only if there are no others.
     #[cold]
     fn let_others_in(&self, number: usize, listener: usize) {
         let target = self.board.target();
@@ -383,7 +391,7 @@ impl Balancer {
         others(full).for_each(|other| self.shares[other].set_inside(listener, true));
     }
 
-    /// Does another loop that is in the list sleep, and wait for a connection?
+    /// Is another loop in the list that sleeps and waits for a connection?
     fn is_dispensable(&self, number: usize, listener: usize) -> bool {
         let others = (0..self.board.active()).filter(|other| *other != number);
         others
@@ -391,7 +399,7 @@ impl Balancer {
             .any(|other| self.loops[other].queue().is_asleep())
     }
 
-    /// From all listeners.
+    /// Takes a loop out of the lists of all listeners.
     fn step_back(&self, number: usize) {
         for listener in self.shares[number].listeners() {
             self.step_back_from(number, listener);
@@ -403,12 +411,13 @@ impl Balancer {
         if !share.is_inside(listener) {
             return;
         }
-        // Cheap, and spares the kernel a step back that would be taken back.
+        // This check is cheap, and saves system calls: the step back would have to be undone.
         if !self.is_anybody_else_at(number, listener) {
             return;
         }
         share.set_inside(listener, false);
-        // Two who step back at once must not both rely on the other, nor on one that ends.
+        // Of two loops that step back at the same time, neither may rely on the other, nor on a
+        // loop that ends.
         if !self.is_anybody_else_at(number, listener) {
             share.set_inside(listener, true);
         }

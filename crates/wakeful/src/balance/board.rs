@@ -17,22 +17,21 @@ use super::siblings::OurTurn;
 use crate::event_loop::Spent;
 use crate::sys::panics;
 
-/// How often a loop that takes turns says how busy it was, and how often somebody looks at what
-/// they said.
+/// How often a running loop reports how busy it was, and how often some loop reviews the reports.
 pub(crate) const SAY_EVERY: Duration = Duration::from_millis(10);
 const REVIEW_EVERY: u64 = 50_000_000;
 
-/// The weight of what was seen last.
+/// The weight of the newest report in the mean.
 const NEWEST: f64 = 0.5;
 
-/// A loop that has said nothing for so long, in nanoseconds, sleeps.
+/// A loop that has not reported for this long, in nanoseconds, sleeps.
 const SILENT: u64 = 1_000_000_000;
 
-/// Told after each review how many loops are active; `false`: never again.
+/// Called after each review. `false`: it is never called again.
 pub(crate) type Watcher = Box<dyn Fn(&Board) -> bool + Send>;
 
-/// See the [module](self). Each loop writes its own line; whoever reviews reads all of them, once
-/// in 50 ms at most.
+/// What the loops know of one another. Each loop writes its own line. The loop that reviews reads
+/// all lines, at most once in 50 ms. See the [module](self).
 pub(crate) struct Board {
     members: Box<[CachePadded<Member>]>,
     active: AtomicUsize,
@@ -42,27 +41,27 @@ pub(crate) struct Board {
     next_review: AtomicU64,
     reviews: Mutex<Reviews>,
     watchers: Mutex<Vec<Watcher>>,
-    /// Of several loops.
+    /// `None` in a group of one loop.
     alarm: Option<Alarm>,
-    /// Of a worker that has siblings.
+    /// `Some` in a worker that has siblings.
     turn: Option<OurTurn>,
 }
 
 #[derive(Debug, Default)]
 struct Member {
-    /// Nanoseconds, since the beginning.
+    /// The time that the loop has been busy since the beginning, in nanoseconds.
     busy: AtomicU64,
-    /// In the last review, of a million.
+    /// The utilisation that the last review found, in millionths.
     utilisation: AtomicU32,
-    /// When it said something last, in ticks; 0: it sleeps.
+    /// When the loop reported last, in ticks; 0: it sleeps.
     heard: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Reviews {
-    /// If not all loops are always active.
+    /// `None`: all loops are always active.
     activity: Option<Activity>,
-    /// How busy each had been when the last one was.
+    /// How busy each loop had been at the last review.
     busy: Box<[u64]>,
     at: u64,
 }
@@ -93,7 +92,7 @@ impl Board {
         self.members.len()
     }
 
-    /// How many loops are active: the first so many.
+    /// How many loops are active. Loops with lower numbers are active.
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Acquire)
@@ -103,7 +102,7 @@ impl Board {
         self.turn.as_ref()
     }
 
-    /// How long each loop has worked since the beginning, in the mean, in nanoseconds.
+    /// How long each loop has worked since the beginning, on average, in nanoseconds.
     pub(crate) fn busy(&self) -> u64 {
         let busy = self.members.iter().map(|member| member.busy.load(Ordering::Relaxed));
         busy.fold(0, u64::wrapping_add) / self.members.len() as u64
@@ -114,8 +113,8 @@ impl Board {
         self.target
     }
 
-    /// The share of its time that a loop works, as the last review found it; next to nothing if
-    /// nobody has reviewed for a second, because all sleep.
+    /// The share of its time that a loop works, as the last review found it. It is nearly 0 if
+    /// there was no review for a second, because then all loops sleep.
     pub(crate) fn utilisation(&self, number: usize) -> f64 {
         let reviewed = self.next_review.load(Ordering::Relaxed);
         if self.now() > reviewed + SILENT {
@@ -124,18 +123,18 @@ impl Board {
         f64::from(self.members[number].utilisation.load(Ordering::Relaxed)) / 1e6
     }
 
-    /// Has `watcher` called now, and after each review.
+    /// Calls `watcher` now, and after each review.
     pub(crate) fn watch(&self, watcher: Watcher) {
         if watcher(self) {
             self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
         }
     }
 
-    /// A loop says how it spent its time since it said so last.
+    /// Reports how loop `number` spent its time since its last report.
     pub(crate) fn say(&self, number: usize, spent: Spent) {
         let busy = u64::try_from(spent.busy.as_nanos()).unwrap_or(u64::MAX);
         let member = &self.members[number];
-        // One writer.
+        // Only the loop itself writes this field.
         let sum = member.busy.load(Ordering::Relaxed).wrapping_add(busy);
         member.busy.store(sum, Ordering::Relaxed);
         let now = self.now();
@@ -151,7 +150,7 @@ impl Board {
 
     #[cold]
     fn review(&self, now: u64) {
-        // Another loop is just at it.
+        // Another loop is already reviewing.
         let Some(mut reviews) = panics::try_lock(&self.reviews) else { return };
         if now < self.next_review.load(Ordering::Relaxed) {
             return;
@@ -163,11 +162,11 @@ impl Board {
         let is_stuck = self.stuck();
         for (number, (member, before)) in self.members.iter().zip(before).enumerate() {
             let busy = member.busy.load(Ordering::Relaxed);
-            // More than all of the time: a long turn that began earlier.
+            // This may be more than all of the time, if a long turn began earlier.
             let said = busy.wrapping_sub(std::mem::replace(before, busy)) as f64 / passed;
-            // One that is stuck says nothing.
+            // A loop that is stuck reports nothing.
             let share = if is_stuck(number) { 1.0 } else { said.min(1.2) };
-            // Behind a long silence what was before says nothing.
+            // After a long silence the old value means nothing.
             let weight = if passed > SILENT as f64 { 1.0 } else { NEWEST };
             let old = f64::from(member.utilisation.load(Ordering::Relaxed)) / 1e6;
             let utilisation = old + (share - old) * weight;
@@ -189,7 +188,7 @@ impl Board {
 
     /// Tells the watchers.
     fn tell(&self) {
-        // One who is registered meanwhile has been told.
+        // If the lock is taken, a watcher is being registered, and `watch` has called it.
         let Some(mut watchers) = panics::try_lock(&self.watchers) else { return };
         watchers.retain(|watcher| {
             let mut stays = true;
@@ -217,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A loop that is busy for so much of a time that passes.
+    /// Lets time pass in which loop `number` is busy for the share `busy`.
     fn pass(board: &Board, number: usize, busy: f64) {
         board.say(
             number,
@@ -249,7 +248,7 @@ mod tests {
         let (panics, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (panicked, seen) = (panics.clone(), told.clone());
         board.watch(Box::new(move |_| {
-            // It is called once when it is registered.
+            // Registering the watcher calls it once.
             assert_eq!(panicked.fetch_add(1, Ordering::Relaxed), 0, "on purpose");
             true
         }));

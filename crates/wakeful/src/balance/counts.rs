@@ -15,7 +15,7 @@ use crossbeam_utils::CachePadded;
 pub struct Counts {
     loops: Box<[CachePadded<LoopCounts>]>,
     left: AtomicUsize,
-    /// Those of them that could not be accepted, of each listener.
+    /// For each listener, the connections that could not be accepted.
     not_accepted: Mutex<Vec<(RawFd, u32)>>,
     is_over: AtomicBool,
 }
@@ -77,13 +77,13 @@ impl Counts {
         self.loops().map(LoopCounts::moved).sum()
     }
 
-    /// Connections that were still in a backlog when the grace of a drain was over.
+    /// How many connections were still in a backlog when the grace period of a drain was over.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// A loop ends with connections in a listener's backlog: it has closed `closed` of them, and
-    /// `waiting` are still there.
+    /// Counts the connections that a loop leaves in a listener's backlog when it ends. It has
+    /// closed `closed` of them, and `waiting` are still there.
     pub(crate) fn add_left(&self, listener: RawFd, closed: u32, waiting: u32) {
         let mut not_accepted = self.not_accepted.lock().unwrap_or_else(PoisonError::into_inner);
         let place = not_accepted.iter().position(|(known, _)| *known == listener);
@@ -91,13 +91,15 @@ impl Counts {
             not_accepted.push((listener, 0));
             not_accepted.len() - 1
         });
-        // Several loops have the same listener, and the one before may have seen these already.
+        // Several loops have the same listener, and the previous one may have counted these
+        // connections already.
         let seen = std::mem::replace(&mut not_accepted[place].1, waiting);
         let new = (u64::from(closed) + u64::from(waiting)).saturating_sub(seen.into());
         self.left.fetch_add(usize::try_from(new).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// The grace of a drain is over: no more connections are taken from the backlogs.
+    /// Notes that the grace period of a drain is over: no more connections are taken from the
+    /// backlogs.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -72,7 +72,7 @@ pub struct UnknownPlacement(String);
 pub struct Picker {
     placement: Placement,
     among: usize,
-    /// For what goes in turn.
+    /// The loop after the one that was last chosen in turn.
     next: usize,
     random: Random,
 }
@@ -101,7 +101,8 @@ impl Picker {
             Placement::RoundRobin => self.in_turn(),
             Placement::Random => self.random.below(self.among),
             Placement::LeastLoaded => {
-                // From another one each time: the first of equal ones would get everything.
+                // The search starts at another loop each time, because the first of several equal
+                // loops would get every connection.
                 let first = self.in_turn();
                 let numbers = (first..self.among).chain(0..first);
                 numbers.min_by_key(|number| load(*number)).unwrap_or(first)
@@ -122,18 +123,18 @@ impl Picker {
     }
 }
 
-/// Marsaglia's xorshift64*: three shifts and a multiplication. Good enough to spread, and not for
-/// secrets.
+/// Marsaglia's xorshift64*: three shifts and a multiplication. It spreads well enough, but must not
+/// be used for secrets.
 #[derive(Debug, Clone)]
 struct Random(u64);
 
 impl Random {
-    /// Another sequence each time.
+    /// The sequence differs for each `Random`.
     fn new() -> Self {
         Self(RandomState::new().build_hasher().finish() | 1)
     }
 
-    /// Below `bound`, by Lemire's multiplication: no division.
+    /// A number below `bound`, by Lemire's multiplication, which needs no division.
     #[inline]
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
@@ -151,7 +152,7 @@ mod tests {
     const LOOPS: usize = 8;
     const CONNECTIONS: usize = 80_000;
 
-    /// How many each loop gets if none ever closes.
+    /// How many connections each loop gets if none ever closes.
     fn spread(placement: Placement) -> [usize; LOOPS] {
         let mut picker = Picker::new(placement, LOOPS);
         let mut open = [0; LOOPS];
@@ -161,7 +162,7 @@ mod tests {
         open
     }
 
-    /// The busiest, above the mean.
+    /// How much more the busiest loop has than the mean.
     fn above(placement: Placement) -> usize {
         spread(placement).into_iter().max().unwrap() - CONNECTIONS / LOOPS
     }
@@ -176,7 +177,8 @@ mod tests {
     fn two_choices_are_nearly_even_and_chance_is_as_even_as_chance_is() {
         let (two, one) = (above(Placement::PowerOfTwoChoices), above(Placement::Random));
         assert!(two <= 10, "{two}");
-        // Expected: 200. More than ten times the deviation of one loop's count (94) is no chance.
+        // The expected excess is 200. More than ten times the standard deviation of one loop's
+        // count (94) is no coincidence.
         assert!((1..=940).contains(&one), "{one}");
     }
 

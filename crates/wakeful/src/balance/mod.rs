@@ -1,14 +1,14 @@
 //! Which loop gets a connection.
 //!
 //! Why did this connection go to loop 3? `board` knows how busy each loop of a group is, and
-//! `activity` how many are active; `watch` has another one woken, by `alarm`, when those do not
-//! come back from their turns. `siblings` is the same between the workers of a master. Of the
-//! active ones, `balancer` decides who waits in the kernel's list of a shared listener (`share` is
-//! one loop's part of that), or `dispatch_placement` chooses for a listener that one loop accepts
-//! from for all. `move_plan` says which open connections go on to another loop (`move_settings`:
-//! and when). `counts` is what all of that goes by.
+//! `activity` decides how many are active. If the active loops are stuck in their turns, `watch`
+//! wakes another one, by `alarm`. `siblings` does the same between the workers of a master.
+//! `balancer` decides which of the active loops wait in the kernel's list of a shared listener
+//! (`share` is one loop's part of that). If one loop accepts for all, `dispatch_placement` chooses
+//! the loop instead. `move_plan` decides which open connections move to another loop, and
+//! `move_settings` when. `counts` has the counters that these decisions use.
 
-// A simulator reaches it by `internals`.
+// `internals` makes it public for a simulator.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 pub(crate) mod activity;
 mod alarm;

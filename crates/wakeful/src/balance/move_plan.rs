@@ -4,19 +4,19 @@ use std::sync::atomic::Ordering;
 
 use super::balancer::Balancer;
 
-/// How often it is worked out which loops give connections away: what the last ones changed should
-/// show by then, in nanoseconds.
+/// The time between two plans, in nanoseconds. The effect of one plan should be visible before the
+/// next one.
 const PLAN_EVERY: u64 = 200_000_000;
 
 impl Balancer {
-    /// Should one of its connections go on to another loop?
+    /// Should loop `number` give one of its connections to another loop?
     #[inline]
     pub(crate) fn gives(&self, number: usize) -> bool {
         self.shares[number].gives.load(Ordering::Relaxed) > 0
     }
 
-    /// Which loop should have one of its connections, if any: one of the active ones that is below
-    /// the mean.
+    /// The loop that should get a connection from loop `from`: an active loop below the mean.
+    /// `None`: `from` should keep its connections.
     pub(crate) fn taker(&self, from: usize) -> Option<usize> {
         let fewer = |gives: usize| gives.checked_sub(1);
         let gives = &self.shares[from].gives;
@@ -33,9 +33,9 @@ impl Balancer {
         (0..active).map(|number| self.board.utilisation(number)).sum::<f64>() / active as f64
     }
 
-    /// How many connections each loop should give away until the next plan: all, if it is not
-    /// active; and of one that has much more to do than the others, half of what it is above the
-    /// mean.
+    /// Computes how many connections each loop should give away until the next plan. A loop that is
+    /// not active gives all. A loop that has much more to do than the others gives half of what it
+    /// has above the mean.
     pub(super) fn plan_moves(&self) {
         let (Some(moves), now) = (self.moves, self.now()) else { return };
         if now < self.next_plan.load(Ordering::Relaxed) {
@@ -45,7 +45,8 @@ impl Balancer {
         let active = self.board.active();
         let mean = self.mean_utilisation(active);
         let ratio = moves.ratio.max(1.05);
-        // A loop that is new among many others is far below the mean, and none of those far above.
+        // If one loop among many is new, it is far below the mean, but none of the others is far
+        // above it.
         let one_is_empty = (0..active).any(|number| self.board.utilisation(number) < mean / ratio);
         for (number, share) in self.shares.iter().enumerate() {
             let (open, has) = (self.open(number), self.board.utilisation(number));

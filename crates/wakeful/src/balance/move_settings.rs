@@ -1,4 +1,4 @@
-//! When connections go on to other loops.
+//! When connections move to other loops.
 
 use std::time::Duration;
 

@@ -1,30 +1,32 @@
-//! How much a loop, or a worker, has accepted of late: accepts, of which old ones count less.
+//! How many connections a loop, or a worker, has accepted lately. Old accepts count less.
 //!
 //! It is one word: the count, as the bits of an `f32`, above the millisecond of the last accept. So
 //! others read it at any time without a lock.
 
-/// An accept counts half after so long, in milliseconds.
+/// After this time, in milliseconds, an accept counts half.
 pub(super) const HALF_LIFE: u32 = 250;
 
-/// One that is so far above the mean has too much: in connections, and as a share, together.
+/// A loop has too many if it is above the mean by both of these together: a number of connections,
+/// and a share of the mean.
 const SLACK: f64 = 4.0;
 const SLACK_SHARE: f64 = 0.125;
 
-/// What `word` comes to at this millisecond.
+/// The count that `word` stands for at this millisecond.
 pub(super) fn count(word: u64, now: u32) -> f64 {
     let (count, at) = (f32::from_bits((word >> 32) as u32), word as u32);
-    // Of two moments in milliseconds, modulo 49 days; another loop's may be later.
+    // The difference of two moments in milliseconds, modulo 49 days. The moment may be in the
+    // future, because another loop wrote it.
     let passed = now.wrapping_sub(at).cast_signed().max(0);
     f64::from(count) * 0.5_f64.powf(f64::from(passed) / f64::from(HALF_LIFE))
 }
 
-/// The word with an accept more.
+/// The word after one more accept.
 pub(super) fn with_one_more(word: u64, now: u32) -> u64 {
     let count = (count(word, now) + 1.0) as f32;
     (u64::from(count.to_bits()) << 32) | u64::from(now)
 }
 
-/// How much is too much, if this is the mean.
+/// The count above which a loop has too many, if this is the mean.
 pub(super) fn most(mean: f64) -> f64 {
     mean * (1.0 + SLACK_SHARE) + SLACK
 }

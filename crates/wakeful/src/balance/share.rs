@@ -19,22 +19,22 @@ use crate::time::sleep;
 /// How often a loop tries to get back its place at a listener.
 const MEND_EVERY: Duration = Duration::from_millis(10);
 
-/// See the [module](self).
+/// One loop's part of the balance. See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) accepted: AtomicU64,
-    /// Accepts of late: see [`recent`].
+    /// Recent accepts: see [`recent`].
     pub(super) recent: AtomicU64,
-    /// A task of the loop tries to have one of its memberships mended.
+    /// Whether a task of the loop is trying to repair one of its memberships.
     mends: Arc<AtomicBool>,
-    /// So many of its connections should go on to other loops.
+    /// How many of its connections should move to other loops.
     pub(super) gives: AtomicUsize,
-    /// Its memberships, by the listeners' places in the server. None, where it shares no listener
-    /// with other loops or other processes.
+    /// Its memberships, by the listeners' places in the server. Empty if it shares no listener with
+    /// other loops or other processes.
     entries: OnceLock<Box<[Entry]>>,
 }
 
-/// A loop's way to one listener. The membership itself closes with the loop's listener.
+/// A loop's access to one listener. The membership itself closes with the loop's listener.
 #[derive(Debug, Clone)]
 struct Entry {
     turn: Arc<Turn>,
@@ -42,7 +42,7 @@ struct Entry {
 }
 
 impl Share {
-    /// The loop begins to accept, with these memberships.
+    /// Notes the memberships of a loop that begins to accept.
     pub(super) fn enter(&self, memberships: impl Iterator<Item = Arc<Membership>>) {
         let entry = |membership: Arc<Membership>| Entry {
             turn: membership.turn().clone(),
@@ -61,17 +61,17 @@ impl Share {
         0..self.entries().len()
     }
 
-    /// Does anybody on this loop accept at all?
+    /// Does any task on this loop accept?
     pub(super) fn accepts(&self) -> bool {
         self.entries().iter().any(|entry| !entry.turn.is_closed())
     }
 
-    /// Does anybody on this loop accept from this listener?
+    /// Does any task on this loop accept from this listener?
     pub(super) fn accepts_from(&self, listener: usize) -> bool {
         self.entries().get(listener).is_some_and(|entry| !entry.turn.is_closed())
     }
 
-    /// Its membership in a listener's list, as long as it has one.
+    /// Its membership in a listener's list, as long as the membership exists.
     pub(super) fn membership(&self, listener: usize) -> Option<Arc<Membership>> {
         self.entries().get(listener)?.membership.upgrade()
     }
@@ -80,7 +80,7 @@ impl Share {
         self.entries().iter().filter_map(|entry| entry.membership.upgrade())
     }
 
-    /// Is it one of the loops that take this listener's connections?
+    /// Is the loop one of those that take this listener's connections?
     pub(super) fn is_inside(&self, listener: usize) -> bool {
         self.entries().get(listener).is_some_and(|entry| entry.turn.is_inside())
     }
@@ -93,7 +93,8 @@ impl Share {
         }
     }
 
-    /// Of the kernel's list of those that wait for this listener. Called on the share's loop.
+    /// Goes to the end of the kernel's list of loops that wait for this listener. Must be called on
+    /// the share's loop.
     pub(super) fn go_to_the_end(&self, listener: usize) {
         if let Some(membership) = self.membership(listener)
             && let Err(error) = membership.requeue()
@@ -102,8 +103,8 @@ impl Share {
         }
     }
 
-    /// The kernel had no room for another watch just now (`max_user_watches`), and nobody else may
-    /// look after the membership.
+    /// Repairs a membership later. The kernel had no room for another watch just now
+    /// (`max_user_watches`), and perhaps no other loop looks after the membership.
     #[cold]
     fn mend_in_time(&self, error: &io::Error) {
         if self.mends.swap(true, Ordering::Relaxed) {
@@ -113,7 +114,8 @@ impl Share {
         let mend = move || {
             let (entries, mends) = (entries.clone(), mends.clone());
             async move {
-                // It ends with the listeners.
+                // The loop ends when the listeners are gone, because then no membership can be
+                // upgraded.
                 while !entries
                     .iter()
                     .filter_map(|e| e.membership.upgrade())
@@ -128,29 +130,29 @@ impl Share {
         panics::log!(warn, %error, "a loop gets no connections until it can watch its listener again");
     }
 
-    /// From now on the kernel wakes its loop for every connection.
+    /// From now on the kernel wakes this share's loop for every connection.
     pub(super) fn wake_for_all(&self) {
         for membership in self.memberships() {
             if let Err(error) = membership.wake_for_all() {
-                // Whoever looks after the memberships tries again.
+                // The code that looks after the memberships tries again.
                 panics::log!(debug, %error, "a loop cannot watch a listener");
             }
         }
     }
 
-    /// Does the kernel not let it watch a listener, as it should?
+    /// Does the kernel refuse to let this loop watch a listener that it should watch?
     pub(super) fn is_shut_out(&self) -> bool {
         self.memberships().any(|membership| membership.is_shut_out())
     }
 
-    /// Tries again where the kernel did not let it watch a listener.
+    /// Tries again to watch the listeners that the kernel did not let this loop watch.
     pub(super) fn mend(&self) {
         for membership in self.memberships() {
             membership.mend();
         }
     }
 
-    /// What it has accepted of late: see [`recent`].
+    /// How many connections the loop has accepted lately: see [`recent`].
     pub(super) fn recent(&self, now: u64) -> f64 {
         recent::count(self.recent.load(Ordering::Relaxed), milliseconds(now))
     }

@@ -35,7 +35,8 @@ use self::list::{List, State};
 pub(crate) use self::our_turn::{OurTurn, STEP_BACK};
 use self::page::Page;
 
-/// More workers than that do not share their turns. Each needs a descriptor, in all of them.
+/// If there are more workers than this, they do not take turns. Each place needs a descriptor in
+/// each worker.
 const MOST: usize = 512;
 
 const TAKEN: &str = "another group has the place of this sibling until that group has ended: give each \
@@ -66,7 +67,7 @@ impl Siblings {
     /// machine. Workers can run without places: they then always wait for connections.
     pub fn new(most: usize, lifeline: OwnedFd) -> io::Result<Self> {
         if cfg!(not(target_pointer_width = "64")) {
-            // A word is too small for a clock.
+            // Where `usize` has only 32 bits, a word is too small for a clock.
             return Err(io::ErrorKind::Unsupported.into());
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -116,7 +117,7 @@ pub struct Sibling {
     page: Arc<Page>,
     lifeline: Arc<OwnedFd>,
     place: usize,
-    /// By a group of this process.
+    /// Whether a group of this process has taken the place.
     is_taken: Arc<AtomicBool>,
 }
 
@@ -154,10 +155,10 @@ impl Sibling {
         Ok(Self { page, lifeline, place, is_taken: Arc::default() })
     }
 
-    /// Takes the place for a group, whose loops alone write on its line.
+    /// Takes the place for a group. From then on only the group's loops write on the place's line.
     ///
     /// # Errors
-    /// Another group has it.
+    /// Another group has the place.
     pub(crate) fn take(&self) -> io::Result<Arc<Taken>> {
         if self.is_taken.swap(true, Ordering::Acquire) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, TAKEN));
@@ -165,18 +166,18 @@ impl Sibling {
         Ok(Arc::new(Taken(self.is_taken.clone())))
     }
 
-    /// Readable when this worker is to look whether it is its turn.
+    /// A descriptor that is readable when this worker should check whether it is its turn.
     fn bell(&self) -> BorrowedFd<'_> {
         self.page.bell(self.place)
     }
 
-    /// Readable when the master is gone.
+    /// A descriptor that is readable when the master is gone.
     fn lifeline(&self) -> BorrowedFd<'_> {
         self.lifeline.as_fd()
     }
 }
 
-/// A group has a sibling's place until the last of its loops drops this.
+/// A group's right to a sibling's place. It lasts until the last loop of the group drops it.
 #[derive(Debug)]
 pub(crate) struct Taken(Arc<AtomicBool>);
 

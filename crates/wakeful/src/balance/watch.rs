@@ -7,11 +7,11 @@
 
 use super::alarm::Alarm;
 
-/// See the [module](self).
+/// The members, and what they know of each other. See the [module](self).
 pub(super) trait Crowd {
     fn alarm(&self) -> &Alarm;
 
-    /// When a member said something last, in ticks; 0: it sleeps.
+    /// When a member reported last, in ticks; 0: it sleeps.
     fn heard(&self, member: usize) -> u64;
 
     fn set_heard(&self, member: usize, at: u64);
@@ -20,13 +20,13 @@ pub(super) trait Crowd {
 
     fn active_members(&self) -> impl Iterator<Item = usize>;
 
-    /// No active member comes back from its turn: one more is to be active, if there is one.
+    /// All active members are stuck in their turns, so one more becomes active, if there is one.
     fn activate_one_more(&self);
 
-    /// Some active member does not come back from its turn.
+    /// Handles that some active member is stuck in its turn.
     fn tell_of_stuck(&self);
 
-    /// `me` is awake, and takes turns.
+    /// Reports that `me` is awake, and runs its turns.
     fn hear(&self, me: usize) {
         let now = self.alarm().now();
         self.set_heard(me, now);
@@ -37,7 +37,7 @@ pub(super) trait Crowd {
         }
     }
 
-    /// `me` has slept.
+    /// Reports that `me` has woken up.
     fn is_back(&self, me: usize) {
         let now = self.alarm().now();
         self.set_heard(me, now);
@@ -48,12 +48,13 @@ pub(super) trait Crowd {
         }
     }
 
-    /// `me` sleeps next. `often`: it has done so before since it said something last.
+    /// Reports that `me` is about to sleep. `often`: it has slept before since its last report.
     fn leave(&self, me: usize, often: bool) {
         self.set_heard(me, 0);
         let now = self.alarm().now();
         if self.alarm().has_rung(now) {
-            // While this one was awake, and spun, say: nobody who sleeps has been woken.
+            // The alarm rang while this member was awake, for example because it spun. So the alarm
+            // has woken no sleeping member, and this one must check.
             self.stand_in(me, now);
         }
         if !often && self.is_active(me) {
@@ -61,27 +62,27 @@ pub(super) trait Crowd {
         }
     }
 
-    /// Stops the alarm, unless an active member is awake, or stuck: what sleeps is woken by what
-    /// comes.
+    /// Stops the alarm, unless an active member is awake or stuck. If all active members sleep, a
+    /// new connection wakes one of them.
     fn stop_if_none_is_awake(&self) {
         let any_is_awake = || self.active_members().any(|member| self.heard(member) != 0);
         if any_is_awake() {
             return;
         }
         self.alarm().stop();
-        // One who came back meanwhile may have seen it set.
+        // A member that woke up meanwhile may have seen that the alarm was set, and relied on it.
         if any_is_awake() {
             self.alarm().push(self.alarm().now());
         }
     }
 
-    /// Does this member not come back from a turn?
+    /// Is this member stuck in a turn?
     fn is_stuck(&self, member: usize, now: u64) -> bool {
         let heard = self.heard(member);
         heard != 0 && self.alarm().is_over(heard, now)
     }
 
-    /// The alarm has rung, and `me` looks who is to blame.
+    /// The alarm has rung. `me` checks which members are stuck.
     #[cold]
     fn stand_in(&self, me: usize, now: u64) {
         self.alarm().push(now);

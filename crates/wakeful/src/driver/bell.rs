@@ -27,22 +27,24 @@ impl EventFdBell {
 }
 
 impl Bell for EventFdBell {
-    /// Async-signal-safe: system calls only, and rustix makes them without touching errno.
+    /// This function is async-signal-safe: it only makes system calls, and rustix makes them
+    /// without touching errno.
     fn ring(&self) {
         if self.process.is_forked() {
-            // A waker that a child inherited: the sleeper is the parent, nothing is queued there.
+            // A child has inherited this waker. The loop that sleeps is the parent's, and the child
+            // has queued nothing there.
             return;
         }
         loop {
             match rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes()) {
                 Ok(_) => return,
-                // The counter is full (2^64 - 2 rings) and such a write is no edge: empty it,
-                // again.
+                // The counter is full (after 2^64 - 2 rings), and a write that fails is no edge. So
+                // the counter is emptied, and the write repeated.
                 Err(Errno::AGAIN) => {
                     let _ = rustix::io::read(&self.eventfd, &mut [0; 8]);
                 }
                 Err(Errno::INTR) => {}
-                // Only a foreign close of our descriptor leads here.
+                // This can only happen if foreign code has closed our descriptor.
                 Err(error) => {
                     debug_assert!(false, "ringing the loop's bell failed: {error}");
                     return;
@@ -62,7 +64,8 @@ impl AsFd for EventFdBell {
 #[derive(Debug)]
 pub(crate) enum LoopBell {
     EventFd(EventFdBell),
-    /// Counts its rings: for tests of tasks without a driver, which Miri interprets.
+    /// A bell that counts its rings. It is for tests of tasks without a driver, which Miri
+    /// interprets.
     #[cfg(test)]
     Counting(std::sync::Arc<std::sync::atomic::AtomicUsize>),
 }

@@ -58,8 +58,8 @@ impl BusyPoll {
         self
     }
 
-    /// Has the kernel busy-poll for `epoll`, and reads the settings back: a kernel that takes the
-    /// call and does nothing would be found out.
+    /// Has the kernel busy-poll for `epoll`, and reads the settings back, in case the kernel
+    /// accepts the call and ignores it.
     pub(super) fn apply(self, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let microseconds = u32::try_from(self.time.as_micros()).ok();
         let mut params = libc::epoll_params {

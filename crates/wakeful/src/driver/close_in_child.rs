@@ -20,7 +20,7 @@ use super::source::Source;
 pub(super) fn close<'a>(sources: impl Iterator<Item = &'a Source>) {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let Ok(nothing) = socket_with(family, kind, SocketFlags::CLOEXEC, None) else {
-        // No descriptor is left. The copies stay open until the child ends.
+        // No descriptor is left for the socket. The child's copies stay open until it ends.
         return;
     };
     for source in sources.filter(|source| source.mode() == Mode::Edge) {

@@ -19,11 +19,11 @@ use crate::sys::panics;
 /// How long a wait may last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeout {
-    /// Not at all: take what is there.
+    /// Does not wait: reports what is ready.
     Zero,
-    /// Until this much time has passed; never less.
+    /// Waits until this much time has passed, and never less.
     After(Duration),
-    /// Until something happens.
+    /// Waits until something happens.
     Never,
 }
 
@@ -54,7 +54,7 @@ impl Epoll {
         epoll::add(&self.0, fd, EventData::new_u64(token), flags)
     }
 
-    /// Has the kernel look at a registered descriptor anew: what is ready is an edge again.
+    /// Has the kernel check a registered descriptor again. If it is ready, that is a new edge.
     pub(super) fn edge_again(
         &self,
         fd: BorrowedFd<'_>,
@@ -64,7 +64,8 @@ impl Epoll {
         epoll::modify(&self.0, fd, EventData::new_u64(token), flags)
     }
 
-    /// Fails only for a descriptor that is not registered (any more): nothing to do then.
+    /// An error means that the descriptor is not registered (any more), so there is nothing to
+    /// remove.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.0, fd);
     }
@@ -79,7 +80,7 @@ impl Epoll {
     ) -> rustix::io::Result<()> {
         debug_assert!(events.is_empty());
         #[cfg(feature = "faults")]
-        // One that does not sleep is not interrupted.
+        // A wait that does not sleep is not interrupted.
         if timeout != Timeout::Zero && crate::sys::faults::interrupts_wait() {
             return Err(Errno::INTR);
         }
@@ -89,7 +90,8 @@ impl Epoll {
             Timeout::After(limit) => match Timespec::try_from(limit) {
                 Ok(limit) if PWAIT2_EXISTS.load(Ordering::Relaxed) => {
                     match self.pwait2(events, batch, &limit) {
-                        // Linux before 5.11, or a seccomp profile that does not know the call.
+                        // This is Linux before 5.11, or a seccomp profile that does not know the
+                        // call.
                         Err(Errno::NOSYS | Errno::PERM) => {
                             PWAIT2_EXISTS.store(false, Ordering::Relaxed);
                             panics::log!(
@@ -102,12 +104,12 @@ impl Epoll {
                     }
                 }
                 Ok(limit) => Some(limit),
-                // Over 292 billion years.
+                // A timeout of more than 292 billion years is no limit.
                 Err(_) => None,
             },
         };
-        // With a zero, an infinite, or a whole number of milliseconds this is `epoll_pwait`, which
-        // every kernel has. It rounds up.
+        // If there is no timeout, or it is zero or a whole number of milliseconds, this is
+        // `epoll_pwait`, which every kernel has. It rounds up.
         epoll::wait(&self.0, spare_capacity(events), limit.map(whole_milliseconds).as_ref())?;
         Ok(())
     }
@@ -124,7 +126,7 @@ impl Epoll {
             assert!(size_of::<Timespec>() == 16, "the kernel's __kernel_timespec");
         }
         failures::at(failures::Call::PreciseWait)?;
-        // The kernel writes where it is told that there is room.
+        // `room` never exceeds the capacity, because the kernel writes up to `room` events.
         let room = batch.min(events.capacity());
         // SAFETY: `events` is empty and has room for `room` events, in the kernel's layout (rustix
         // hands the same type to the kernel; its size is checked above). The kernel reads `limit`
@@ -154,10 +156,11 @@ impl Epoll {
     }
 }
 
-/// Found out by the first wait that needs it, for the whole process.
+/// The process finds this out by the first wait that needs the call.
 static PWAIT2_EXISTS: AtomicBool = AtomicBool::new(true);
 
-/// For tests that change what the process has found out: one at a time, each from the beginning.
+/// For tests that change what the process has found out. They run one at a time, each from the
+/// initial state.
 #[cfg(all(test, not(wakeful_loom)))]
 pub(crate) fn alone_with_pwait2() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -166,8 +169,8 @@ pub(crate) fn alone_with_pwait2() -> std::sync::MutexGuard<'static, ()> {
     alone
 }
 
-/// Rounded up, and no longer than `epoll_wait` can express (24 days): a wait that ends early is
-/// followed by another.
+/// Rounds up to whole milliseconds, to no more than `epoll_wait` can express (24 days). A wait that
+/// ends early is followed by another one.
 fn whole_milliseconds(limit: Timespec) -> Timespec {
     let up = limit.tv_nsec + 999_999;
     let (seconds, milliseconds) = (limit.tv_sec.min(2_000_000), up / 1_000_000);
@@ -180,8 +183,8 @@ impl AsFd for Epoll {
     }
 }
 
-/// A timerfd: what makes an epoll descriptor readable at a deadline. Any thread may arm it, which
-/// wakes nobody.
+/// A timerfd that makes an epoll descriptor readable at a deadline. Any thread may arm it, and
+/// arming it wakes nobody.
 #[derive(Debug)]
 pub(crate) struct Timer(OwnedFd);
 
@@ -192,7 +195,7 @@ impl Timer {
         Ok(Self(timer.map_err(explain_call("timerfd_create"))?))
     }
 
-    /// Fires once, `after` from now; `None` disarms. Zero fires at once.
+    /// Arms the timer to fire once, `after` from now. Zero fires at once. `None` disarms the timer.
     pub(crate) fn arm(&self, after: Option<Duration>) -> io::Result<()> {
         let value = match after {
             None => Timespec::default(),
@@ -206,7 +209,7 @@ impl Timer {
 }
 
 impl From<OwnedFd> for Timer {
-    /// One that another process has made.
+    /// Wraps a timer that another process has made.
     fn from(timer: OwnedFd) -> Self {
         Self(timer)
     }

@@ -5,9 +5,10 @@
 //! wakes all sleeping loops, one of them gets it, and the others find nothing.
 //!
 //! Some listeners are watched without it on purpose. If the kernel has just woken a process for a
-//! connection, and that process is killed before it accepts, the connection stays in the backlog,
-//! and the kernel wakes nobody else for it until another one comes. Among the workers of a master
-//! that is mended by the master, who tells the others. Without one, all are woken.
+//! connection, and that process is killed before it accepts, the connection stays in the backlog.
+//! The kernel wakes no other process for it until another connection comes. If the process is the
+//! worker of a master, the master tells the other workers. Without a master, the kernel wakes all
+//! processes for each connection.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,10 +23,10 @@ const UNKNOWN: u8 = 0;
 const EXISTS: u8 = 1;
 const MISSING: u8 = 2;
 
-/// Found out by the first shared listener, for the whole process.
+/// The process finds this out by its first shared listener.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Watches `fd` without EPOLLEXCLUSIVE, whether or not `flags` have it.
+/// Watches `fd` without EPOLLEXCLUSIVE, even if `flags` contain it.
 pub(super) fn add_without(
     epoll: &Epoll,
     fd: BorrowedFd<'_>,
@@ -35,10 +36,11 @@ pub(super) fn add_without(
     epoll.add(fd, flags - EventFlags::EXCLUSIVE, token)
 }
 
-/// Watches `fd` with EPOLLEXCLUSIVE, which `flags` have, or without if there is no such thing.
+/// Watches `fd` with EPOLLEXCLUSIVE, which `flags` contain, or without it if the kernel does not
+/// have it.
 pub(super) fn add(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
     if STATE.load(Ordering::Relaxed) == UNKNOWN {
-        // Who knows the flag refuses it beside RDHUP (epoll_ctl(2)).
+        // A kernel that knows the flag refuses it together with RDHUP (epoll_ctl(2)).
         match add_as_told(epoll, fd, flags | EventFlags::RDHUP, token) {
             Ok(()) => {
                 epoll.remove(fd);
@@ -80,8 +82,7 @@ fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64)
     epoll.add(fd, flags, token)
 }
 
-/// Debug builds can be told to behave as on such a kernel, by `WAKEFUL_EPOLLEXCLUSIVE=refused` or
-/// `ignored`.
+/// Debug builds behave as on such a kernel if `WAKEFUL_EPOLLEXCLUSIVE` is `refused` or `ignored`.
 #[cfg(debug_assertions)]
 fn add_as_told(epoll: &Epoll, fd: BorrowedFd<'_>, flags: EventFlags, token: u64) -> Result<()> {
     use std::sync::OnceLock;

@@ -21,7 +21,7 @@ use crate::sys::limits;
 
 pub(super) struct High {
     pub(super) epoll: Epoll,
-    /// A batch of each, as the kernel gave it. Their room is what bounds it.
+    /// The last batch of each epoll, as the kernel gave it. The buffer's capacity limits a batch.
     high: RefCell<Vec<Event>>,
     normal: RefCell<Vec<Event>>,
 }
@@ -36,8 +36,8 @@ impl High {
         Ok(Self { epoll, high: room(), normal: room() })
     }
 
-    /// Asks the loop's epoll, and this one if it may have something. Appends up to `batch` events
-    /// of high sockets to the empty `events`, and up to `batch` others behind them.
+    /// Asks the loop's epoll, and this one if it may have events. Appends up to `batch` events of
+    /// high-priority sockets to the empty `events`, and then up to `batch` other events.
     #[inline(never)]
     pub(super) fn wait(
         &self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::listener_members::ListenerMembers;
 use super::membership::Membership;
 
-/// See the [module](self).
+/// A loop's membership, with access to the others. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Joined {
     membership: Arc<Membership>,
@@ -28,8 +28,8 @@ impl Joined {
         &self.others
     }
 
-    /// Nobody will accept here any more. Where this loop was the only one in turn, all others are
-    /// from now on.
+    /// Called when no task on this loop will ever accept here again. If it was this loop's turn
+    /// alone, it is now the turn of all other loops.
     pub(super) fn close(&self, connection: bool) {
         self.membership.turn().close();
         self.leave(connection);
@@ -38,8 +38,8 @@ impl Joined {
         }
     }
 
-    /// Nobody accepts here for now. `connection`: the kernel has said that there is one, and nobody
-    /// took it.
+    /// Called when no task on this loop accepts here for now. `connection`: the kernel has reported
+    /// a connection, and no task took it.
     pub(super) fn leave(&self, connection: bool) {
         // Leaving the kernel's list cannot fail.
         let _ = self.membership.want(false);
@@ -48,7 +48,7 @@ impl Joined {
         }
     }
 
-    /// A forked child changes nothing at the memberships that it inherited.
+    /// Is this a forked child? A child must not change the memberships that it inherited.
     fn is_forked(&self) -> bool {
         self.membership.is_forked()
     }

@@ -13,27 +13,28 @@ use super::membership::Membership;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
-/// See the [module](self).
+/// All loops' memberships in one listener's list. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct ListenerMembers {
     process: Process,
-    /// Other processes may have the socket.
+    /// Whether other processes may have the socket.
     is_lent: bool,
-    /// The kernel wakes one loop for a connection, and not all: see `exclusive`.
+    /// Whether the kernel wakes one loop for a connection, and not all: see `exclusive`.
     is_exclusive: AtomicBool,
     list: Mutex<Vec<Weak<Membership>>>,
-    /// The list of a forked child. It is made without a lock, which a grandchild could inherit too.
+    /// The list of a forked child. A `OnceBox` makes it without a lock, because a grandchild could
+    /// inherit a locked one, too.
     of_child: OnceBox<ListenerMembers>,
 }
 
 impl ListenerMembers {
-    /// For the loops of `process`.
+    /// Makes the list for the loops of `process`.
     pub(crate) fn new(process: Process) -> Self {
         let (is_exclusive, list, of_child) = (true.into(), Mutex::default(), OnceBox::new());
         Self { process, is_lent: false, is_exclusive, list, of_child }
     }
 
-    /// Of a socket that somebody else has made, and may keep.
+    /// Makes the list for a socket that other code has made, and may keep.
     pub(crate) fn of_lent(process: Process) -> Self {
         Self { is_lent: true, ..Self::new(process) }
     }
@@ -46,12 +47,13 @@ impl ListenerMembers {
         self.is_exclusive.load(Ordering::Acquire)
     }
 
-    /// Has the kernel wake all loops for a connection that watch the socket from now on.
+    /// Has the kernel wake all loops for each connection. This applies to loops that watch the
+    /// socket from now on.
     pub(crate) fn wake_all(&self) {
         self.is_exclusive.store(false, Ordering::Release);
     }
 
-    /// Those of this process.
+    /// The memberships of this process.
     fn here(&self) -> &Self {
         if self.process.is_forked() {
             self.of_child.get_or_init(|| Box::new(Self::new(self.process.in_this_fork()))).here()
@@ -81,7 +83,7 @@ impl ListenerMembers {
         }
     }
 
-    /// A loop was woken for a connection that it will not take: another one should.
+    /// Has another loop take a connection that loop `from` was woken for and will not take.
     pub(super) fn pass_on(&self, from: &Membership) {
         let mut others =
             self.alive().into_iter().filter(|membership| !std::ptr::eq(&**membership, from));

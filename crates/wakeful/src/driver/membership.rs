@@ -22,35 +22,36 @@ use super::mode::Mode;
 use crate::sys::fork_check::Process;
 use crate::sys::{failures, panics};
 
-/// See the [module](self).
+/// A loop's membership in the kernel's list of one listener. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Membership {
     epoll: Arc<Epoll>,
     listener: Arc<OwnedFd>,
     token: u64,
     process: Process,
-    /// The kernel wakes one loop for a connection, and not all: see `exclusive`.
+    /// Whether the kernel wakes one loop for a connection, and not all: see `exclusive`.
     is_exclusive: AtomicBool,
-    /// Somebody on its loop accepts.
+    /// Whether a task on its loop accepts.
     wanted: AtomicBool,
     turn: Arc<Turn>,
-    /// The kernel should look again whether there is a connection, and wake the loop if there is.
+    /// Whether the kernel should check again for a connection, and wake the loop if there is one.
     requeue: AtomicBool,
     registered: AtomicBool,
-    /// Changes that have not been seen to.
+    /// The number of changes that the registration does not reflect yet.
     changes: AtomicUsize,
 }
 
-/// Whether it is a loop's turn to take a listener's connections. Readable without the membership.
+/// Whether it is a loop's turn to take a listener's connections. It can be read without the
+/// membership.
 #[derive(Debug)]
 pub(crate) struct Turn {
     open: AtomicBool,
-    /// The loop will never accept from the listener again.
+    /// Whether the loop will never accept from the listener again.
     closed: AtomicBool,
 }
 
 impl Turn {
-    /// Does the loop take the listener's connections, as far as the other loops are concerned?
+    /// May the loop take the listener's connections, as far as the other loops know?
     ///
     /// A loop that ends its turn asks this of the others *after* that. A membership that closes
     /// opens others *after* `closed` is set. Both sides use SeqCst, so one of them sees the other's
@@ -96,10 +97,10 @@ impl Membership {
         Ok(membership)
     }
 
-    /// The loop's own wish: does anybody accept there?
+    /// Sets the loop's own wish: whether a task accepts there.
     ///
     /// # Errors
-    /// Kernel errors: `max_user_watches` is reached. It is not wanted then.
+    /// Kernel errors: `max_user_watches` is reached. Then the wish stays `false`.
     pub(super) fn want(&self, wanted: bool) -> io::Result<()> {
         if self.wanted.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
@@ -116,23 +117,23 @@ impl Membership {
         &self.turn
     }
 
-    /// The others' wish: is it this loop's turn?
+    /// Sets the other loops' wish: whether it is this loop's turn.
     pub(crate) fn set_open(&self, open: bool) {
         if self.turn.open.swap(open, Ordering::SeqCst) != open {
-            // Whoever looks after the memberships tries again.
+            // The code that looks after the memberships tries again.
             if let Err(error) = self.see_to_it() {
                 panics::log!(debug, %error, "a loop cannot watch a listener");
             }
         }
     }
 
-    /// Should the kernel give connections to this loop, and cannot, because it did not let it watch
-    /// the listener when it should have?
+    /// Should the kernel give connections to this loop, but cannot, because it refused to let the
+    /// loop watch the listener?
     pub(crate) fn is_shut_out(&self) -> bool {
         self.is_waiting() && !self.registered.load(Ordering::Relaxed)
     }
 
-    /// Tries again to watch the listener. Is that mended?
+    /// Tries again to watch the listener. Returns whether the loop now watches it, or need not.
     pub(crate) fn mend(&self) -> bool {
         !self.is_shut_out() || (self.see_to_it().is_ok() && !self.is_shut_out())
     }
@@ -156,7 +157,8 @@ impl Membership {
         self.see_to_it()
     }
 
-    /// From now on the kernel wakes this loop for every connection, whichever others it wakes.
+    /// From now on the kernel wakes this loop for every connection, even if it wakes other loops
+    /// too.
     ///
     /// # Errors
     /// The same as for `requeue`.
@@ -165,11 +167,12 @@ impl Membership {
         self.requeue()
     }
 
-    /// Has the registration follow the wishes. What it does is the last change's doing, whoever
-    /// makes it.
+    /// Makes the registration follow the wishes. If several threads make changes at the same time,
+    /// one thread follows all of them. An error is that of the last change, even if another thread
+    /// made it.
     fn see_to_it(&self) -> io::Result<()> {
         if self.changes.fetch_add(1, Ordering::AcqRel) > 0 {
-            // Whoever is at it looks again.
+            // The thread that is already following the wishes checks again.
             return Ok(());
         }
         let mut seen = 1;
@@ -182,9 +185,9 @@ impl Membership {
         }
     }
 
-    /// For one thread at a time.
+    /// Only one thread at a time may call this.
     fn follow(&self) -> io::Result<()> {
-        // A forked child shares the parent's epoll, which is none of its business.
+        // A forked child shares the parent's epoll, and must not change it.
         if self.is_forked() {
             return Ok(());
         }

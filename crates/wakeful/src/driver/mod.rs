@@ -69,29 +69,31 @@ struct Slot {
     source: Rc<Source>,
 }
 
-/// The descriptors of one loop and its way to wait for them. Used on the loop's thread only.
+/// The descriptors of one loop, and how the loop waits for them. It is used on the loop's thread
+/// only.
 pub(crate) struct Driver {
-    /// Shared with the memberships of its listeners, which other loops open and close.
+    /// Shared with the memberships of the loop's listeners. Other loops use it to open and close
+    /// them.
     epoll: Arc<Epoll>,
-    /// From the first high socket on.
+    /// Made for the first high-priority socket.
     high: OnceCell<High>,
     process: Process,
-    /// Only of a loop that somebody else's loop drives, or that has a guest.
+    /// Made only for a loop that another event loop drives, or that has a guest.
     timer: RefCell<Option<Timer>>,
-    /// Perhaps it has fired since.
+    /// Whether the timer is armed. It may have fired since.
     is_armed: Cell<bool>,
     slots: RefCell<Slab<Slot>>,
-    /// Those of the sources that other loops watch too: a handful.
+    /// The sources that other loops watch, too. There are only a few.
     shared: RefCell<Vec<Rc<Source>>>,
-    /// Perhaps nobody accepts on one of them any more.
+    /// Whether one of the shared listeners may have lost its last task that accepts.
     look_at_shared: Cell<bool>,
     next_generation: Cell<u32>,
-    /// What the last wait brought and is not dispatched.
+    /// Events of the last wait that are not dispatched yet.
     events: RefCell<Vec<Event>>,
     batch: usize,
-    /// A signal ended the last wait.
+    /// Whether a signal ended the last wait.
     interrupted: Cell<bool>,
-    /// The loop has ended: nobody will wait for events again.
+    /// Whether the loop has ended. Nobody will wait for events again.
     ended: Cell<bool>,
 }
 
@@ -103,7 +105,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// All are dispatched.
+    /// Called when all events are dispatched.
     #[inline]
     fn end(mut self) {
         let mut events = std::mem::take(&mut self.events);
@@ -114,7 +116,7 @@ impl Batch<'_> {
 }
 
 impl Drop for Batch<'_> {
-    /// Something unwinds: the other events are back in their place behind it.
+    /// After a panic, the remaining events go back into the driver.
     #[cold]
     fn drop(&mut self) {
         let mut events = std::mem::take(&mut self.events);
@@ -141,7 +143,8 @@ impl Driver {
             slots: RefCell::default(),
             shared: RefCell::default(),
             look_at_shared: Cell::new(false),
-            // Near its end, so that every run that opens a few descriptors crosses it.
+            // The number starts near its end, so that it wraps around in every run that opens a few
+            // descriptors.
             next_generation: Cell::new(u32::MAX - 8),
             events: RefCell::new(Vec::with_capacity(batch)),
             batch,
@@ -156,8 +159,8 @@ impl Driver {
         settings.apply(self.as_fd())
     }
 
-    /// Gives `source` a place in the table and starts to watch it; with others, if it is a `shared`
-    /// listener.
+    /// Gives `source` a place in the table and starts to watch it, together with other loops if it
+    /// is a `shared` listener.
     fn register(
         &self,
         source: &Rc<Source>,
@@ -175,8 +178,8 @@ impl Driver {
             vacant.insert(Slot { token, source: source.clone() });
             token
         };
-        // Nothing is borrowed: what the kernel lacks is logged, and a log line may run anybody's
-        // code.
+        // Nothing is borrowed here, because a missing kernel feature is logged, and a log line may
+        // run user code.
         let watched = match shared {
             Some((listener, memberships)) => {
                 self.watch_with_others(source, token, listener, memberships)
@@ -211,7 +214,7 @@ impl Driver {
         let (epoll, flags) = (self.epoll_of(source), source.mode().flags());
         failures::at(failures::Call::Watch)
             .and_then(|()| epoll.add(source.fd(), flags, token.0))
-            // EPERM: what cannot be watched, as a regular file.
+            // EPERM: epoll cannot watch this kind of descriptor, for example a regular file.
             .map_err(limits::explain)
     }
 
@@ -223,8 +226,7 @@ impl Driver {
         }
     }
 
-    /// Has `source` watched with this priority from now on. Behind an error everything is as
-    /// before.
+    /// Has `source` watched with this priority from now on. After an error everything is as before.
     fn set_priority(&self, source: &Source, token: Token, priority: Priority) -> io::Result<()> {
         if priority == source.priority() {
             return Ok(());
@@ -238,8 +240,8 @@ impl Driver {
         }
         let old = self.epoll_of(source);
         let before = source.set_priority(priority);
-        // What is ready now is an event of the new one: nothing is lost in between, and told twice
-        // is told once.
+        // What is ready now is an event of the new epoll, so nothing is lost in between. An event
+        // that both epolls report counts once.
         self.watch(source, token).inspect_err(|_| {
             source.set_priority(before);
         })?;
@@ -255,13 +257,14 @@ impl Driver {
         }
     }
 
-    /// Asks the kernel once, waiting for up to `timeout`; and once more if high sockets may have
-    /// events. Returns how many events there are for [`dispatch`](Self::dispatch), those of high
-    /// sockets first. A signal gives none.
+    /// Asks the kernel once, waiting for up to `timeout`, and once more if high-priority sockets
+    /// may have events. Returns how many events there are for [`dispatch`](Self::dispatch), with
+    /// those of high-priority sockets first. A wait that a signal ends returns no events.
     pub(crate) fn wait(&self, timeout: Timeout) -> io::Result<usize> {
         if timeout != Timeout::Zero && self.look_at_shared.get() {
-            // The kernel gives an exclusive wake to one loop that sleeps. One that nobody accepts
-            // on must not be it: the connection would wait while other loops could take it.
+            // The kernel gives an exclusive wake to one sleeping loop. It must not be a loop on
+            // which no task accepts, because then the connection would wait although other loops
+            // could take it.
             self.step_back_from_listeners();
         }
         let mut events = self.events.borrow_mut();
@@ -276,7 +279,8 @@ impl Driver {
         self.counted(self.epoll.wait(&mut events, self.batch, timeout), &events)
     }
 
-    /// Before somebody else's loop waits for this one's descriptor: see [`wait`](Self::wait).
+    /// Must be called before another event loop waits for this loop's descriptor: see
+    /// [`wait`](Self::wait).
     #[inline]
     pub(crate) fn before_foreign_wait(&self) {
         if self.look_at_shared.get() {
@@ -284,15 +288,15 @@ impl Driver {
         }
     }
 
-    /// Is a descriptor watched level-triggered? It stays ready in the kernel behind a wait that has
-    /// reported it.
+    /// Is a descriptor watched level-triggered? Such a descriptor stays ready in the kernel after a
+    /// wait has reported it.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_level_triggered(&self) -> bool {
         self.high.get().is_some() || !self.shared.borrow().is_empty()
     }
 
-    /// A shared listener has perhaps lost who accepts there: the next wait that may sleep looks. To
-    /// be said wherever a waiter goes, or may have failed to come.
+    /// Notes that a shared listener may have lost its last task that accepts. The next wait that
+    /// may sleep checks. Must be called wherever a waiter leaves, or may have failed to register.
     fn look_at_shared(&self) {
         self.look_at_shared.set(true);
     }
@@ -301,24 +305,25 @@ impl Driver {
     fn step_back_from_listeners(&self) {
         self.look_at_shared.set(false);
         for number in 0.. {
-            // Not borrowed meanwhile: a step back may log, and a log line may run anybody's code.
+            // The list is not borrowed here, because a step back may log, and a log line may run
+            // user code.
             let source = self.shared.borrow().get(number).cloned();
             let Some(source) = source else { break };
             source.step_back_if_idle();
         }
     }
 
-    /// Are there events that [`dispatch`](Self::dispatch) has not seen? Only after one that a panic
-    /// ended, or a wait that failed halfway.
+    /// Are there events that [`dispatch`](Self::dispatch) has not handled? This happens only after
+    /// a panic in a dispatch, or after a wait that failed halfway.
     pub(crate) fn has_left_over(&self) -> bool {
         !self.events.borrow().is_empty()
     }
 
-    /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes whoever waits for
-    /// it. Returns how many events were for sources (a rung bell is none).
+    /// Notes in each source what the last [`wait`](Self::wait) brought, and wakes the tasks that
+    /// wait for it. Returns how many events were for sources (a rung bell is not).
     pub(crate) fn dispatch(&self) -> usize {
-        // A waker may run anybody's code, which may register and deregister: nothing is borrowed
-        // while one runs. Nobody but `wait` touches the taken buffer, and `wait` comes later.
+        // A waker may run user code, which may register and deregister, so nothing is borrowed
+        // while one runs. Only `wait` uses the buffer that is taken here, and `wait` comes later.
         let mut batch = Batch { driver: self, events: self.events.take(), dispatched: 0 };
         let mut dispatched = 0;
         for event in &batch.events {
@@ -326,8 +331,8 @@ impl Driver {
             let token = Token(event.data.u64());
             let source = match self.slots.borrow().get(token.slot()) {
                 Some(slot) if slot.token == token => slot.source.clone(),
-                // No source's (the bell's, say), or deregistered by a handler of an earlier event
-                // of this batch.
+                // The event belongs to no source (for example, to the bell), or a handler of an
+                // earlier event of this batch has deregistered the source.
                 _ => continue,
             };
             dispatched += 1;
@@ -340,8 +345,8 @@ impl Driver {
         dispatched
     }
 
-    /// Makes the epoll descriptor readable at a deadline, `after` from now (or never), for a loop
-    /// that somebody else's loop drives.
+    /// Makes the epoll descriptor readable at a deadline, `after` from now, or never. It is for a
+    /// loop that another event loop drives.
     pub(crate) fn arm_timer(&self, after: Option<Duration>) -> io::Result<()> {
         self.make_timer()?;
         if after.is_none() && !self.is_armed.get() {
@@ -352,8 +357,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the timer that [`arm_timer`](Self::arm_timer) arms, so that arming it takes no
-    /// descriptor: later there may be none.
+    /// Makes the timer that [`arm_timer`](Self::arm_timer) arms, so that arming needs no
+    /// descriptor. Later there may be none left.
     pub(crate) fn make_timer(&self) -> io::Result<()> {
         let mut timer = self.timer.borrow_mut();
         if timer.is_none() {
@@ -366,21 +371,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Has `alarm` wake this loop, or another one that sleeps and watches it too. It is no event.
+    /// Has `alarm` wake this loop, or another sleeping loop that watches it too. The wake is not
+    /// reported as an event.
     pub(crate) fn watch_alarm(&self, alarm: &Timer) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
         Ok(exclusive::add(&self.epoll, alarm.as_fd(), flags, Token::ALARM.0)?)
     }
 
-    /// Has each write to `question`, an eventfd that nobody reads, end a wait of this loop. It is
-    /// no event.
+    /// Has each write to `question`, an eventfd that nobody reads, end a wait of this loop. The
+    /// wake is not reported as an event.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn watch_questions(&self, question: BorrowedFd<'_>) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET;
         Ok(self.epoll.add(question, flags, Token::ALARM.0)?)
     }
 
-    /// What a wait that a signal may have ended has brought.
+    /// The number of `events`, after a wait that a signal may have ended.
     #[inline]
     fn counted(&self, waited: rustix::io::Result<()>, events: &[Event]) -> io::Result<usize> {
         self.interrupted.set(waited == Err(rustix::io::Errno::INTR));
@@ -391,13 +397,13 @@ impl Driver {
         }
     }
 
-    /// The last wait was ended by a signal: what is ready is not known.
+    /// Did a signal end the last wait? If so, it is unknown what is ready.
     #[inline]
     pub(crate) fn was_interrupted(&self) -> bool {
         self.interrupted.get()
     }
 
-    /// How many events a wait brings at most.
+    /// The maximum number of events of a wait.
     #[inline]
     pub(crate) fn batch(&self) -> usize {
         self.batch
@@ -408,8 +414,8 @@ impl Driver {
         self.slots.borrow().len()
     }
 
-    /// The loop ends: from now on an operation that would have to wait fails instead. Present
-    /// waiters are woken, so that they find out.
+    /// Ends the driver with its loop. From now on an operation that would have to wait fails
+    /// instead. Present waiters are woken, so that they see this.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         let sources: Vec<_> = self.slots.borrow().iter().map(|(_, s)| s.source.clone()).collect();
@@ -447,11 +453,11 @@ mod tests {
         const SOCKETS: usize = 3;
         let (driver, _bell) = Driver::new(Process::current().unwrap(), 8).unwrap();
         let driver = Rc::new(driver);
-        // A fresh socket is writable: an event for each.
+        // A new socket is writable, so each has an event.
         let pairs = [(); SOCKETS].map(|()| std::os::unix::net::UnixStream::pair().unwrap());
         let _watched = pairs.each_ref().map(|(near, _)| Registered::new(&driver, near).unwrap());
         assert_eq!(driver.wait(Timeout::Zero).unwrap(), SOCKETS);
-        // A dispatch that goes no further.
+        // A dispatch that ends after one event.
         drop(Batch { driver: &driver, events: driver.events.take(), dispatched: 1 });
         assert!(driver.has_left_over());
         assert_eq!(driver.wait(Timeout::Never).unwrap(), SOCKETS - 1, "they do not wait");

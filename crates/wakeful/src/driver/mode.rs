@@ -7,17 +7,18 @@ use rustix::event::epoll::EventFlags;
 pub(crate) enum Mode {
     /// Edge-triggered, all directions: a descriptor that this loop alone uses.
     Edge,
-    /// As `Edge`, but perhaps somebody else's: a forked child keeps it.
+    /// Like `Edge`, for a descriptor that other code may own. A forked child keeps it open.
     Watched,
-    /// A listener that several loops watch: level-triggered, so that no loop sits on an undrained
-    /// event, and EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of them.
+    /// A listener that several loops watch. It is level-triggered, so that no loop keeps an event
+    /// that it has not handled, and EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of
+    /// the loops.
     Exclusive,
 }
 
 impl Mode {
     pub(super) fn flags(self) -> EventFlags {
         match self {
-            // PRI: see `Source::urgent`.
+            // For PRI see `Source::urgent`.
             Self::Edge | Self::Watched => {
                 EventFlags::IN
                     | EventFlags::OUT

@@ -3,32 +3,32 @@
 use std::cell::Cell;
 
 const NOT: u32 = 0;
-/// An event has said so, and nobody has looked since.
+/// An event has reported the direction ready, and no operation was tried since.
 const TOLD: u32 = 1;
-/// Nobody has said so. The first operation is tried before anything is waited for.
+/// Nothing is known, so the first operation is tried before a wait.
 const ASSUMED: u32 = 2;
 
 const FIRST_SIGHT: u32 = 3;
 
 thread_local! {
-    /// The number of the last look at any descriptor of this thread's loops.
+    /// The number of the last `Sight` of any descriptor of this thread's loops.
     static LAST_SIGHT: Cell<u32> = const { Cell::new(FIRST_SIGHT) };
 }
 
-/// See the [module](self).
+/// Whether one direction is ready. See the [module](self).
 ///
-/// Somebody may find a direction ready, do something else for a while, and say then that it is not
-/// ready any more. An event may have come meanwhile. So a look gets a number, a [`Sight`], which
-/// stands for the events that had come by then. The next event takes the number away by one store:
-/// nobody counts events.
+/// Code may find a direction ready, do something else for a while, and then report that the
+/// direction is not ready any more. An event may have come meanwhile. So each look gets a number, a
+/// [`Sight`], which stands for the events that had come by then. The next event replaces the number
+/// by one store, so that no event has to be counted.
 pub(super) struct Readiness(Cell<u32>);
 
-/// A direction was seen to be ready, before any event that is yet to come.
+/// Stands for the moment when a direction was seen to be ready. Later events end it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight(u32);
 
 impl Sight {
-    /// A number that no direction has. Four thousand million looks later it would come again.
+    /// A number that no direction has. The numbers repeat after four thousand million looks.
     fn next() -> Self {
         let next = LAST_SIGHT.get().wrapping_add(1).max(FIRST_SIGHT);
         LAST_SIGHT.set(next);
@@ -47,27 +47,28 @@ impl Readiness {
         self.0.get() != NOT
     }
 
-    /// An event has come.
+    /// Notes that an event has come.
     #[inline]
     pub(super) fn told(&self) {
         self.0.set(TOLD);
     }
 
-    /// An event may have come that this loop has not seen yet: the next operation is tried.
+    /// Notes that an event may have come that this loop has not seen, so that the next operation is
+    /// tried.
     pub(super) fn assume(&self) {
         if !self.get() {
             self.0.set(ASSUMED);
         }
     }
 
-    /// An operation has found that it is not ready.
+    /// Notes that an operation has found the direction not ready.
     #[inline]
     pub(super) fn clear(&self) {
         self.0.set(NOT);
     }
 
-    /// Ready, as far as an event has said so. What is only assumed does not count: the event that
-    /// confirms it is still to come.
+    /// Returns a `Sight` if an event has reported the direction ready. An assumed readiness does
+    /// not count, because the event that confirms it is still to come.
     pub(super) fn see(&self) -> Option<Sight> {
         match self.0.get() {
             NOT | ASSUMED => None,
@@ -80,7 +81,7 @@ impl Readiness {
         }
     }
 
-    /// It is not ready any more, unless an event has come since `sight`.
+    /// Notes that the direction is not ready any more, unless an event has come since `sight`.
     pub(super) fn clear_seen(&self, sight: Sight) {
         if self.0.get() == sight.0 {
             self.clear();
@@ -130,7 +131,7 @@ mod tests {
             readiness.clear_seen(first);
             assert!(readiness.get());
         }
-        // Where the numbers begin again, none is a state.
+        // After the numbers wrap around, none of them equals a state.
         LAST_SIGHT.set(u32::MAX);
         readiness.told();
         assert_eq!(readiness.see(), Some(Sight(FIRST_SIGHT)));

@@ -19,7 +19,8 @@ use super::{Driver, ended};
 use crate::priority::Priority;
 use crate::sys::one_loop::OfOneLoop;
 
-/// So many connections of a shared listener a busy loop takes before it asks the kernel again.
+/// The most connections of a shared listener that a busy loop takes before it asks the kernel
+/// again.
 const MOST_AT_ONCE: u8 = 16;
 
 /// A descriptor and its place in a loop's driver. Dropping it deregisters, then closes; events that
@@ -48,7 +49,7 @@ impl Drop for Registration {
 }
 
 impl Registered<Arc<OwnedFd>> {
-    /// Watches a listener that other loops watch too; `memberships` are everybody's.
+    /// Watches a listener that other loops watch, too. `memberships` are those of all loops.
     ///
     /// # Errors
     /// The same as for [`new`](Self::new).
@@ -79,7 +80,7 @@ impl Registered<Arc<OwnedFd>> {
         self.registration.source.joined.get().map(|joined| joined.membership())
     }
 
-    /// And all loops'.
+    /// The memberships of all loops in the listener's list, if it is shared.
     pub(crate) fn memberships(&self) -> Option<&Arc<ListenerMembers>> {
         self.registration.source.joined.get().map(|joined| joined.memberships())
     }
@@ -94,18 +95,18 @@ impl<T: AsFd> Registered<T> {
         Self::attach(driver, io).map_err(|(_, error)| error)
     }
 
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new), but returns `io` with an error.
     ///
     /// # Errors
-    /// As there; `io` comes back.
+    /// The same as for `new`.
     pub(crate) fn attach(driver: &Rc<Driver>, io: T) -> Result<Self, (T, io::Error)> {
         Self::in_mode(driver, io, Mode::Edge)
     }
 
-    /// Like [`new`](Self::new), for a descriptor that may be somebody else's.
+    /// Like [`new`](Self::new), for a descriptor that other code may own.
     ///
     /// # Errors
-    /// As there.
+    /// The same as for `new`.
     pub(crate) fn watched(driver: &Rc<Driver>, io: T) -> io::Result<Self> {
         Self::in_mode(driver, io, Mode::Watched).map_err(|(_, error)| error)
     }
@@ -150,7 +151,8 @@ impl<T: AsFd> Registered<T> {
     pub(crate) fn set_priority(&self, priority: Priority) -> io::Result<()> {
         let Registration { driver, source, token } = &self.registration;
         if source.mode == Mode::Exclusive {
-            // Nested, the kernel cannot tell whether a loop sleeps, and would wake all of them.
+            // In a nested epoll the kernel cannot tell whether a loop sleeps, and would wake all of
+            // them.
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a listener that several loops share has no priority: give one loop a listener of its own",
@@ -159,7 +161,7 @@ impl<T: AsFd> Registered<T> {
         driver.set_priority(source, *token, priority)
     }
 
-    /// An operation on which the faults may fall that a test asked for.
+    /// Runs an operation after the faults that a test has asked for, if any.
     #[cfg(feature = "faults")]
     pub(crate) fn disturb<R>(
         &self,
@@ -179,8 +181,8 @@ impl<T: AsFd> Registered<T> {
 
     /// Tries `operation` if the descriptor may be ready, and arranges a wake if it is not.
     ///
-    /// One task per direction at a time: a second one's wake replaces the first's. What several
-    /// tasks may wait for uses [`poll_ready_shared`](Self::poll_ready_shared).
+    /// Only one task per direction can wait: a second task's waker replaces the first one's. Where
+    /// several tasks may wait, use [`poll_ready_shared`](Self::poll_ready_shared).
     #[inline]
     pub(crate) fn poll_io<R>(
         &self,
@@ -209,8 +211,8 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// Waits, as one of possibly many, until `direction` may be ready. `place` is this waiter's;
-    /// it gives it back with [`stop_waiting`](Self::stop_waiting).
+    /// Waits until `direction` may be ready. Many tasks may wait at the same time. `place`
+    /// identifies this waiter, which must give it back with [`stop_waiting`](Self::stop_waiting).
     pub(crate) fn poll_ready_shared(
         &self,
         direction: Direction,
@@ -237,8 +239,8 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// A transfer was shorter than its buffer, so the descriptor is not ready any more. Not to be
-    /// said of one that preserves message boundaries.
+    /// Notes that a transfer was shorter than its buffer, so that the descriptor is not ready any
+    /// more. Must not be called for a descriptor that preserves message boundaries.
     #[inline]
     pub(crate) fn ended(&self, direction: Direction) {
         let source = &*self.registration.source;
@@ -249,19 +251,19 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// Has the kernel reported an error, or that both sides have ended? It costs no system call,
-    /// and nobody has to wait for it.
+    /// Has the kernel reported an error, or that both sides have ended? This makes no system call,
+    /// and no task has to wait for the report.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.registration.source.write_closed.get()
     }
 
-    /// Of a shared listener one connection was taken, while `ready` tasks of this loop waited for
-    /// their run.
+    /// Called after one connection of a shared listener was taken, while `ready` tasks of this loop
+    /// waited to run.
     ///
-    /// A loop with nothing else to do takes no second one: another loop sleeps and is told of it,
-    /// and mostly there is none. A busy loop comes back to its listener late, so it takes a quarter
-    /// as many as it has ready tasks, up to [`MOST_AT_ONCE`].
+    /// A loop with nothing else to do takes no second connection. Usually there is none, and if
+    /// there is one, the kernel tells another, sleeping loop. A busy loop comes back to its
+    /// listener late, so it takes a quarter as many as it has ready tasks, up to [`MOST_AT_ONCE`].
     pub(crate) fn one_taken(&self, ready: usize) {
         let source = &*self.registration.source;
         if source.mode != Mode::Exclusive {
@@ -277,22 +279,22 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// The next operation asks the kernel, whatever is known.
+    /// Has the next operation ask the kernel, whatever was reported before.
     pub(crate) fn assume_ready(&self, direction: Direction) {
         self.registration.source.ready(direction).assume();
     }
 
-    /// Has the kernel tell anew, by an event, what is ready. `false`: it does not.
+    /// Has the kernel report again, by an event, what is ready. `false`: it does not.
     pub(super) fn is_told_anew(&self) -> bool {
         !self.is_forked() && self.registration.edge_again().is_ok()
     }
 
-    /// Is this a child's copy of what its parent uses?
+    /// Is this a forked child's copy of a descriptor that its parent uses?
     pub(crate) fn is_forked(&self) -> bool {
         self.registration.driver.process.is_forked()
     }
 
-    /// The operation said EAGAIN.
+    /// Notes that an operation returned EAGAIN.
     pub(crate) fn would_block(&self, direction: Direction) {
         self.registration.source.to_take.set(0);
         self.registration.source.ready(direction).clear();
@@ -301,7 +303,7 @@ impl<T: AsFd> Registered<T> {
 
 impl Registration {
     /// Leaves the epoll. Closing the descriptor is not enough: a duplicate of it, here or in a
-    /// child, would keep the registration, and its events would find us for ever.
+    /// child, would keep the registration, and the kernel would report its events for ever.
     fn disarm(&self) {
         match self.source.joined.get() {
             Some(joined) => joined.close(self.source.read_ready.get()),
@@ -316,7 +318,7 @@ impl Registration {
         }
         match self.source.joined.get() {
             Some(joined) if !joined.membership().is_wanted() => {
-                // The waiter is not there yet, and the clone of its waker may panic.
+                // The waiter is not registered yet, and the clone of its waker may panic.
                 self.driver.look_at_shared();
                 joined.membership().want(true)
             }
@@ -324,7 +326,7 @@ impl Registration {
         }
     }
 
-    /// Has the kernel tell anew, by an event, what is ready.
+    /// Has the kernel report again, by an event, what is ready.
     fn edge_again(&self) -> rustix::io::Result<()> {
         let (epoll, source) = (self.driver.epoll_of(&self.source), &*self.source);
         epoll.edge_again(source.fd(), source.mode.flags(), self.token.0)

@@ -14,7 +14,7 @@ use super::registered::Registered;
 use super::source::Direction;
 use super::waiters::{Place, Waiters};
 
-/// What was ready at a moment, and which events had come by then.
+/// What was ready at a moment, and the events that had come by then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) ready: Ready,
@@ -23,7 +23,7 @@ pub(crate) struct Seen {
     priority: Option<Sight>,
 }
 
-/// The places of one who waits, perhaps for both directions.
+/// The places of one waiter, which may wait for both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     read: Option<Place>,
@@ -31,7 +31,7 @@ pub(crate) struct Places {
 }
 
 impl<T: AsFd> Registered<T> {
-    /// What of `interest` is ready, as far as events have said.
+    /// What of `interest` is ready, as far as events have reported it.
     pub(crate) fn seen(&self, interest: Interest) -> Seen {
         let source = self.source();
         let read = interest.is_readable().then(|| source.read_ready.see()).flatten();
@@ -47,8 +47,8 @@ impl<T: AsFd> Registered<T> {
         Seen { ready, read, write, priority }
     }
 
-    /// Like [`seen`](Self::seen), but waits until there is something, as one of possibly many.
-    /// `places` are given back with [`leave`](Self::leave).
+    /// Like [`seen`](Self::seen), but waits until something is ready. Many tasks may wait at the
+    /// same time. The caller gives `places` back with [`leave`](Self::leave).
     pub(crate) fn poll_seen(
         &self,
         interest: Interest,
@@ -64,8 +64,8 @@ impl<T: AsFd> Registered<T> {
         })
     }
 
-    /// Like [`poll_seen`](Self::poll_seen), for one task in each direction: a second one's wake
-    /// replaces the first's.
+    /// Like [`poll_seen`](Self::poll_seen), for one task in each direction: a second task's waker
+    /// replaces the first one's.
     pub(crate) fn poll_seen_alone(
         &self,
         interest: Interest,
@@ -90,7 +90,7 @@ impl<T: AsFd> Registered<T> {
         Poll::Pending
     }
 
-    /// Waits no more.
+    /// Stops waiting.
     pub(crate) fn leave(&self, places: &mut Places) {
         let Places { read, write } = std::mem::take(places);
         for (direction, place) in [(Direction::Read, read), (Direction::Write, write)] {
@@ -100,7 +100,8 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// What was seen of `interest` is not ready any more. An event that has come since counts.
+    /// Notes that what was seen of `interest` is not ready any more, unless an event has come
+    /// since.
     ///
     /// A direction that is closed stays ready: the kernel would not say so again.
     pub(crate) fn clear(&self, seen: &Seen, interest: Interest) {
@@ -123,8 +124,8 @@ impl<T: AsFd> Registered<T> {
         }
     }
 
-    /// A direction that an event has called closed, or broken: is it so now? An error may have been
-    /// one that passes, and only the kernel knows.
+    /// Asks the kernel whether a direction that an event has reported closed or broken is so now.
+    /// Some errors pass, and only the kernel knows.
     fn now(&self, direction: Direction) -> Now {
         let told = self.source().closed(direction);
         let asked = match direction {
@@ -143,18 +144,19 @@ impl<T: AsFd> Registered<T> {
         let is_error_alone = found == PollFlags::ERR;
         let is_closed = has_ended || is_error_alone;
         told.set(is_closed);
-        // An error alone stays where there is nothing to take it from: a pipe whose reader is gone.
-        // A socket's passes. It is also the mark of an error queue that nobody reads, and then
-        // operations block all the same.
+        // An error without other readiness lasts on a descriptor that has no way to take the error,
+        // such as a pipe without a reader. On a socket it passes. It can also mean that the socket
+        // has an error queue that nobody reads, and then operations block all the same.
         let is_ready = has_ended
             || found.intersects(asked)
             || (is_error_alone && socket_type(self.io()).is_err());
         Now { is_closed, has_ended, is_ready, is_unknown: false }
     }
 
-    /// Does a direction stay ready behind an operation that would block, for what `is_so` says of
-    /// it? Where the kernel does not say how it is now (poll(2) is refused, or RLIMIT_NOFILE is 0),
-    /// an event is to say so again: taken for ready, it might be so for ever.
+    /// Does a direction stay ready after an operation that would block, according to `is_so`? If
+    /// the kernel does not tell the present state (poll(2) is refused, or RLIMIT_NOFILE is 0), the
+    /// direction counts as not ready until an event reports it again. Otherwise it might count as
+    /// ready for ever.
     fn stays(&self, direction: Direction, is_so: fn(&Now) -> bool) -> bool {
         let now = self.now(direction);
         if now.is_unknown && self.is_told_anew() {
@@ -164,7 +166,7 @@ impl<T: AsFd> Registered<T> {
         is_so(&now)
     }
 
-    /// Like [`attempt`](Self::attempt), for an operation of the user's.
+    /// Like [`attempt`](Self::attempt), for an operation of user code.
     pub(crate) fn try_io<R>(
         &self,
         interest: Interest,
@@ -215,26 +217,26 @@ impl<T: AsFd> Registered<T> {
     }
 }
 
-/// See [`Registered::now`].
+/// The present state of a direction. See [`Registered::now`].
 #[derive(Clone, Copy, Default)]
 struct Now {
-    /// It has ended, or there is an error.
+    /// The direction has ended, or there is an error.
     is_closed: bool,
     has_ended: bool,
-    /// An operation would return at once, also one behind another that would block.
+    /// An operation would return at once, even after another one that would block.
     is_ready: bool,
-    /// The kernel does not say.
+    /// The kernel does not tell the state.
     is_unknown: bool,
 }
 
 impl Seen {
-    /// What of the interests was ready.
+    /// The interests that were ready.
     pub(crate) fn interest(&self) -> Interest {
         Interest::of(self.read.is_some(), self.write.is_some(), self.priority.is_some())
     }
 }
 
-/// Whose waiters an event of this interest wakes.
+/// The directions whose waiters an event of this interest wakes.
 fn directions(interest: Interest) -> impl Iterator<Item = Direction> {
     let read = interest.is_readable() || interest.is_priority();
     let read = read.then_some(Direction::Read);

@@ -18,34 +18,35 @@ use super::readiness::Readiness;
 use super::waiters::Waiters;
 use crate::priority::Priority;
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
     Write,
 }
 
-/// See the module's documentation. Used on the loop's thread only.
+/// A registered descriptor and its state. It is used on the loop's thread only.
 pub(crate) struct Source {
-    /// Open as long as the source is registered: [`Registered`] sees to it.
+    /// [`Registered`] keeps the descriptor open as long as the source is registered.
     fd: RawFd,
     pub(super) mode: Mode,
     priority: Cell<Priority>,
     pub(super) read_ready: Readiness,
     pub(super) write_ready: Readiness,
-    /// Something exceptional was announced, or the end.
+    /// Something exceptional was reported, or the end of the stream.
     pub(super) priority_ready: Readiness,
-    /// The peer's end of stream, or an error, was reported: reads are ready for ever.
+    /// The peer's end of stream, or an error, was reported, so reads are ready for ever.
     pub(super) read_closed: Cell<bool>,
     pub(super) write_closed: Cell<bool>,
-    /// Urgent data was announced: a read stops in front of it, so a short read no longer proves
-    /// that the rest is empty.
+    /// Urgent data was reported. A read stops in front of it, so a short read no longer proves that
+    /// nothing is left.
     pub(super) urgent: Cell<bool>,
-    /// Of a listener that other processes may have too.
+    /// For a listener: other processes may have it, too.
     pub(super) is_lent: Cell<bool>,
-    /// Of a listener that several loops watch. In a box: most descriptors are none.
+    /// For a listener that several loops watch. It is in a box, because most descriptors are not
+    /// such listeners.
     pub(super) joined: OnceCell<Box<Joined>>,
-    /// How many more connections this loop takes before the kernel is asked again. Zero: not
+    /// How many more connections this loop takes before it asks the kernel again. Zero: not
     /// decided.
     pub(super) to_take: Cell<u8>,
     readers: Waiters,
@@ -58,8 +59,8 @@ impl Source {
             fd,
             mode,
             priority: Cell::default(),
-            // Optimistic: the first operation is tried before anything is waited for. But not where
-            // it may be another loop's turn.
+            // Directions start as ready, so that the first operation is tried before a wait. On a
+            // shared listener they do not, because it may be another loop's turn.
             read_ready: Readiness::new(mode != Mode::Exclusive),
             write_ready: Readiness::new(true),
             priority_ready: Readiness::new(false),
@@ -99,7 +100,8 @@ impl Source {
 
     pub(super) fn on_event(&self, flags: EventFlags) {
         if self.read_ready.get() && self.step_back_if_idle() {
-            // Level-triggered: without the step the loop would be told again in every turn.
+            // The listener is level-triggered, so without the step back the kernel would report it
+            // in every turn.
             return;
         }
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -125,7 +127,8 @@ impl Source {
         }
     }
 
-    /// The loop has ended: wakes all waiters. Their next operation that would wait is an error.
+    /// Wakes all waiters, because the loop has ended. Their next operation that would wait is an
+    /// error.
     pub(super) fn end(&self) {
         self.readers.wake();
         self.writers.wake();
@@ -137,7 +140,7 @@ impl Source {
         self.writers.forget();
     }
 
-    /// A shared listener on which nobody accepts leaves the epoll until somebody does.
+    /// Takes a shared listener on which no task accepts out of the epoll until one does.
     pub(super) fn step_back_if_idle(&self) -> bool {
         let Some(joined) = self.joined.get() else { return false };
         let idle = !self.readers.any();
@@ -160,7 +163,7 @@ impl Source {
         self.priority.get()
     }
 
-    /// Returns the old one.
+    /// Sets the priority, and returns the old one.
     pub(super) fn set_priority(&self, priority: Priority) -> Priority {
         self.priority.replace(priority)
     }
@@ -186,7 +189,7 @@ impl std::fmt::Debug for Source {
 mod tests {
     use super::*;
 
-    /// Each connection has one.
+    /// The size matters because each connection has one.
     #[test]
     fn a_registered_descriptor_takes_96_bytes() {
         assert_eq!(size_of::<Source>(), 96);

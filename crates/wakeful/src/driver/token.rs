@@ -5,7 +5,7 @@
 pub(super) struct Token(pub(super) u64);
 
 impl Token {
-    /// No slot has this index, so no source has these tokens.
+    /// No source has these tokens, because no slot has this index.
     pub(super) const BELL: Self = Self(u64::MAX);
     pub(super) const TIMER: Self = Self(u64::MAX - (1 << 32));
     pub(super) const HIGH: Self = Self(u64::MAX - (2 << 32));

@@ -21,14 +21,14 @@ const FEW: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u64);
 
-/// See the [module](self). Used on the loop's thread only.
+/// The waiters of one direction. See the [module](self). It is used on the loop's thread only.
 #[derive(Default)]
 pub(super) struct Waiters {
-    /// Kept after a wake, so that the same task waiting again costs nothing; `waiting` says
-    /// whether it counts.
+    /// The waker is kept after a wake, so that it costs nothing when the same task waits again.
+    /// `waiting` says whether its task waits now.
     first: Cell<Option<Waker>>,
     waiting: Cell<bool>,
-    /// Made by the first of several waiters, and kept.
+    /// Made when a first of several waiters comes, and then kept.
     shared: Cell<Option<Box<Shared>>>,
 }
 
@@ -40,7 +40,7 @@ impl Waiters {
         {
             panics::contain(|| waker.wake_by_ref());
             if let Some(newer) = self.first.replace(Some(waker)) {
-                // A task has begun to wait meanwhile.
+                // A task has begun to wait during the wake, with a newer waker.
                 self.replace_first(newer);
             }
         }
@@ -101,7 +101,7 @@ impl Waiters {
         }
     }
 
-    /// `f` must not call anybody's code: the entries are out of their place meanwhile.
+    /// `f` must not call user code, because the entries are out of their place while it runs.
     fn with_shared<R>(&self, f: impl FnOnce(&mut Shared) -> R) -> Option<R> {
         let mut shared = self.shared.take()?;
         let result = f(&mut shared);
@@ -111,13 +111,13 @@ impl Waiters {
 }
 
 impl Drop for Waiters {
-    /// The last owner may be a dispatch, if a waker has dropped the socket that it was woken for.
+    /// The last owner may be a dispatch: a waker may drop the socket that the dispatch woke it for.
     fn drop(&mut self) {
         self.forget();
     }
 }
 
-/// A waker that is needed no more.
+/// Drops a waker. A panic in the drop is contained.
 fn discard(waker: Option<Waker>) {
     if let Some(waker) = waker {
         panics::contain(|| drop(waker));
@@ -164,7 +164,7 @@ impl Shared {
         self.many.is_empty() && self.few.iter().all(Option::is_none)
     }
 
-    /// Takes all entries. Later places are still new ones.
+    /// Takes all entries. Places that are handed out later are still new ones.
     fn take(&mut self) -> Self {
         let next = self.next;
         std::mem::replace(self, Self { next, ..Self::default() })

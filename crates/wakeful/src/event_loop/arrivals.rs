@@ -3,11 +3,11 @@
 //! A process may be stopped at any instruction (SIGSTOP, a suspended machine, a neighbour on its
 //! CPU). When it runs again the clock has passed deadlines, and what arrived in time may still be
 //! in the kernel. So a timer expires only once the kernel was asked *after* its deadline:
-//! [`asked_until`](Arrivals::asked_until). It may be asked for more than one wait brings. A timer
-//! does not wait for the rest, because a flood would hold it up; a
-//! [`Deadline`](crate::time::Deadline) does: [`seen_until`](Arrivals::seen_until). [`Arrivals`]
-//! reads no clock: it uses readings that the loop makes anyway. A reading from before a wait is
-//! early, never late, so a timer may take one more turn.
+//! [`asked_until`](Arrivals::asked_until). More may be ready than one wait brings. A timer does not
+//! wait for the rest, because a flood would delay it. A [`Deadline`](crate::time::Deadline) does
+//! wait: [`seen_until`](Arrivals::seen_until). [`Arrivals`] reads no clock: it uses readings that
+//! the loop makes anyway. A reading from before a wait is early, never late, so a timer may take
+//! one more turn.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,53 +15,54 @@ use std::time::Duration;
 use crate::driver::epoll::Timeout;
 use crate::timers::TimerTime;
 
-/// A kernel without `epoll_pwait2` may end a longer wait early.
+/// A kernel without `epoll_pwait2` may end a wait early that is longer than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What an ask of the kernel brought.
+/// What a wait brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Brought {
     /// Everything that was ready.
     All,
     /// Nothing within the whole timeout.
     Nothing,
-    /// It was interrupted by a signal.
+    /// A signal interrupted the wait.
     Interrupted,
     /// A full batch: more may be ready.
     Batch {
         events: usize,
-        /// As many descriptors can be ready at a time.
+        /// The number of descriptors that can be ready at a time.
         registered: usize,
     },
 }
 
-/// See the module's documentation. Times are on the timers' clock.
+/// What the loop knows of arrivals. Times are on the timers' clock.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// The last reading of the clock.
     reading: Cell<TimerTime>,
     asked_until: Cell<TimerTime>,
     seen_until: Cell<TimerTime>,
-    /// Asks since a certain moment brought full batches only.
+    /// Set while all waits since a certain moment have brought full batches.
     rest: Cell<Option<Rest>>,
 }
 
-/// What was ready `since`, and is not fetched yet.
+/// What was ready at the time `since`, and is not fetched yet.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     since: TimerTime,
-    /// At most so many events. The kernel's list is in order, so later ones stand after them.
+    /// The maximum number of these events. The kernel's list is in order, so later events come
+    /// after them.
     left: usize,
 }
 
 impl Arrivals {
-    /// The clock was read.
+    /// Notes a reading of the clock.
     #[inline]
     pub(super) fn read(&self, now: TimerTime) {
         self.reading.set(now);
     }
 
-    /// What the clock said last.
+    /// The last reading of the clock.
     #[inline]
     pub(super) fn reading(&self) -> TimerTime {
         self.reading.get()
@@ -79,7 +80,7 @@ impl Arrivals {
         self.seen_until.get()
     }
 
-    /// The kernel was asked with this timeout, after the last reading of the clock.
+    /// Notes that the kernel was asked with this timeout, after the last reading of the clock.
     #[inline]
     pub(super) fn asked(&self, timeout: Timeout, brought: Brought) {
         let before = self.reading.get();
@@ -100,7 +101,8 @@ impl Arrivals {
         }
     }
 
-    /// Returns since when everything is fetched, if it is.
+    /// Handles a full batch. Returns the moment up to which everything is fetched, if that is
+    /// known.
     #[cold]
     fn after_batch(
         &self,
@@ -139,7 +141,7 @@ mod tests {
         arrivals.read(at(1));
         arrivals.asked(Timeout::After(Duration::from_secs(2)), Brought::Nothing);
         assert_eq!(arrivals.seen_until(), at(3));
-        // The next ask has no newer reading, and takes nothing back.
+        // There is no newer reading before the next wait, and the result does not go back.
         arrivals.asked(Timeout::Zero, Brought::All);
         assert_eq!(arrivals.seen_until(), at(3));
         // A wait that events ended may have begun long before.
@@ -160,7 +162,7 @@ mod tests {
         arrivals.read(at(3));
         arrivals.asked(Timeout::Zero, batch);
         assert_eq!(arrivals.seen_until(), at(1));
-        // It never ends for a loop that always has a full batch.
+        // A loop that always has a full batch never sees everything.
         for now in 4..=6 {
             arrivals.read(at(now));
             arrivals.asked(Timeout::Zero, batch);

@@ -4,20 +4,21 @@
 //! A poll of the root future polls the user's future if that was woken, and takes one turn, which
 //! does not wait. It asks the kernel only if Tokio says that the loop's epoll has something, or a
 //! timer is due. If anything is left then, the root future wakes itself: Tokio's tasks, sockets and
-//! timers have their turn in between. Otherwise [`may_park`](super::may_park) decides, as in front
-//! of every sleep, and the queue says asleep until the next poll. So other threads ring the bell,
-//! which is in the loop's epoll, which is in Tokio's. This thread wakes the root future
-//! (`task::hosted`).
+//! timers have their turn in between. Otherwise [`may_park`](super::may_park) decides, as before
+//! every sleep, and the queue is marked asleep until the next poll. So other threads ring the bell,
+//! which is in the loop's epoll, which is in Tokio's. Code on this thread wakes the root future
+//! instead (`task::hosted`).
 //!
 //! # Tokio's budget
 //! Tokio gives each poll of the root future 128 operations, and all tasks of a turn share them.
-//! When none is left, the turn's phase 6 is over. If the user's future has used them up, its next
-//! poll comes behind a whole turn.
+//! When none is left, the turn's phase 6 is over. If the user's future has used all of them, a
+//! whole turn comes before its next poll.
 //!
 //! # The edge
-//! Tokio watches edge-triggered. Its readiness is taken back only when an ask of the loop's epoll
-//! has brought all that there was: less than a batch, and nothing at all where something is watched
-//! level-triggered, which stays ready without another edge.
+//! Tokio watches the loop's epoll edge-triggered. The loop clears Tokio's readiness only when a
+//! wait has brought all events that there were. That is so if the wait brought less than a batch.
+//! If the epoll has a level-triggered descriptor, the wait must have brought nothing, because such
+//! a descriptor stays ready without another edge.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -43,8 +44,8 @@ mod idle;
 pub(super) const HOOKS: Hooks =
     Hooks { before_park: idle::before_park, after_park: idle::after_park };
 
-/// Runs the loop of `inner`, which is entered, until `look` is ready. `look` is called in front of
-/// each turn. `None`: it has nothing to do.
+/// Runs the loop of `inner`, which is entered, until `look` is ready. `look` is called before each
+/// turn. `None`: `look` has nothing to do.
 #[track_caller]
 fn drive<T>(
     inner: &Inner,
@@ -58,12 +59,12 @@ fn drive<T>(
     runtime.block_on(root)
 }
 
-/// What one poll of the root future leaves for the next.
+/// What one poll of the root future leaves for the next poll.
 #[derive(Debug, Default)]
 struct State {
     /// The last poll had no operations left for a turn.
     owes_turn: Cell<bool>,
-    /// It is a run, which a stop ends.
+    /// This is a `run`, which a stop ends.
     is_run: bool,
     #[cfg(feature = "test-util")]
     told: super::guest_clock::Told,
@@ -76,8 +77,8 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         false => None,
     };
     let state = State { is_run: true, ..State::default() };
-    // Turns contain what panics in them. This comes out of Tokio itself, which a waker of another
-    // executor may have panicked in.
+    // A turn contains the panics in it. This panic comes out of Tokio itself, for example because a
+    // waker of another executor has panicked there.
     match catch_unwind(AssertUnwindSafe(|| drive(inner, runtime, &state, stopped))) {
         Ok(driven) => driven?,
         Err(payload) => {
@@ -91,7 +92,7 @@ pub(super) fn run(inner: &Inner, runtime: &Runtime) -> io::Result<()> {
         }
     }
     let _entered = runtime.enter();
-    // What was sent before the stop is taken, and run as far as a turn goes.
+    // Messages sent before the stop are taken, and run as far as one turn goes.
     inner.turn(Some(Duration::ZERO))
 }
 
@@ -120,7 +121,7 @@ pub(super) fn block_on<F: Future>(
     })
 }
 
-/// The user's future was woken, and not only the root future.
+/// Whether the user's future was woken, and not only the root future.
 struct Woken {
     woken: AtomicBool,
     root: Waker,
@@ -128,7 +129,7 @@ struct Woken {
 
 impl Woken {
     fn take(&self) -> bool {
-        // A wake that comes after this look wakes the root future again.
+        // A wake that comes after this check wakes the root future again.
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 }
@@ -139,7 +140,7 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The flag first: who is polled by the wake sees it.
+        // The flag is set first, so that the poll that the wake causes sees it.
         if !self.woken.swap(true, Ordering::AcqRel) {
             self.root.wake_by_ref();
         }
@@ -164,7 +165,7 @@ impl Inner {
             }
         }
         self.end_permission();
-        // Since the last poll Tokio's tasks ran.
+        // Tokio's tasks ran since the last poll.
         self.stopwatch.skip();
         let owed_turn = state.owes_turn.take();
         if !owed_turn {
@@ -177,9 +178,10 @@ impl Inner {
                 return Poll::Pending;
             }
         }
-        // The wake that this poll came by may have been for the user's future.
+        // The wake that caused this poll may have been for the user's future.
         let is_left = self.turn_as_guest(runtime, state, cx)?;
-        // A stop that came behind the look, and whose wake the turn took, wakes nobody any more.
+        // If a stop came after the check, this turn has consumed its wake. So the root future wakes
+        // itself.
         let stops = state.is_run && self.handle.has_stop();
         if is_left || owed_turn || stops {
             cx.waker().wake_by_ref();
@@ -187,13 +189,14 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Neither the kernel nor the loop itself has anything for it. Remote work rings the bell.
+    /// Does neither the kernel nor the loop itself have work for the loop? Work from other threads
+    /// rings the bell.
     fn is_quiet(&self, runtime: &Runtime, cx: &mut Context<'_>) -> bool {
         runtime.poll_readable(cx).is_pending() && !self.driver.has_left_over() && !self.work().any()
     }
 
-    /// Takes a turn. `true`: something is left to do. `false`: the queue says asleep, and what
-    /// comes now wakes the root future.
+    /// Takes a turn. `true`: there is more to do. `false`: the queue is marked asleep, and new work
+    /// wakes the root future.
     fn turn_as_guest(
         &self,
         runtime: &Runtime,
@@ -210,7 +213,7 @@ impl Inner {
                 return Ok(());
             }
             if self.next_deadline().is_some() {
-                // What is due by now is to expire in this turn.
+                // Timers that are due by now should expire in this turn.
                 self.now();
             }
             let left_over = self.driver.has_left_over();
@@ -220,16 +223,17 @@ impl Inner {
             Ok(())
         };
         self.turn_by(wait, Some(has_budget_remaining))?;
-        // What runs next is Tokio's.
+        // From here on Tokio's tasks run, not the loop's.
         self.local.runs_no_node();
-        // A child that was forked in the turn must not touch the descriptors.
+        // A child that was forked in this turn must not touch the descriptors.
         self.handle.process().check_quickly()?;
         if let Some(readable) = readable {
             if !brought_all.get() {
                 return Ok(true);
             }
             readable.take_back();
-            // Ready is what never comes here, because only Tokio, outside of this poll, says so.
+            // `poll_readable` is never ready here, because Tokio updates the readiness only outside
+            // of this poll.
             if runtime.poll_readable(cx).is_ready() {
                 return Ok(true);
             }
@@ -252,7 +256,7 @@ impl Inner {
         self.end();
         drop(entered);
         while_guest_goes_on(|| {
-            // Where it cannot be entered, its drop panics, too.
+            // If the runtime cannot be entered, its drop panics, too.
             panics::contain(|| runtime.end());
         });
     }

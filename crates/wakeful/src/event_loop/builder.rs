@@ -55,12 +55,13 @@ impl EventLoop {
     }
 
     fn with_settings(#[allow(unused_mut)] mut settings: Settings) -> io::Result<Self> {
-        // Before there is a guest, whose clock may stand still from its beginning.
+        // The loop's epoch must be before the guest begins, because the guest's clock may stand
+        // still from its beginning.
         let epoch = Instant::now();
         let process = Process::current()?;
         let (driver, bell) = Driver::new(process, settings.io_batch)?;
-        // Refused only by a seccomp filter: then timers are 50 µs later, which is no reason to
-        // fail.
+        // Only a seccomp filter refuses this call. Then timers are up to 50 µs late, which is no
+        // reason to fail.
         if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
             panics::log!(info, %error, "cannot set the timer slack: timers may be up to 50 µs late");
         }
@@ -84,7 +85,7 @@ impl EventLoop {
             Some(chosen) => {
                 #[cfg(feature = "test-util")]
                 let chosen = chosen.start_paused(settings.start_paused);
-                // The loop's timers are due by it.
+                // The timer tells Tokio when the loop's timers are due.
                 driver.make_timer()?;
                 Some(Box::new(Runtime::new(chosen, HOOKS, driver.as_fd(), process)?))
             }
@@ -140,7 +141,7 @@ impl EventLoop {
     }
 }
 
-/// Without permission the loop parks.
+/// Without the permission the loop parks.
 fn hold(chosen: Hold, process: Process, counters: &Counters) -> Idle {
     match Holder::new(chosen, process) {
         Ok(holder) => {
@@ -201,7 +202,7 @@ impl EventLoopBuilder {
     /// of a task counts, and so does each closure that a handle sent. The minimum is 2, one for
     /// each [`Priority`](crate::Priority).
     pub fn task_budget(mut self, polls: u32) -> Self {
-        // One for each class: see `Share`.
+        // At least one poll for each class: see `Share`.
         self.settings.task_budget = polls.max(2);
         self
     }
@@ -283,13 +284,13 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Returns whether its loops have Tokio as a guest.
+    /// Returns whether the loops have Tokio as a guest.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_guest(&self) -> bool {
         self.settings.tokio.is_guest()
     }
 
-    /// For the loops of one group, with `chosen` in the place of what these settings say. Guests
+    /// Adapts the settings to the loops of one group. `chosen` replaces the `tokio` setting. Guests
     /// share what a process has, and end together.
     #[cfg(feature = "tokio")]
     pub(crate) fn for_each_of(mut self, loops: usize, chosen: Option<Choice>) -> Self {
@@ -298,7 +299,7 @@ impl EventLoopBuilder {
         self
     }
 
-    /// Has the loop say on this line, if there is one, which task it runs.
+    /// Has the loop write on this line, if there is one, which task it runs.
     pub(crate) fn heartbeat(mut self, line: Option<Line>) -> Self {
         self.settings.heartbeat = line;
         self

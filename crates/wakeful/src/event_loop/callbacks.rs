@@ -56,13 +56,13 @@ impl Callbacks {
         Hook { callbacks: Rc::downgrade(self), list, place }
     }
 
-    /// The loop's end begins. What is added from now on never runs.
+    /// Begins the loop's end. Callbacks that are added from now on never run.
     pub(super) fn begin_end(&self) {
         let once = self.this_turn.len() + self.next_turn.len();
         self.late.begin(once + self.before_park.len() + self.after_turn.len());
     }
 
-    /// Drops all without running it, each once, and what the drops queue too.
+    /// Drops all callbacks without running them, and also those that the drops queue.
     pub(super) fn end(&self) {
         self.this_turn.end();
         self.next_turn.end();
@@ -97,7 +97,7 @@ impl Once {
         self.queue.borrow_mut().push_back(callback);
     }
 
-    /// `false`: there is none.
+    /// Runs the first callback. `false`: there is none.
     #[inline]
     pub(super) fn run_first(&self) -> bool {
         let first = self.queue.borrow_mut().pop_front();
@@ -133,7 +133,7 @@ impl Hooks {
         self.hooks.borrow().len()
     }
 
-    /// Runs those that were there when it began, each once. Returns how many.
+    /// Runs each hook that exists when this begins once. Returns how many ran.
     pub(super) fn run(&self) -> u64 {
         let places: Vec<_> = self.hooks.borrow().iter().map(|(place, _)| place).collect();
         let mut ran = 0;
@@ -143,7 +143,8 @@ impl Hooks {
             let Some(hook) = hook else { continue };
             ran += 1;
             panics::contain(|| {
-                // Refused only to a hook that drives its own loop's hooks, which cannot be.
+                // The borrow fails only for a hook that runs its own loop's hooks, which is
+                // impossible.
                 if let Ok(mut hook) = hook.try_borrow_mut() {
                     hook();
                 }

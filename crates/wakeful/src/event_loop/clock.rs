@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 pub(super) use self::source::{Refusal, Source};
 use crate::timers::TimerTime;
 
-/// See the [module](self).
+/// The clocks of one loop. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// Zero on both clocks.
+    /// The moment at which both clocks are zero.
     epoch: Instant,
     #[cfg(feature = "test-util")]
     source: Source,
 }
 
-/// One look at both clocks.
+/// One reading of both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
-    /// The machine's, in nanoseconds since the loop was built.
+    /// The machine's clock, in nanoseconds since the loop was built.
     pub(super) real: u64,
     pub(super) timers: TimerTime,
 }
 
 impl Clock {
-    /// `epoch` is not later than what `source` says.
+    /// `epoch` must not be later than the time of `source`.
     pub(super) fn new(epoch: Instant, #[cfg(feature = "test-util")] source: Source) -> Self {
         Self {
             epoch,
@@ -43,7 +43,7 @@ impl Clock {
         }
     }
 
-    /// What the timers' clock says.
+    /// The time of the timers' clock.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.timers_at(Instant::now())
@@ -53,7 +53,7 @@ impl Clock {
     pub(super) fn read(&self) -> Reading {
         let now = Instant::now();
         let real = self.real(now);
-        // The compiler does not see that both are the same.
+        // Without `test-util` both clocks are the same, which the compiler does not see by itself.
         #[cfg(not(feature = "test-util"))]
         let timers = TimerTime::from_nanos(real);
         #[cfg(feature = "test-util")]
@@ -67,7 +67,7 @@ impl Clock {
         TimerTime::from_nanos(self.since_epoch(at))
     }
 
-    /// The other way round.
+    /// The `Instant` of a moment of the timers' clock.
     pub(super) fn instant(&self, at: TimerTime) -> Instant {
         self.epoch + at.since_zero()
     }
@@ -90,7 +90,7 @@ impl Clock {
         Some(Duration::from_nanos(left))
     }
 
-    /// Does the timers' clock go on while the loop waits?
+    /// Does the timers' clock advance while the loop waits?
     #[inline]
     pub(super) fn runs(&self) -> bool {
         #[cfg(feature = "test-util")]
@@ -124,7 +124,7 @@ impl Clock {
         self.source.is_paused()
     }
 
-    /// Moves a paused clock of the loop's own to a timer's moment, or leaves it behind that.
+    /// Advances a paused clock of the loop's own to a timer's moment, unless it is later already.
     pub(super) fn jump_to(&self, due: TimerTime) {
         self.source.jump_to(self.instant(due));
     }

@@ -15,14 +15,14 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
 }
 
-/// The loop whose turn runs on this thread, if one does. Also nothing while the thread ends.
+/// The loop whose turn runs on this thread, if there is one. `None` also while the thread ends.
 #[inline]
 pub(crate) fn current() -> Option<Rc<Inner>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// What `ask` returns of the loop whose turn runs on this thread, if one does. `ask` calls no code
-/// of the program's.
+/// Calls `ask` with the loop whose turn runs on this thread, if there is one. `ask` must not call
+/// user code.
 #[inline]
 pub(crate) fn of_current<R>(ask: impl FnOnce(&Inner) -> R) -> Option<R> {
     CURRENT.try_with(|current| current.borrow().as_deref().map(ask)).ok().flatten()
@@ -63,7 +63,7 @@ pub fn name_slow_work(name: impl FnOnce() -> String) {
 
 #[cold]
 fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
-    // Nothing is borrowed while it runs: it is the program's code.
+    // `name` is user code, so nothing is borrowed while it runs.
     let name = name();
     if let Some(inner) = current() {
         inner.stopwatch.name(work, name);
@@ -93,14 +93,14 @@ fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
 #[inline]
 pub fn working_on(id: u64, describe: impl FnOnce(&mut WorkText)) {
     if tell_running(|running| running.is_other_work(id)) == Some(true) {
-        // Nothing is borrowed while it runs: it is the program's code.
+        // `describe` is user code, so nothing is borrowed while it runs.
         let mut text = WorkText::new();
         describe(&mut text);
         tell_running(|running| running.works_on(id, &text));
     }
 }
 
-/// `None`: nobody watches.
+/// Returns `None` if nobody watches the loop.
 #[inline]
 fn tell_running<R>(tell: impl FnOnce(&Running) -> R) -> Option<R> {
     of_current(|inner| inner.local.told().map(tell)).flatten()
@@ -108,7 +108,7 @@ fn tell_running<R>(tell: impl FnOnce(&Running) -> R) -> Option<R> {
 
 #[track_caller]
 pub(super) fn expect_current() -> Rc<Inner> {
-    // No closure here: it would be the caller.
+    // This is no closure, because a closure would be the caller that a panic names.
     let Some(inner) = current() else {
         let missing = explain_missing(
             "no event loop runs on this thread: call this within `wakeful::block_on`, a task of a loop, \
@@ -124,7 +124,7 @@ thread_local! {
     static GUEST_GOES_ON: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, in which the guest of this thread's loop goes on behind that one's end.
+/// Runs `f`, during which tasks of the loop's guest may still run although the loop has ended.
 #[cfg(feature = "tokio")]
 pub(super) fn while_guest_goes_on(f: impl FnOnce()) {
     let before = GUEST_GOES_ON.replace(true);
@@ -132,7 +132,8 @@ pub(super) fn while_guest_goes_on(f: impl FnOnce()) {
     GUEST_GOES_ON.set(before);
 }
 
-/// Has the loop of this thread ended, and do tasks of its guest still run? They are dropped soon.
+/// Has the loop of this thread ended, while tasks of its guest still run? They will be dropped
+/// soon.
 pub(crate) fn guest_goes_on() -> bool {
     #[cfg(feature = "tokio")]
     let goes_on = GUEST_GOES_ON.get() && current().is_none();
@@ -141,8 +142,8 @@ pub(crate) fn guest_goes_on() -> bool {
     goes_on
 }
 
-/// Why there is no current loop: `otherwise`, unless it has ended before its guest, or the thread
-/// ends. A loop may run then, but nothing can find it.
+/// Explains why there is no current loop. Returns `otherwise`, unless the loop has ended before its
+/// guest, or the thread ends. In these cases a loop may still run, but it cannot be found.
 #[cold]
 pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
     match CURRENT.try_with(|_| ()) {
@@ -158,11 +159,12 @@ pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
     }
 }
 
-/// Makes `inner` the thread's loop, for tasks and for everything else, until the guard goes.
+/// Makes `inner` the thread's loop, for tasks and for everything else, until the guard is dropped.
 pub(super) fn enter(inner: &Rc<Inner>) -> Entered<'_> {
-    // Since the last turn any time may have passed.
+    // Any time may have passed since the last turn.
     inner.turn_time.set(None);
-    // A loop in a thread-local may end after this one, with its thread.
+    // This fails for a loop in a thread-local that ends after `CURRENT` is destroyed, at the end of
+    // its thread.
     let outer = CURRENT.try_with(|current| current.replace(Some(inner.clone()))).ok().flatten();
     Entered {
         _tasks: inner.local.enter(),

@@ -7,9 +7,9 @@ use super::inner::Inner;
 use crate::sys::panics;
 
 impl Inner {
-    /// The loop's end, on its thread: futures, closures and callbacks are dropped here, whoever
-    /// holds wakers or handles. In a forked child, futures that have begun are leaked, and their
-    /// sockets are closed.
+    /// Ends the loop, on its thread. Futures, closures and callbacks are dropped here, even if
+    /// other code still holds wakers or handles. In a forked child, futures that have begun are
+    /// leaked, and their sockets are closed.
     pub(super) fn end(self: &Rc<Self>) {
         let is_inherited = self.handle.process().is_forked();
         let entered = current::enter(self);
@@ -23,14 +23,14 @@ impl Inner {
         // The drop of a late callback may spawn, and that of a late future may add a callback.
         let drop_late = || while self.local.drop_late() || self.callbacks.drop_late() {};
         drop_late();
-        // Tasks and callbacks have used these to their end.
+        // Tasks and callbacks may use the loop's values until here.
         self.values.end(is_inherited);
         drop_late();
         let wakers = self.timers.borrow_mut().clear();
         drop(entered);
-        // This loop's futures are gone, so the waiters that are left belong to other executors.
-        // They are woken after the loop was left: a waker that polls at once must not set a timer
-        // here.
+        // This loop's futures are gone, so the remaining waiters belong to other executors. They
+        // are woken after the loop was left, because a waker that polls at once must not set a
+        // timer here.
         self.driver.end();
         wakers.into_iter().for_each(panics::wake);
     }

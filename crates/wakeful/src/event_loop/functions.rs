@@ -1,4 +1,4 @@
-//! What code on a loop's thread asks of its loop.
+//! The functions by which code on a loop's thread uses its loop.
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ use crate::task::JoinHandle;
 /// Then it cannot spawn, sleep or make sockets.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    // No closure here: it would be the caller.
+    // This is no closure, because a closure would be the caller that a panic names.
     let mut event_loop = EventLoop::new().unwrap_or_else(|error| refused(&error));
     event_loop.block_on(future).unwrap_or_else(|error| refused(&error))
 }

@@ -2,8 +2,8 @@
 //!
 //! Tokio's clock jumps to the next of Tokio's timers when Tokio has nothing to do. So the loop's
 //! next deadline is a timer of Tokio's too, and blocking work of the loop is blocking work of
-//! Tokio's, in front of which it does not jump. Both cost what a test can afford, and are there
-//! also while the clock runs: Tokio tells nobody when somebody pauses it.
+//! Tokio's, during which the clock does not jump. Tokio does not report when its clock is paused,
+//! so both are done also while the clock runs. A test can afford what they cost.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use ::tokio::time::{Instant, Sleep, sleep_until};
 use super::inner::Inner;
 use crate::task::InFlight;
 
-/// What Tokio has been told.
+/// What the loop has told Tokio.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     next: RefCell<Option<Pin<Box<Sleep>>>>,
-    /// A thread of Tokio's waits for the loop's blocking work.
+    /// Whether one of Tokio's threads waits for the loop's blocking work.
     holds: Arc<AtomicBool>,
 }
 
 impl Inner {
-    /// The loop has nothing to do: tells Tokio what it waits for. Ready: a timer is due. To be
-    /// called in the root future.
+    /// Called when the loop has nothing to do: tells Tokio what the loop waits for. Ready: a timer
+    /// is due. Must be called in the root future.
     pub(super) fn tell_guest(&self, told: &Told, cx: &mut Context<'_>) -> Poll<()> {
         if self.in_flight.any() && !told.holds.swap(true, Ordering::AcqRel) {
             let (in_flight, holds) = (self.in_flight.clone(), told.holds.clone());
@@ -46,13 +46,13 @@ impl Inner {
     }
 }
 
-/// On a thread of Tokio's for blocking work.
+/// Waits until no blocking work is in flight. Runs on one of Tokio's threads for blocking work.
 fn hold_until_none(in_flight: &InFlight, holds: &AtomicBool) {
     loop {
         in_flight.wait_until_none();
         holds.store(false, Ordering::Release);
-        // What begins from here on finds that nobody holds the clock. For what began before, the
-        // loop may have relied on this thread.
+        // Work that begins from here on finds that no thread holds the clock, and starts one. Work
+        // that began before may rely on this thread, so it goes on.
         if !in_flight.any() || holds.swap(true, Ordering::AcqRel) {
             return;
         }

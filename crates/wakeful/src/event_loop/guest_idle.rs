@@ -1,4 +1,4 @@
-//! What a loop with Tokio as its guest keeps of its idle periods, for `as_guest::idle`.
+//! What a loop with Tokio as its guest remembers of its idle periods, for `as_guest::idle`.
 
 use std::cell::Cell;
 use std::io;
@@ -6,30 +6,30 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What became of the last time that nothing was to do, and what is known since.
+/// How the last idle period went, and what is known since.
 #[derive(Debug, Default)]
 pub(crate) struct GuestIdle {
-    /// Tokio's.
+    /// A duplicate of Tokio's epoll.
     pub(super) epoll: Option<OwnedFd>,
     pub(super) last: Cell<Last>,
-    /// When Tokio came back from its wait, on the loop's clock.
+    /// When Tokio's last wait ended, on the loop's clock.
     pub(super) back: Cell<u64>,
     pub(super) counts: Cell<Counts>,
     /// When the timer in the epoll fires, on the loop's clock.
     pub(super) armed: Cell<Option<u64>>,
-    /// The next poll of the root future is a round of a spin.
+    /// Whether the next poll of the root future is a round of a spin.
     pub(super) is_round: Cell<bool>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
-    /// There was none, or it is accounted for.
+    /// There was no idle period, or it is accounted for.
     #[default]
     Nothing,
-    /// A spin goes on when Tokio's timers were looked at.
+    /// The loop spun. The spin continues after Tokio has checked its timers.
     Spun,
     Slept,
-    /// With CPUs held; in the place of a spin, if the policy is to adapt.
+    /// The loop slept with CPUs held. With an adaptive policy this replaces a spin.
     Held,
 }
 
@@ -42,18 +42,18 @@ pub(super) struct Counts {
 }
 
 impl GuestIdle {
-    /// With Tokio's epoll, if that is known.
+    /// `epoll` is Tokio's, if it is known.
     pub(crate) fn with(epoll: Option<OwnedFd>) -> Self {
         Self { epoll, ..Self::default() }
     }
 
-    /// A run begins: what was before the last one's end says nothing.
+    /// Begins a run. What was before the end of the last run does not count.
     pub(super) fn begins(&self) {
         self.last.take();
         self.is_round.take();
     }
 
-    /// Is there anything for Tokio, or for the loop?
+    /// Are there events for Tokio, or for the loop?
     pub(super) fn has_something(&self) -> io::Result<bool> {
         let Some(epoll) = &self.epoll else { return Ok(false) };
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -63,7 +63,8 @@ impl GuestIdle {
         }
     }
 
-    /// Is the poll of the root future a round of a spin? Nothing is owed to anybody then.
+    /// Is this poll of the root future a round of a spin? If so, no task of the loop has anything
+    /// to do.
     #[inline]
     pub(super) fn takes_round(&self) -> bool {
         self.is_round.take()

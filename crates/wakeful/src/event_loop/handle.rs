@@ -114,7 +114,7 @@ impl LoopHandle {
         let (sender, result) = mpsc::sync_channel(1);
         let f = move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-            // The other side waits until this is sent or dropped.
+            // The caller waits until the result is sent, or the sender is dropped.
             let _ = sender.send(result);
         };
         self.post(f).map_err(|error| match error {
@@ -241,10 +241,11 @@ impl LoopHandle {
         self.0.stop.load(Ordering::Relaxed) && self.0.stop.swap(false, Ordering::AcqRel)
     }
 
-    /// Is there one that nobody has taken?
+    /// Is there a stop that nobody has taken?
     #[cfg(feature = "tokio")]
     pub(super) fn has_stop(&self) -> bool {
-        // The turn that took its wake from the queue has acquired what came before that.
+        // `Relaxed` is enough: the turn that took the stop's wake from the queue has acquired what
+        // came before the wake.
         self.0.stop.load(Ordering::Relaxed)
     }
 

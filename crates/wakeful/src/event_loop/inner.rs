@@ -1,4 +1,4 @@
-//! What a loop consists of.
+//! The parts of a loop.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -27,8 +27,8 @@ use crate::task::JoinHandle;
 use crate::task::local::Local;
 use crate::timers::{TimerKey, TimerTime, Timers};
 
-/// What a loop consists of. Shared with the thread-local that knows the current loop, and with
-/// nobody else; it never leaves its thread.
+/// The parts of a loop. Only the thread-local that knows the current loop shares it. It never
+/// leaves its thread.
 pub(crate) struct Inner {
     pub(super) handle: LoopHandle,
     pub(super) driver: Rc<Driver>,
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     pub(super) counters: Arc<Counters>,
     pub(super) stopwatch: Stopwatch,
     pub(super) pulse: Pulse,
-    /// Of a group's loop.
+    /// Set only if the loop belongs to a group.
     pub(super) sleep_observer: OnceCell<Box<dyn SleepObserver>>,
     pub(super) settings: Settings,
     pub(super) clock: Clock,
@@ -47,11 +47,13 @@ pub(crate) struct Inner {
     pub(super) guest_idle: super::guest_idle::GuestIdle,
     #[cfg(feature = "test-util")]
     pub(super) in_flight: Arc<InFlight>,
-    /// The last turn found remote work in the moment of its sleep, and did not ask the driver.
+    /// Whether the last turn found remote work at the moment of its sleep, and so did not ask the
+    /// driver.
     pub(super) skipped: Cell<bool>,
     pub(super) arrivals: Arrivals,
     pub(super) values: LoopValues,
-    /// When this turn last looked at the clock, if it has, and the stopwatch's stamp of that.
+    /// The time of this turn's last clock reading, if there was one, and the stopwatch's stamp at
+    /// that moment.
     pub(super) turn_time: Cell<Option<(Instant, u64)>>,
 }
 
@@ -64,7 +66,7 @@ impl Inner {
         &self.driver
     }
 
-    /// What each [`PerLoop`](crate::PerLoop) has made here.
+    /// The values that each [`PerLoop`](crate::PerLoop) has made on this loop.
     pub(crate) fn values(&self) -> &LoopValues {
         &self.values
     }
@@ -77,8 +79,8 @@ impl Inner {
         &self.clock
     }
 
-    /// The clock as this turn has read it: not before the deadline of a timer that it has fired.
-    /// Behind what blocks the loop it is read again.
+    /// The time as this turn has read it. It is never before the deadline of a timer that the turn
+    /// has fired. After something has blocked the loop, the clock is read again.
     #[inline]
     pub(crate) fn turn_time(&self) -> Instant {
         match self.turn_time.get() {
@@ -87,7 +89,7 @@ impl Inner {
         }
     }
 
-    /// Has the loop seen all that arrived before `deadline`, and has that passed?
+    /// Has `deadline` passed, and has the loop seen all that arrived before it?
     pub(crate) fn has_seen(&self, deadline: Instant) -> bool {
         self.clock.timer_time(deadline) <= self.arrivals.seen_until()
     }
@@ -104,14 +106,14 @@ impl Inner {
         now
     }
 
-    /// Asked by a task while it runs: is there any other? One that was spawned and has not run yet
-    /// is known to the ready list only.
+    /// Are there other tasks than the one that is running, which calls this? A task that was
+    /// spawned and has not run yet is only in the ready list.
     pub(crate) fn has_other_tasks(&self) -> bool {
         self.local.tasks() > 1 || self.local.ready() > 0
     }
 
-    /// Is there any task, or anything that is ready to run? What other threads have sent is counted
-    /// when a turn has taken it.
+    /// Is there any task, or anything that is ready to run? Messages of other threads count only
+    /// after a turn has taken them.
     pub(super) fn has_tasks(&self) -> bool {
         self.local.tasks() > 0 || self.local.ready() > 0
     }
@@ -149,13 +151,15 @@ impl Inner {
         key
     }
 
-    /// Removes a timer. Its waker is to be dropped or woken where nothing is borrowed.
+    /// Removes a timer, and returns its waker. The caller must drop or wake it where nothing is
+    /// borrowed.
     pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<Waker> {
         self.timers.borrow_mut().cancel(key)
     }
 
-    /// Work without a node was queued. Where the loop has decided to sleep already (a log line on
-    /// its way to the wait, or another loop that drives this one), this ends the wait.
+    /// Called when work without a node was queued. The loop may have decided to sleep already (for
+    /// example, if the code runs in a log line on the way to the wait, or if another loop drives
+    /// this one). Then this ends the wait.
     #[inline]
     pub(super) fn queued(&self) {
         if self.local.is_asleep() {
@@ -178,8 +182,8 @@ impl Inner {
         self.pulse.begin(time, self.stopwatch.last(), self.counters.idle_ticks(), look);
     }
 
-    /// Has `observer` told of each sleep from now on, and the loop woken by the alarms, if there
-    /// are any, when it sleeps.
+    /// Tells `observer` of each sleep from now on, and lets the alarms, if there are any, wake the
+    /// loop when it sleeps.
     pub(super) fn observe_sleep<'a>(
         &self,
         observer: Box<dyn SleepObserver>,
@@ -188,7 +192,7 @@ impl Inner {
         for alarm in alarms {
             self.driver.watch_alarm(alarm)?;
         }
-        // It may take turns for long before it first sleeps.
+        // The loop may run turns for long before it first sleeps.
         observer.after_sleep();
         let fresh = self.sleep_observer.set(observer).is_ok();
         debug_assert!(fresh, "a loop is of one group");

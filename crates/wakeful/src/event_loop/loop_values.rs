@@ -1,7 +1,8 @@
-//! What each [`PerLoop`](crate::PerLoop) has made on this loop: a place for each, by its index.
+//! The values that each [`PerLoop`](crate::PerLoop) has made on this loop. Each has a place, by its
+//! index.
 //!
-//! An index is used again when its `PerLoop` is gone, and a loop may still have the old value then.
-//! So each value has the number of its `PerLoop` beside it, which is never used again.
+//! When a `PerLoop` is gone, its index is used again, and a loop may still have the old value then.
+//! So each value is stored with the number of its `PerLoop`, which is never used again.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -15,7 +16,7 @@ use crate::sys::panics;
 #[derive(Default)]
 pub(crate) struct LoopValues {
     places: RefCell<Vec<Place>>,
-    /// How many were made so far.
+    /// How many values were made so far.
     made: Cell<u64>,
     has_ended: Cell<bool>,
 }
@@ -24,31 +25,31 @@ pub(crate) struct LoopValues {
 enum Place {
     #[default]
     Empty,
-    /// The function that makes it runs.
+    /// The function that makes the value is running.
     Making(u64),
     Made(Made),
 }
 
 struct Made {
-    /// Its `PerLoop`'s.
+    /// The number of the value's `PerLoop`.
     number: u64,
     value: Rc<dyn Any>,
-    /// How many of the loop were made before it.
+    /// How many values of the loop were made before this one.
     place_in_order: u64,
     /// Called at the loop's end.
     ended: Box<dyn FnOnce()>,
 }
 
-/// Why a loop makes no value.
+/// Why a loop does not make a value.
 pub(crate) enum Refused {
-    /// The function that makes it asks for it.
+    /// The function that makes the value asks for the same value.
     IsBeingMade,
-    /// The loop's values are gone.
+    /// The loop's values are gone, because the loop has ended.
     Ended,
 }
 
 impl LoopValues {
-    /// The value at `index`, if it is that of `number`.
+    /// The value at `index`, if it belongs to the `PerLoop` with this number.
     #[inline]
     pub(crate) fn get(&self, index: usize, number: u64) -> Option<Rc<dyn Any>> {
         match self.places.borrow().get(index) {
@@ -57,8 +58,9 @@ impl LoopValues {
         }
     }
 
-    /// Makes the value of `number` by `make`, during which nothing is borrowed. `ended` is called
-    /// when the value goes with its loop. There is none yet.
+    /// Makes the value of the `PerLoop` with this number by `make`, during which nothing is
+    /// borrowed. There must be no value yet. `ended` is called when the value is dropped with its
+    /// loop.
     pub(crate) fn make<T: 'static>(
         &self,
         index: usize,
@@ -79,9 +81,9 @@ impl LoopValues {
             }
             mem::replace(&mut places[index], Place::Making(number))
         };
-        // Of a `PerLoop` that is gone.
+        // The old value belongs to a `PerLoop` that is gone.
         panics::discard(old);
-        // A panic leaves the place empty.
+        // If `make` panics, the drop of `making` empties the place.
         let making = Making { values: self, index, number };
         let value = Rc::new(make());
         mem::forget(making);
@@ -94,7 +96,7 @@ impl LoopValues {
         Ok(value)
     }
 
-    /// Drops the value at `index`, if it is that of `number`.
+    /// Drops the value at `index`, if it belongs to the `PerLoop` with this number.
     pub(crate) fn remove(&self, index: usize, number: u64) {
         let removed = match self.places.borrow_mut().get_mut(index) {
             Some(place) if place.is_of(number) => mem::take(place),
@@ -103,9 +105,9 @@ impl LoopValues {
         panics::discard(removed);
     }
 
-    /// The loop ends: drops the values, the youngest first, because a value may have been made with
-    /// the help of those before it. In a forked child (`is_inherited`) they leak, as the futures of
-    /// the loop's tasks do.
+    /// Drops the values at the end of the loop, the youngest first, because a value may use those
+    /// that were made before it. In a forked child (`is_inherited`) the values leak, as the futures
+    /// of the loop's tasks do.
     pub(super) fn end(&self, is_inherited: bool) {
         self.has_ended.set(true);
         let mut places = self.places.take();

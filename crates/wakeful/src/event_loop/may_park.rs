@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::inner::Inner;
 
-/// Every kind of work that the loop itself holds; what other threads hold is in the ready queue. A
-/// new kind becomes a field, and then the compiler asks both [`Inner::work`] and [`Work::any`]
-/// about it. (Events that the driver has fetched are no kind: the turn that fetches them dispatches
-/// them all. Where a panic prevents that, the next wait does not sleep.)
+/// Every kind of work that the loop itself holds. Work that other threads hold is in the ready
+/// queue. A new kind becomes a field here, and then the compiler requires it in [`Inner::work`] and
+/// in [`Work::any`]. (Events that the driver has fetched are no kind, because the turn that fetches
+/// them dispatches all of them. If a panic prevents that, the next wait does not sleep.)
 pub(super) struct Work {
     ready: bool,
     this_turn_callbacks: bool,
@@ -27,12 +27,12 @@ impl Work {
 /// May the loop sleep?
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MayPark {
-    /// Nothing is runnable, and from now until the next `take_remote` a push rings, unless a ring
-    /// of this sleep is complete.
+    /// Nothing is runnable. From now until the next `take_remote` a push rings the bell, unless a
+    /// push has already rung it during this sleep.
     Yes,
     /// The loop has work of its own.
     LocalWork,
-    /// Another thread has pushed.
+    /// Another thread has pushed work.
     RemoteWork,
 }
 
@@ -57,14 +57,14 @@ impl Inner {
         Ok(true)
     }
 
-    /// May somebody else's loop wait for this one's descriptor now? If so, the queue says asleep.
-    /// It must say awake before.
+    /// May another event loop wait for this loop's descriptor now? If so, the queue is marked
+    /// asleep. It must be marked awake before the call.
     pub(super) fn may_foreign_loop_wait(&self) -> bool {
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);
         }
         self.driver.before_foreign_wait();
-        // Left-over events do not make the descriptor readable.
+        // Events that are left over do not make the descriptor readable.
         !self.driver.has_left_over() && self.may_park() == MayPark::Yes
     }
 
@@ -91,8 +91,8 @@ impl Inner {
         }
     }
 
-    /// A turn that begins after `prepare_to_park` said yes, or after a panic in the wait: the queue
-    /// says awake again.
+    /// Marks the queue awake again at the beginning of a turn, after `prepare_to_park` returned
+    /// `true`, or after a panic in the wait.
     pub(super) fn end_permission(&self) {
         if self.local.is_asleep() {
             self.take_remote();

@@ -1,9 +1,9 @@
-//! A loop whose timers' clock is paused (feature `test-util`): where it would sleep, with nothing
-//! ready, the clock jumps to the next timer instead.
+//! A loop whose timers' clock is paused (feature `test-util`). When nothing is ready and the loop
+//! would sleep, the clock jumps to the next timer instead.
 //!
-//! What is ready goes before: tasks, callbacks, posts, and what the kernel has. Blocking work in
-//! flight has the loop sleep as ever, without a look at timers. A socket that nobody has written to
-//! holds nothing up.
+//! Whatever is ready comes first: tasks, callbacks, posts, and events of the kernel. While blocking
+//! work is in flight, the loop sleeps as usual, and ignores timers. A socket that nobody has
+//! written to does not delay the jump.
 
 use std::io;
 use std::time::Duration;
@@ -32,10 +32,11 @@ impl Inner {
         Ok(())
     }
 
-    /// See [`time::advance`](crate::time::advance). `false`: it is Tokio's to move.
+    /// See [`time::advance`](crate::time::advance). `false`: the clock is Tokio's, which advances
+    /// it itself.
     pub(crate) fn advance_clock(&self, duration: Duration) -> Result<bool, Refusal> {
-        // At its last moment all timers would be due, and sleeps behind it would find that they are
-        // not over, again and again.
+        // At the clock's last moment all timers would be due, and later sleeps would find again and
+        // again that they are not over.
         let later = self.clock.now().checked_add(duration);
         let fits = later.is_some_and(|later| self.clock.timer_time(later) < TimerTime::LAST);
         if !fits && self.clock.is_paused() {
@@ -46,19 +47,19 @@ impl Inner {
         Ok(moved)
     }
 
-    /// What the loop had read of its clock is nothing to go by, and what it sleeps for may be due.
+    /// Forgets the loop's readings of its clock, and ends its wait, because a timer may be due now.
     pub(crate) fn clock_changed(&self) {
         self.turn_time.set(None);
         self.queued();
     }
 
-    /// In the place of a sleep. `false`: the loop has to sleep, because blocking work is in flight
-    /// or there is no timer.
+    /// Replaces a sleep by a jump of the clock. `false`: the loop must sleep, because blocking work
+    /// is in flight or there is no timer.
     pub(super) fn jump_instead_of_sleep(&self) -> io::Result<bool> {
-        // First: work that ends behind this look wakes the loop, and what it has done before that
-        // is found below.
+        // This check comes first. Blocking work that ends after it wakes the loop, and the checks
+        // below find what the work has done before its end.
         let is_held = self.in_flight.any();
-        // What is due by now is to expire in this turn.
+        // Timers that are due by now should expire in this turn.
         self.now();
         if self.ask(Timeout::Zero)? > 0 || self.handle.queue().is_pending() || self.work().any() {
             return Ok(true);
@@ -71,7 +72,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// In the place of another loop's sleep: has the clock jumped? The queue says asleep.
+    /// Replaces another event loop's sleep by a jump of the clock. Returns whether the clock has
+    /// jumped. The queue must be marked asleep.
     pub(super) fn jump_instead_of_foreign_sleep(&self) -> io::Result<bool> {
         if self.in_flight.any() {
             return Ok(false);
@@ -89,7 +91,7 @@ impl Inner {
         true
     }
 
-    /// Where the clock jumps to: the next deadline, if it can come.
+    /// The moment to which the clock jumps: the next deadline, if a clock can reach it.
     pub(super) fn next_moment(&self) -> Option<TimerTime> {
         self.next_deadline().filter(|next| *next < TimerTime::LAST)
     }

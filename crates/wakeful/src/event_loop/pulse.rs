@@ -1,5 +1,5 @@
-//! A look at the loop now and then, at the end of a turn. A timer would wake the loop; this never
-//! does, and costs a turn one comparison.
+//! A periodic call (a *look*) at the end of a turn. A timer would wake the loop. This never wakes
+//! it, and costs a turn one comparison.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,9 +19,9 @@ type Look = dyn Fn(Spent);
 
 pub(super) struct Pulse {
     clock: Clock,
-    /// In ticks; `u64::MAX` if nobody looks.
+    /// The time between two looks, in ticks; `u64::MAX` if there is none.
     every: Cell<u64>,
-    /// When the last look was, and how long the loop had been idle by then.
+    /// The time of the last look, and how long the loop had been idle by then.
     last: Cell<u64>,
     idle: Cell<u64>,
     look: RefCell<Option<Rc<Look>>>,
@@ -38,16 +38,17 @@ impl Pulse {
         }
     }
 
-    /// Also if the last look seems to lie ahead, because the counter of this CPU has jumped back (a
-    /// virtual machine that was moved or restored), or is behind the last CPU's: the difference
-    /// wraps then. The look's time is set anew by that.
+    /// Is a look due? This is also `true` if the last look seems to lie ahead, because the
+    /// difference wraps then. That happens if the counter of this CPU has jumped back (a virtual
+    /// machine that was moved or restored), or is behind the last CPU's. The look then sets its
+    /// time anew.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now.wrapping_sub(self.last.get()) >= self.every.get()
     }
 
-    /// Has `look` called when this much time has passed since `now`, and again and again. `idle` is
-    /// how long the loop has been idle so far. Both are in ticks.
+    /// Has `look` called again and again, first when this much time has passed since `now`. `idle`
+    /// is how long the loop has been idle so far. Both are in ticks.
     pub(super) fn begin(
         &self,
         time: Duration,
@@ -62,12 +63,12 @@ impl Pulse {
         drop(before);
     }
 
-    /// Looks: it is due. `idle` as for [`begin`](Self::begin).
+    /// Calls the function, because a look is due. `idle` is the same as for [`begin`](Self::begin).
     #[cold]
     pub(super) fn look(&self, now: u64, idle: u64) {
         let total = now.saturating_sub(self.last.replace(now));
         let idle = idle.wrapping_sub(self.idle.replace(idle)).min(total);
-        // Not while borrowed: it is anybody's code.
+        // `look` is user code, so nothing is borrowed while it runs.
         let look = self.look.borrow().clone();
         if let Some(look) = look {
             let (busy, idle) = (self.clock.duration(total - idle), self.clock.duration(idle));
@@ -75,7 +76,7 @@ impl Pulse {
         }
     }
 
-    /// The loop ends.
+    /// Drops the function at the end of the loop.
     pub(super) fn end(&self) {
         self.every.set(u64::MAX);
         let look = self.look.take();
@@ -108,7 +109,8 @@ mod tests {
         assert_eq!((looks.get(), event_loop.handle().metrics().panics), (3, 3));
     }
 
-    /// Each finds a ring, and nothing to do: no poll, and no sleep, makes a stamp.
+    /// Each turn finds a ring and nothing to do, so there is neither a poll nor a sleep that would
+    /// make a stamp.
     #[test]
     fn turns_without_work_have_their_looks_too() {
         let event_loop = EventLoop::new().unwrap();
@@ -137,7 +139,7 @@ mod tests {
         let due = [5_000, 5_099, 5_100, u64::MAX].map(|now| pulse.is_due(now));
         assert_eq!(due, [false, false, true, true]);
         assert!([0, 1, 4_000, 4_999].iter().all(|now| pulse.is_due(*now)));
-        // The look that follows counts from there.
+        // The next look counts from there.
         pulse.last.set(4_000);
         assert!(!pulse.is_due(4_099) && pulse.is_due(4_100));
     }

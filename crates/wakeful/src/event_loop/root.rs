@@ -1,4 +1,4 @@
-//! The future of `block_on`: not a task, because it may borrow; polled between turns.
+//! The future of `block_on`. It is not a task, because it may borrow. It is polled between turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// It starts woken: its first poll is due.
+    /// It starts woken, because its first poll is due.
     pub(super) fn new(queue: Arc<Queue>) -> Arc<Self> {
         Arc::new(Self { woken: AtomicBool::new(true), queue })
     }
 
     #[inline]
     pub(super) fn take_woken(&self) -> bool {
-        // A wake that comes after this look has also marked the queue, which prevents the sleep.
+        // A wake that comes after this check has also marked the queue, which prevents the sleep.
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 }
@@ -30,7 +30,7 @@ impl Wake for Root {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The flag first: who sees the queue's mark sees the flag.
+        // The flag is set first, so that a thread that sees the queue's mark also sees the flag.
         if !self.woken.swap(true, Ordering::AcqRel) {
             self.queue.wake();
         }

@@ -15,7 +15,7 @@ pub(super) struct Settings {
     pub(super) callback_budget: u32,
     pub(super) cooperative_budget: u32,
     pub(super) slow_turn: Duration,
-    /// Of a group's loop whose process is a worker.
+    /// Set if the loop belongs to a group in a worker process.
     pub(super) heartbeat: Option<Line>,
     #[cfg(feature = "tokio")]
     pub(super) tokio: crate::guest::Choice,

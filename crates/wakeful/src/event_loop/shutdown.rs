@@ -15,8 +15,8 @@ use crate::driver::registered::Registered;
 use crate::sys::patience::Patience;
 use crate::timers::TimerKey;
 
-/// A paused clock jumps over each slice of a grace period, so they are long. The end of one is a
-/// moment that a clock knows.
+/// A paused clock jumps over each slice of a grace period, so slices are long. But a clock must be
+/// able to represent the end of a slice.
 const LONGEST_SLICE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl EventLoop {
@@ -60,7 +60,7 @@ impl EventLoop {
     pub fn shutdown(mut self, grace: Duration) -> io::Result<bool> {
         self.inner.handle.process().check()?;
         let mut patience = Patience::new(grace);
-        // Without a turn nobody knows what is in the queue.
+        // The queue counts as work, because only a turn finds out what is in it.
         let queued = self.inner.handle.queue().is_pending();
         let mut is_idle = grace.is_zero() && !queued && !self.inner.has_tasks();
         while !is_idle && !patience.left().is_zero() {
@@ -89,7 +89,7 @@ impl EventLoop {
             let (inner, is_idle, waiter) = (inner.clone(), is_idle.clone(), waiter.clone());
             move || {
                 is_idle.set(!inner.has_tasks());
-                // A task has paused the clock: from here on it takes an alarm.
+                // A task has paused the clock. From here on, only an alarm ends the slice.
                 let is_over = is_idle.get() || inner.clock.runs() != clock_runs;
                 if is_over && let Some(waiter) = waiter.take() {
                     waiter.wake();
@@ -109,7 +109,7 @@ impl EventLoop {
             }
             waiter.set(Some(cx.waker().clone()));
             if timer.key.is_none() {
-                // The first turn must not wait: there may be no task.
+                // The first turn must not wait, because there may be no task.
                 cx.waker().wake_by_ref();
                 timer.set(end, cx.waker());
             }
@@ -121,15 +121,16 @@ impl EventLoop {
     }
 }
 
-/// Readable after this much time by the machine's clock. A timer of a clock that stands still may
-/// never be due: the clock does not jump while a task is awake, or blocking work is in flight.
+/// A descriptor that is readable after this much time by the machine's clock. A timer of a paused
+/// clock may never be due, because the clock does not jump while a task is awake, or blocking work
+/// is in flight.
 fn alarm(inner: &Inner, after: Duration) -> io::Result<Registered<epoll::Timer>> {
     let alarm = epoll::Timer::new()?;
     alarm.arm(Some(after))?;
     Registered::watched(&inner.driver, alarm)
 }
 
-/// A timer that goes with its wait.
+/// A timer that is cancelled when its wait ends.
 struct Timer<'a> {
     inner: &'a Inner,
     key: Option<TimerKey>,

@@ -11,13 +11,14 @@ use crate::task::{Share, coop};
 use crate::timers::TimerTime;
 
 impl Inner {
-    /// See [`EventLoop`](super::EventLoop#a-turn). The loop is entered.
+    /// Takes one turn of the loop, which must be entered. See
+    /// [`EventLoop`](super::EventLoop#a-turn).
     pub(super) fn turn(&self, max_wait: Option<Duration>) -> io::Result<()> {
         self.turn_by(|| self.wait(max_wait), None)
     }
 
-    /// A turn whose phase 1 is `wait`. Phase 6 stops, behind its first poll, when there are no
-    /// `operations` left.
+    /// A turn whose phase 1 is `wait`. Phase 6 stops after its first poll if no `operations` are
+    /// left.
     #[inline(always)]
     pub(super) fn turn_by(
         &self,
@@ -28,8 +29,8 @@ impl Inner {
         self.counters.turns.add(1);
         self.end_permission();
         let waited = wait();
-        // Before any user's code can run, and also behind an error: from here on the queue says
-        // awake.
+        // This comes before any user code can run, and also after an error, so that the queue is
+        // marked awake from here on.
         self.take_remote();
         waited?;
         let mut polls = self.stopwatch.turn_begins();
@@ -45,39 +46,41 @@ impl Inner {
         self.run_hooks(&self.callbacks.after_turn);
         self.stopwatch.turn_ends(polls);
         let now = self.stopwatch.last();
-        // What looks tells other processes, in whose eyes a forked child would be its parent.
+        // The look reports to other processes. A forked child must not report, because they would
+        // take it for its parent.
         if self.pulse.is_due(now) && !process.is_forked() {
             self.pulse.look(now, self.counters.idle_ticks());
         }
         Ok(())
     }
 
-    /// Phase 2.
+    /// Phase 2: takes the work that other threads have queued.
     pub(super) fn take_remote(&self) {
         self.local.take_remote();
     }
 
-    /// Phase 3.
+    /// Phase 3: dispatches events.
     fn dispatch_events(&self) {
         let dispatched = self.driver.dispatch();
         if dispatched > 0 {
             self.counters.events.add(dispatched as u64);
             if dispatched > 1 {
                 self.counters.events_per_wait.record(dispatched as u64);
-                // Not to be taken for a part of the first poll.
+                // This time must not count as a part of the first poll.
                 self.stopwatch.skip();
             }
         }
     }
 
-    /// Phase 4.
+    /// Phase 4: expires timers.
     fn expire_timers(&self, budget: &mut Budget<'_>) {
         if self.timers.borrow().len() == 0 {
             return;
         }
         self.look_at_the_clock();
         let now = self.arrivals.reading();
-        // Not `now`: after a pause, what arrived before a deadline may still be in the kernel.
+        // The limit is not `now`: after a pause, data that arrived before a deadline may still be
+        // in the kernel.
         let asked_until = self.arrivals.asked_until();
         let mut expired = 0;
         while let Some(deadline) = self.next_deadline().filter(|deadline| *deadline <= asked_until)
@@ -86,7 +89,8 @@ impl Inner {
                 self.counters.budget_exhaustions.add(1);
                 break;
             }
-            // Not in the loop's condition: the borrow must end before the waker runs.
+            // This is not in the loop's condition, because the borrow must end before the waker
+            // runs.
             let due = self.timers.borrow_mut().pop_due(asked_until);
             let Some(waker) = due else { break };
             if self.clock.runs() {
@@ -101,7 +105,7 @@ impl Inner {
         }
     }
 
-    /// Phase 5: those that were there when it began.
+    /// Phase 5: runs the callbacks that were queued when the phase began.
     fn run_next_turn_callbacks(&self, budget: &mut Budget<'_>) {
         if self.callbacks.next_turn.is_empty() {
             return;
@@ -110,7 +114,7 @@ impl Inner {
         self.run_callbacks(&self.callbacks.next_turn, queued, budget);
     }
 
-    /// Phase 7: also those that are queued meanwhile.
+    /// Phase 7: runs callbacks, also those that are queued meanwhile.
     fn run_this_turn_callbacks(&self, budget: &mut Budget<'_>) {
         if self.callbacks.this_turn.is_empty() {
             return;
@@ -132,7 +136,7 @@ impl Inner {
         self.stopwatch.skip();
     }
 
-    /// Up to `wanted` of them, as far as the budget goes.
+    /// Runs up to `wanted` callbacks, as far as the budget allows.
     fn run_callbacks(&self, from: &super::callbacks::Once, wanted: u32, budget: &mut Budget<'_>) {
         self.local.runs_no_node();
         let mut ran = 0;
@@ -148,7 +152,7 @@ impl Inner {
         self.stopwatch.skip();
     }
 
-    /// Phase 6.
+    /// Phase 6: runs ready tasks.
     fn run_ready(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
         let _ration = coop::ration(self.settings.cooperative_budget);
         self.local.before_running(self.settings.task_budget as usize);
@@ -159,7 +163,7 @@ impl Inner {
             coop::reset(self.settings.cooperative_budget);
             self.local.run_normal()
         };
-        // The first apart from the rest, because it is often the only one.
+        // The first poll is separate from the rest, because it is often the only one.
         if budget.allows(0, self.settings.task_budget)
             && let Some(spawned_at) = next()
         {
@@ -174,7 +178,8 @@ impl Inner {
         }
     }
 
-    /// Phase 6, from the moment when something high is ready, or the budget is spent.
+    /// The rest of phase 6, from the moment when a high-priority task is ready, or the budget is
+    /// spent.
     #[inline(never)]
     fn run_by_class(&self, budget: &mut Budget<'_>, polls: &mut Polls) {
         let mut share = Share::new(self.settings.task_budget, STEPS_PER_LOOK);
@@ -195,39 +200,40 @@ impl Inner {
         self.timers.borrow().next_deadline()
     }
 
-    /// How long until a timer is due. Reads the clock only if there is a timer. `None`: there is
-    /// none, or it will not come due by itself.
+    /// How long until a timer is due. The clock is read only if there is a timer. `None`: there is
+    /// no timer, or its clock stands still.
     #[inline]
     pub(super) fn until_next_timer(&self) -> Option<Duration> {
         self.until_timer(self.next_deadline()?)
     }
 
-    /// Outside, so that a loop without timers does not make room for it on the stack.
+    /// A separate function, so that a loop without timers reserves no stack for it.
     #[inline(never)]
     fn until_timer(&self, due: TimerTime) -> Option<Duration> {
         self.clock.until(due, self.now().timers)
     }
 }
 
-/// How much a turn may still do. The clock starts with the first look at it, after the first few
-/// steps, so that a turn with little to do never reads it.
+/// How much a turn may still do. The clock is first read after a few steps, so that a turn with
+/// little to do never reads it.
 struct Budget<'a> {
     limit: Duration,
     start: Option<Instant>,
     process: &'a Process,
-    /// Are there operations left that all tasks of a turn share? For a loop within a runtime whose
-    /// budget is for all that it does in one poll.
+    /// Returns whether operations are left that all tasks of a turn share. It is set for a loop
+    /// within a runtime whose budget covers all that the loop does in one poll.
     operations: Option<fn() -> bool>,
 }
 
-/// A clock read costs 8 ns or more: one for so many steps.
+/// A clock reading costs 8 ns or more, so there is one for this many steps.
 const STEPS_PER_LOOK: u32 = 8;
 
 impl Budget<'_> {
-    /// May a phase that has taken `done` steps of `most` take another? A few it always may.
+    /// May a phase that has taken `done` steps of `most` take another? The first few steps are
+    /// always allowed.
     #[inline]
     fn allows(&mut self, done: u32, most: u32) -> bool {
-        // What forks within a turn goes on in the parent alone.
+        // If a turn forks, only the parent continues it.
         done < most
             && !self.process.is_forked()
             && (done == 0 || !done.is_multiple_of(STEPS_PER_LOOK) || !self.is_spent())

@@ -163,7 +163,7 @@ impl EventLoop {
         while !self.inner.handle.take_stop() {
             self.inner.turn(None)?;
         }
-        // What was sent before the stop is taken, and run as far as a turn goes.
+        // Messages sent before the stop are taken, and run as far as one turn goes.
         self.inner.turn(Some(Duration::ZERO))
     }
 
@@ -207,8 +207,8 @@ impl EventLoop {
         }
     }
 
-    /// Calls `f` as code of this loop, in front of its turns: whatever it takes, it makes none of
-    /// them slow.
+    /// Calls `f` as code of this loop, before its turns. However long `f` takes, it does not count
+    /// as a slow turn.
     ///
     /// # Errors
     /// A loop is already running on this thread; or the process was forked since the loop was
@@ -292,7 +292,8 @@ impl EventLoop {
         self.inner.prepare_to_park()
     }
 
-    /// Tokio, as a guest, owns the sleep, and has no other way to run than that.
+    /// A loop with Tokio as its guest can only be run by `run` or `block_on`, because Tokio owns
+    /// the sleep.
     #[inline]
     fn check_who_sleeps(&self) -> io::Result<()> {
         #[cfg(feature = "tokio")]
@@ -358,7 +359,8 @@ impl EventLoop {
     }
 
     fn enter_to_run(&self) -> io::Result<Running<'_>> {
-        // A child that was forked within a turn still has its parent's loop as the current one.
+        // In a child that was forked within a turn, the parent's loop is still the current one. It
+        // does not count.
         if current().is_some_and(|outer| !outer.handle.process().is_forked()) {
             return Err(io::Error::other(
                 "an event loop is already running on this thread: await the future, or spawn it, \
@@ -372,7 +374,7 @@ impl EventLoop {
     }
 }
 
-/// A `run` or a `block_on`. At its end, nobody takes turns any more.
+/// A `run` or a `block_on` in progress. After its end, the loop takes no turns.
 struct Running<'a> {
     inner: &'a Inner,
     _entered: current::Entered<'a>,
@@ -384,7 +386,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A turn that somebody else's loop takes: nobody knows when the next one comes.
+/// A turn that another event loop drives. When the next one comes is unknown.
 struct ForeignTurn<'a>(&'a Inner);
 
 impl<'a> ForeignTurn<'a> {

@@ -17,15 +17,15 @@ use super::operation::{Finished, Operation, Outcome, Untold};
 use crate::sys::uninit::{ReadBuffer, fill};
 use crate::task::{BlockingHandle, coop, spawn_blocking};
 
-/// So much is read or written by one operation.
+/// The most bytes that one operation reads or writes.
 const MOST: usize = 2 << 20;
 
-/// See the [module](self).
+/// The operations of one file. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct FileIo {
     file: Arc<File>,
     running: Option<BlockingHandle<Finished>>,
-    /// Read and not handed out, from `start` on.
+    /// Bytes that were read and not handed out, from `start` on.
     ahead: Vec<u8>,
     start: usize,
     failed: Untold,
@@ -75,7 +75,7 @@ impl FileIo {
         }))
     }
 
-    /// This operation was given up, or handed over: whoever flushes is told of its error.
+    /// Keeps the error of an operation that was cancelled, or was a write, for the next flush.
     fn keep_error(&mut self, was: Was) {
         if let Was::Done(Err(error)) | Was::Sought(_, Err(error)) = was {
             self.failed = Untold::from(error);
@@ -110,7 +110,7 @@ impl FileIo {
         }
     }
 
-    /// Hands the bytes over.
+    /// Queues the bytes for writing.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl FileIo {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
-    /// As [`poll_write`](Self::poll_write).
+    /// Like [`poll_write`](Self::poll_write).
     pub(crate) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,7 +141,7 @@ impl FileIo {
         Poll::Ready(Ok(wanted))
     }
 
-    /// Waits until no operation runs. An error is that of a write, or of what was given up.
+    /// Waits until no operation runs. An error is that of a write, or of a cancelled operation.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.running.is_some() {
             let was = ready!(self.poll_running(cx))?;
@@ -173,7 +173,7 @@ impl FileIo {
     /// Begins to seek, as tokio's trait wants it.
     ///
     /// # Errors
-    /// Something is in flight.
+    /// Another operation is in flight.
     #[cfg(feature = "tokio-io")]
     pub(crate) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         if self.running.is_some() {
@@ -183,7 +183,7 @@ impl FileIo {
         Ok(())
     }
 
-    /// Waits for what is in flight. 0: it was no seek.
+    /// Waits for the operation in flight, and returns the new position. 0: it was no seek.
     #[cfg(feature = "tokio-io")]
     pub(crate) fn poll_sought(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         match ready!(self.poll_running(cx))? {
@@ -194,7 +194,7 @@ impl FileIo {
         Poll::Ready(Ok(0))
     }
 
-    /// Does an operation after all others.
+    /// Runs an operation after all others.
     pub(super) async fn operate(&mut self, operation: Operation) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await?;
         self.begin(operation);
@@ -209,16 +209,16 @@ impl FileIo {
         self.operate(Operation::Settle).await?;
         match Arc::try_unwrap(self.file) {
             Ok(file) => Ok(file),
-            // An operation that was given up still asks for its metadata.
+            // A cancelled operation still uses the file, to ask for its metadata.
             Err(shared) => shared.try_clone(),
         }
     }
 }
 
-/// What the operation was that has ended.
+/// The operation that has ended, with its result.
 enum Was {
     Nothing,
-    /// So many bytes are there now.
+    /// How many bytes are available now.
     Read(io::Result<usize>),
     Sought(SeekFrom, io::Result<u64>),
     Done(io::Result<()>),

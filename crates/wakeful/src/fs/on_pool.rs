@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::task::{BlockingHandle, spawn_blocking};
 
-/// Does `f` on the pool. Given up before a thread has begun it, it is not done.
+/// Runs `f` on the pool. If it is cancelled before a thread has begun `f`, `f` does not run.
 pub(super) fn run<T, F>(f: F) -> OnPool<T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
@@ -16,7 +16,7 @@ where
     OnPool(spawn_blocking(f))
 }
 
-/// See [`run`].
+/// The future of [`run`].
 #[derive(Debug)]
 pub(super) struct OnPool<T>(BlockingHandle<io::Result<T>>);
 

@@ -1,4 +1,4 @@
-//! What a thread of the pool does with an open file, and what came of it.
+//! Operations on an open file that a thread of the pool runs, and their results.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -10,21 +10,21 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 
-/// See the [module](self).
+/// An operation on an open file.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Up to so many bytes.
+    /// Reads up to this many bytes.
     Read(usize),
     Write(Vec<u8>),
     Seek(SeekFrom),
     SetLen(u64),
     SyncAll,
     SyncData,
-    /// Nothing but what comes before each operation: see `ahead` in [`Operation::run`].
+    /// Only does what comes before each operation: see `ahead` in [`Operation::run`].
     Settle,
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Read(io::Result<Vec<u8>>),
@@ -33,17 +33,19 @@ pub(super) enum Outcome {
     Done(io::Result<()>),
 }
 
-/// And of the bytes that had been read ahead.
+/// The result of an operation, and what became of the bytes that had been read ahead.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) outcome: Outcome,
-    /// The file is where the reader is: they will be read again.
+    /// Whether the file was moved back to the reader's position. If so, the bytes will be read
+    /// again.
     pub(super) rewound: bool,
 }
 
 impl Operation {
-    /// `ahead`: so many bytes were read and not handed out. All but a read take the file back by
-    /// them. What cannot be (a terminal, a FIFO) keeps them.
+    /// `ahead` is the number of bytes that were read and not handed out. All operations except a
+    /// read first move the file back by this number. A file that cannot be moved (a terminal, a
+    /// FIFO) keeps its position.
     pub(super) fn run(self, mut file: &File, ahead: usize) -> Finished {
         let rewound = match self {
             Self::Read(_) => Ok(false),
@@ -84,7 +86,7 @@ fn rewind(mut file: &File, ahead: usize) -> io::Result<bool> {
 
 fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // There may be no memory: that ends this read, and not the process.
+    // If there is no memory, only this read fails, and the process goes on.
     bytes.try_reserve_exact(most).map_err(|_| Errno::NOMEM)?;
     patiently(file, PollFlags::IN, || rustix::io::read(file, spare_capacity(&mut bytes)))?;
     Ok(bytes)
@@ -100,8 +102,8 @@ fn write_all(file: &File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whoever has the same open file may have set `O_NONBLOCK`, as other programs do to a terminal.
-/// This thread waits all the same.
+/// Waits until the file is ready if `operation` would block. Other code with the same open file may
+/// have set `O_NONBLOCK`, as some programs do to a terminal.
 fn patiently<R>(
     file: &File,
     ready: PollFlags,
@@ -116,8 +118,8 @@ fn patiently<R>(
     }
 }
 
-/// The error of a write, or of what was given up, until somebody is told. If nobody ever is, it is
-/// in the log.
+/// The error of a write, or of a cancelled operation, until it is reported. If it never is, it is
+/// logged.
 #[derive(Debug, Default)]
 pub(super) struct Untold(Option<io::Error>);
 

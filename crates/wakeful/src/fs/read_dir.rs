@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::on_pool::{OnPool, run};
 
-/// So many entries are read by one operation on the pool.
+/// How many entries one operation on the pool reads.
 const BATCH: usize = 64;
 
 /// Opens a directory to read its entries, like [`std::fs::read_dir`]. The [module](super) has an
@@ -24,7 +24,7 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     Ok(ReadDir { entries, rest, reading: None })
 }
 
-/// The next entries, and what has the others.
+/// The next entries, and the iterator over the others.
 #[derive(Debug)]
 struct Batch {
     entries: VecDeque<io::Result<fs::DirEntry>>,

@@ -1,4 +1,4 @@
-//! Small files that somebody else names: settings, certificates.
+//! Small files whose names come from a setting: configuration, certificates.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How long a pipe may bring nothing.
+/// How long a pipe may stay silent before the read fails.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Reads a file, and of one that has more than `most` bytes (a device may have no end) one byte
@@ -28,7 +28,7 @@ pub fn read_small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 fn read_patiently(path: &Path, most: u64, silence: Duration) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     if fs::metadata(path)?.file_type().is_fifo() {
-        // To open it would wait for a writer.
+        // Without this flag, opening a pipe would wait for a writer.
         let flags = libc::O_NONBLOCK;
         let pipe = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         Pipe { pipe, silence }.take(most + 1).read_to_end(&mut text)?;
@@ -38,7 +38,7 @@ fn read_patiently(path: &Path, most: u64, silence: Duration) -> io::Result<Vec<u
     Ok(text)
 }
 
-/// The end of a pipe that does not block.
+/// The reading end of a pipe, opened with `O_NONBLOCK`.
 struct Pipe {
     pipe: File,
     silence: Duration,
@@ -46,7 +46,7 @@ struct Pipe {
 
 impl Read for Pipe {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        // Without a writer so far, a read would find the end.
+        // As long as no writer has come, a read would return the end of the file.
         let limit = Timespec::try_from(self.silence).map_err(|_| Errno::INVAL)?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&limit))? {
             0 => Err(io::Error::new(
@@ -54,7 +54,7 @@ impl Read for Pipe {
                 format!("nothing has been written into this pipe for {:?}", self.silence),
             )),
             _ => match self.pipe.read(bytes) {
-                // Somebody else has read it meanwhile.
+                // Another reader was faster.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.read(bytes),
                 read => read,
             },
@@ -83,7 +83,7 @@ mod tests {
                 let path = path.clone();
                 move || {
                     let mut pipe = fs::OpenOptions::new().write(true).open(path).unwrap();
-                    // It may be gone when it has what it wants.
+                    // The reader may be gone when it has what it wants.
                     let _ = pipe.write_all(text.as_bytes());
                 }
             });

@@ -16,7 +16,7 @@ use crate::sys::fork_check::Process;
 use crate::sys::thread::allowed_cpus;
 use crate::task::keep_a_thread;
 
-/// More than any machine has CPUs.
+/// More loops than any machine has CPUs.
 const MOST_LOOPS: usize = 65_536;
 
 impl LoopGroup {
@@ -56,7 +56,7 @@ pub struct LoopGroupBuilder {
     event_loop: EventLoopBuilder,
     heartbeats: Option<Heartbeats>,
     sibling: Option<Sibling>,
-    /// In the place of what the loops' settings say.
+    /// Replaces the `tokio` setting of the loops.
     #[cfg(feature = "tokio")]
     tokio: Option<Choice>,
 }
@@ -202,7 +202,7 @@ impl LoopGroupBuilder {
         self
     }
 
-    /// Is Tokio a guest of its loops? They sleep in Tokio's epoll then.
+    /// Is Tokio a guest of the group's loops? Then they sleep in Tokio's epoll.
     pub(crate) fn has_guests(&self) -> bool {
         #[cfg(feature = "tokio")]
         let guests = match &self.tokio {
@@ -251,7 +251,7 @@ impl LoopGroupBuilder {
         let taken = turn.as_ref().map(|(_, sibling)| sibling.take()).transpose()?;
         let turn = turn.map(|(targets, sibling)| OurTurn::new(sibling, targets));
         let board = Arc::new(Board::new(loops, activity, turn)?);
-        // From this thread, which is not pinned to one loop's CPU.
+        // The call is made on this thread, because it is not pinned to one loop's CPU.
         keep_a_thread(&Process::current()?);
         let event_loop = self.event_loop;
         #[cfg(feature = "tokio")]
@@ -268,7 +268,7 @@ impl LoopGroupBuilder {
             let seat = Seat::new(board.clone(), number, taken.clone());
             group.workers.push(Worker::start(name, cpu, event_loop.clone(), seat, line)?);
         }
-        // The guests of the loops end together, when nobody has these any more.
+        // The loops' guests end together, when the last copy of these settings is gone.
         drop(event_loop);
         group.handles =
             group.workers.iter().map(Worker::handle).cloned().collect::<Vec<LoopHandle>>();

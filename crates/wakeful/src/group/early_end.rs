@@ -1,4 +1,4 @@
-//! How a start that waits for user code ends when the process is told to end.
+//! How the start of a server ends early when the process is told to end.
 //!
 //! The thread that starts a server waits for the server's set-ups, perhaps for ever: for a database
 //! that does not answer, for example. That thread sees no signal meanwhile. So the code that
@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// Called at most once, on another thread.
 pub(crate) type Tell = Box<dyn FnOnce() + Send>;
 
-/// Dropped when nothing is listened for any more.
+/// Dropped to stop listening.
 pub(crate) type Listening = async_channel::Sender<Infallible>;
 
 type Listen = dyn Fn(Tell) -> Listening;
@@ -21,7 +21,7 @@ thread_local! {
     static LISTEN: RefCell<Option<Rc<Listen>>> = const { RefCell::new(None) };
 }
 
-/// The start's error.
+/// The error of a start that was told to end.
 #[derive(Debug, thiserror::Error)]
 #[error("told to end before all set-ups were over")]
 struct ToldToEnd;
@@ -36,8 +36,8 @@ pub(crate) fn is_told_to_end(error: &io::Error) -> bool {
     error.is::<ToldToEnd>()
 }
 
-/// Calls `start`. What it starts on this thread listens by `with`, which tells of an end that came
-/// earlier, too.
+/// Calls `start`. Code that it runs on this thread listens by `with`, which also reports an end
+/// that came earlier.
 pub(crate) fn within<T>(
     with: impl Fn(Tell) -> Listening + 'static,
     start: impl FnOnce() -> T,
@@ -54,7 +54,7 @@ pub(crate) fn within<T>(
     start()
 }
 
-/// Has `tell` called when the process is told to end. `None`: nobody here knows of that.
+/// Has `tell` called when the process is told to end. `None`: on this thread nobody knows of that.
 pub(crate) fn listen(tell: Tell) -> Option<Listening> {
     let listen = LISTEN.with_borrow(Clone::clone)?;
     Some(listen(tell))

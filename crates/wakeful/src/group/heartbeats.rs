@@ -1,4 +1,4 @@
-//! Which heartbeats fit a group.
+//! The check that heartbeats fit a group.
 
 use std::io;
 

@@ -83,8 +83,8 @@ impl LoopGroup {
             return Err(ShutdownError(vec![error.to_string()]));
         }
         let mut patience = Patience::new(grace);
-        // A loop's last task may have spawned on one that was idle: until a whole round finds no
-        // task.
+        // The last task of one loop may have spawned a task on a loop that was idle. So this
+        // repeats until a whole round finds no task.
         let mut had_tasks = true;
         while had_tasks {
             had_tasks = false;
@@ -108,8 +108,8 @@ impl LoopGroup {
 impl Drop for LoopGroup {
     fn drop(&mut self) {
         if self.check_home().is_err() {
-            // A fork has none of the threads: joining one would wait for ever, and detaching it
-            // would touch a stack that is gone.
+            // A forked child has none of the threads. Joining one would wait for ever, and
+            // detaching one would touch a stack that is gone.
             self.workers.drain(..).for_each(std::mem::forget);
             return;
         }

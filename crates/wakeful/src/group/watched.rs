@@ -1,4 +1,5 @@
-//! What a loop tells the process that watches this one, beside what it tells its group.
+//! What a loop reports to the process that watches its process, in addition to what it reports to
+//! its group.
 
 use std::rc::Rc;
 
@@ -6,7 +7,7 @@ use crate::balance::board::Seat;
 use crate::event_loop::SleepObserver;
 use crate::heartbeat::Heartbeat;
 
-/// Of a loop that is alone in its group.
+/// Reports for a loop that is alone in its group.
 pub(super) struct Alone(pub(super) Heartbeat);
 
 impl SleepObserver for Alone {
@@ -18,11 +19,12 @@ impl SleepObserver for Alone {
         self.0.wakes();
     }
 
-    /// What it drops may block it.
+    /// This does nothing, because what the loop still drops may block it, and that should be
+    /// noticed.
     fn at_end(&self) {}
 }
 
-/// Of a loop that has others beside it.
+/// Reports for a loop in a group of several.
 pub(super) struct InGroup {
     pub(super) heartbeat: Heartbeat,
     pub(super) seat: Rc<Seat>,
@@ -39,7 +41,8 @@ impl SleepObserver for InGroup {
         self.seat.after_sleep();
     }
 
-    /// What it drops may block it.
+    /// Only the seat is told. What the loop still drops may block it, and the watchdog should
+    /// notice that.
     fn at_end(&self) {
         self.seat.before_sleep();
     }

@@ -22,9 +22,10 @@ pub(super) struct Worker {
     name: String,
     handle: LoopHandle,
     thread: JoinHandle<io::Result<()>>,
-    /// The group has told the loop to end. Without that its end is an error.
+    /// Whether the group has told the loop to end. Otherwise its end is an error.
     is_told: Arc<AtomicBool>,
-    /// Tells that the loop has run its last turn, and closes when all that it owned is dropped.
+    /// Receives a message when the loop has run its last turn, and closes when all that the loop
+    /// owned is dropped.
     ended: Receiver<()>,
 }
 
@@ -44,9 +45,9 @@ impl Worker {
         let settings = settings.heartbeat(line.clone());
         arenas::fit_to_limit();
         let thread = start_thread(&name, move || {
-            // Dropped last: it tells that everything else is gone.
+            // Dropped last, so that its end shows that everything else is gone.
             let last_turn = ends;
-            // Behind the loop, whose tasks may block its end, too.
+            // Dropped after the loop, because the loop's tasks may block its end, too.
             let _end_of_beats = end_of_beats;
             let built = cpu.map_or(Ok(()), pin_loop_to).and_then(|()| settings.build());
             let mut event_loop = match built {
@@ -63,8 +64,8 @@ impl Worker {
             let _ = started.send(Ok(event_loop.handle()));
             let ran = event_loop.run();
             if event_loop.handle().process().is_forked() {
-                // A forked child has a copy of this thread alone, and the locks of others (the
-                // log's, say) may be locked for ever.
+                // In a forked child only a copy of this thread exists, and locks of other threads
+                // (for example, of the log) may stay locked for ever.
                 drop(event_loop);
                 end_main_of_child();
             }
@@ -89,7 +90,7 @@ impl Worker {
         self.handle.stop();
     }
 
-    /// Until the loop has no task, or has ended, or the patience is at its end. `true`: it had
+    /// Waits until the loop has no task, or has ended, or the patience is used up. `true`: it had
     /// tasks, and they have ended.
     pub(super) fn wait_until_idle(&self, patience: &mut Patience) -> bool {
         let (idle, is_idle) = mpsc::sync_channel(1);
@@ -100,7 +101,7 @@ impl Worker {
     }
 
     pub(super) fn join(self) {
-        // The group is dropped on one of its own loops, which ends with the present turn.
+        // The group is dropped on one of its own loops, which ends after the present turn.
         if self.thread.thread().id() == thread::current().id() {
             return;
         }
@@ -128,7 +129,7 @@ impl Worker {
     }
 }
 
-/// From now on the loop says what it does: to its group, and on its line, if it has one.
+/// From now on the loop reports what it does to its group, and on its line, if it has one.
 fn take_seat(event_loop: &EventLoop, seat: Rc<Seat>, line: Option<&Line>) -> io::Result<()> {
     let is_alone = seat.alarms().next().is_none();
     let observer: Option<Box<dyn SleepObserver>> = match (line, is_alone) {
@@ -152,7 +153,7 @@ fn take_seat(event_loop: &EventLoop, seat: Rc<Seat>, line: Option<&Line>) -> io:
     Ok(())
 }
 
-/// The loop serves nothing any more, and its group goes on.
+/// Logs that a loop has ended although its group continues.
 #[cold]
 fn log_end(name: &str, ran: &io::Result<()>) {
     match ran {
@@ -182,15 +183,15 @@ fn outcome(name: &str, thread: JoinHandle<io::Result<()>>) -> Result<(), String>
     }
 }
 
-/// Looks every millisecond whether this task is the loop's last one, and then tells whether it was
-/// so from the beginning (`false`). `idle` closes with the loop.
+/// Checks every millisecond whether this task is the loop's last one. Then it sends whether the
+/// loop had other tasks at first. `idle` closes with the loop.
 async fn until_idle(idle: mpsc::SyncSender<bool>) {
     let mut had_tasks = false;
     while crate::event_loop::current().is_some_and(|inner| inner.has_other_tasks()) {
         had_tasks = true;
         crate::time::sleep(Duration::from_millis(1)).await;
     }
-    // Nobody waits any more if the deadline has passed.
+    // If the deadline has passed, nobody waits for the result any more.
     let _ = idle.try_send(had_tasks);
 }
 
@@ -200,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_cpu_that_cannot_be_had_is_named() {
-        // There is no such CPU: on its own thread, because it would be pinned.
+        // There is no such CPU. The call runs on a thread of its own, because it would pin this
+        // one.
         let pinned = thread::spawn(|| pin_loop_to(1_023)).join().unwrap();
         match pinned {
             Ok(()) => println!("skipped: this machine has 1,024 CPUs"),

@@ -6,13 +6,13 @@ use ::tokio::runtime::{EnterGuard, Handle, RuntimeFlavor};
 
 use super::runtime::{Settings, enter};
 
-/// A loop's setting.
+/// The `tokio` setting of a loop.
 #[derive(Debug, Clone)]
 pub(crate) enum Choice {
     None,
-    /// One of its own, on its thread.
+    /// A runtime of the loop's own, on its thread.
     Guest(Settings),
-    /// The user's, on threads of its own.
+    /// The user's runtime, on threads of its own.
     Beside(Handle),
 }
 
@@ -25,7 +25,7 @@ impl Choice {
         matches!(self, Self::Guest(_))
     }
 
-    /// For each of so many loops of a group.
+    /// The setting for each of `loops` loops of a group.
     pub(crate) fn for_each_of(self, loops: usize) -> Self {
         match self {
             Self::Guest(_) => Self::Guest(Settings::for_each_of(loops)),
@@ -33,7 +33,7 @@ impl Choice {
         }
     }
 
-    /// What the guest is built by, if there is to be one.
+    /// Takes the settings of the guest, if the loop should have one.
     ///
     /// # Errors
     /// The runtime beside the loop cannot work.
@@ -54,7 +54,7 @@ impl Choice {
         }
     }
 
-    /// Makes the runtime beside the loop that of this thread, until the guard goes.
+    /// Makes the runtime beside the loop this thread's runtime, until the guard is dropped.
     #[inline]
     pub(crate) fn enter_beside(&self) -> Option<EnterGuard<'_>> {
         match self {

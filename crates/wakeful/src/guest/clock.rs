@@ -1,4 +1,4 @@
-//! Tokio's clock, which is then also that of the loop's timers (feature `test-util`).
+//! Tokio's clock, which the loop's timers use, too (feature `test-util`).
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ impl GuestClock {
         Self(runtime)
     }
 
-    /// Tokio has one clock for each runtime, and finds it by the runtime of the thread.
+    /// Enters the runtime, because each Tokio runtime has a clock, and Tokio finds it by the
+    /// thread's runtime.
     fn enter(&self) -> Option<EnterGuard<'_>> {
         enter(&self.0)
     }
@@ -26,8 +27,8 @@ impl GuestClock {
         if entered.is_none() { Instant::now() } else { time::Instant::now().into_std() }
     }
 
-    /// Is it paused? Tokio does not say. Two readings of a clock that runs differ, unless the
-    /// machine's is coarse: who asks must do no harm where it runs.
+    /// Is the clock paused? Tokio does not say. Two readings of a running clock differ, unless the
+    /// machine's clock is coarse. So a caller must do no harm if the clock runs.
     pub(crate) fn stands_still(&self) -> bool {
         self.now() == self.now()
     }
@@ -45,7 +46,7 @@ impl GuestClock {
     }
 }
 
-/// Moves the clock of the runtime that polls this, and lets Tokio look at its timers.
+/// Advances the clock of the runtime that polls this, and lets Tokio check its timers.
 pub(crate) async fn advance(duration: Duration) {
     time::advance(duration).await;
 }

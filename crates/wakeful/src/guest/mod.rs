@@ -1,8 +1,8 @@
 //! Tokio's side of a loop that has Tokio as its guest: the runtime of the loop's thread, and the
 //! loop's epoll within Tokio's.
 //!
-//! Tokio owns the sleep: no stable call of it says whether it has tasks that can run, so nobody
-//! else can decide that the thread may sleep. The loop is one future, which `event_loop::as_guest`
+//! Tokio owns the sleep. No stable function of Tokio says whether it has runnable tasks, so only
+//! Tokio can decide that the thread may sleep. The loop is one future, which `event_loop::as_guest`
 //! polls. The other direction, from Tokio's tasks to the loop, is `task::hosted`.
 
 mod choice;

@@ -16,13 +16,13 @@ use crate::sys::limits::explain_call;
 use crate::sys::panics;
 use crate::sys::watcher::epoll_that_watches;
 
-/// As many as a Tokio runtime has by default.
+/// The default of a Tokio runtime.
 const BLOCKING_THREADS: usize = 512;
 
-/// However many loops share them.
+/// Each loop gets at least this many, however many loops share them.
 const LEAST_BLOCKING_THREADS: usize = 8;
 
-/// What a loop's runtime is built by.
+/// The settings of a loop's runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     blocking_threads: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
-    /// For one loop.
+    /// The settings for one loop.
     fn default() -> Self {
         Self {
             blocking_threads: BLOCKING_THREADS,
@@ -44,7 +44,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For each of so many loops, which end together.
+    /// The settings for each of `loops` loops, which end together.
     pub(crate) fn for_each_of(loops: usize) -> Self {
         let share = BLOCKING_THREADS / loops.max(1);
         let together = (loops > 1).then(Together::new);
@@ -62,28 +62,28 @@ impl Settings {
     }
 }
 
-/// What Tokio calls on the loop's thread, with nothing borrowed.
+/// Functions that Tokio calls on the loop's thread, with nothing borrowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hooks {
-    /// It is about to sleep, unless it finds work when this has returned.
+    /// Tokio is about to sleep, unless it finds work after this has returned.
     pub(crate) before_park: fn(),
-    /// It has slept, or not.
+    /// Tokio's wait is over, whether it slept or not.
     pub(crate) after_park: fn(),
 }
 
-/// See the [module](self).
+/// The Tokio runtime of one loop. See the [module](self).
 pub(crate) struct Runtime {
-    /// A duplicate of the loop's epoll, watched by Tokio's. Edge-triggered, as all that Tokio
-    /// watches: see [`Readable`].
+    /// A duplicate of the loop's epoll, watched by Tokio's. Tokio watches it edge-triggered, like
+    /// everything: see [`Readable`].
     epoll: AsyncFd<OwnedFd>,
     runtime: LocalRuntime,
     together: Option<Together>,
     process: Process,
-    /// It cannot run any more.
+    /// Whether a panic has broken the runtime, so that it cannot run any more.
     broken: Cell<bool>,
 }
 
-/// The loop's epoll has something, or had when it was asked last.
+/// The loop's epoll has events, or had when Tokio last looked.
 pub(crate) struct Readable<'a>(AsyncFdReadyGuard<'a, OwnedFd>);
 
 impl Runtime {
@@ -110,7 +110,8 @@ impl Runtime {
                 Ok(Self { epoll, runtime, together, process, broken: Cell::new(false) })
             }
             Err(error) => {
-                // Its drop panics within another runtime, and where `enter` has refused it.
+                // The drop of the runtime panics within another runtime, and where `enter` has
+                // refused it.
                 panics::contain(|| runtime.shutdown_background());
                 Err(error)
             }
@@ -123,12 +124,12 @@ impl Runtime {
         check_thread()
     }
 
-    /// A duplicate of Tokio's epoll, if `/proc` shows which that is.
+    /// A duplicate of Tokio's epoll, if `/proc` shows which descriptor that is.
     pub(crate) fn epoll(&self) -> Option<OwnedFd> {
         epoll_that_watches(self.epoll.get_ref().as_fd())
     }
 
-    /// Tokio's tasks run meanwhile.
+    /// Runs `future` to its end. Tokio's tasks run meanwhile.
     ///
     /// # Panics
     /// When `future` does; within a Tokio runtime.
@@ -137,7 +138,7 @@ impl Runtime {
         self.runtime.block_on(future)
     }
 
-    /// A panic has come out of Tokio itself: it has lost its timers and sockets.
+    /// Notes that a panic has come out of Tokio itself, which has lost its timers and sockets.
     pub(crate) fn breaks(&self) {
         self.broken.set(true);
     }
@@ -152,18 +153,18 @@ impl Runtime {
         self.runtime.handle().clone()
     }
 
-    /// Has the loop's epoll something to ask for? Pending: it has nothing, and when it has, the
-    /// root future is polled. To be called in the root future only.
+    /// Ready: the loop's epoll may have events. Pending: it has none, and the root future is polled
+    /// when it has. Must be called in the root future only.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<Readable<'_>>> {
         self.epoll.poll_read_ready(cx).map_ok(Readable)
     }
 
-    /// Ends the runtime, behind its loop. The runtimes of a group's loops end together: until then,
-    /// and for half a second at most, this one runs what the others' tasks may have here, such as
-    /// the socket of a client that all share.
+    /// Ends the runtime, after its loop. The runtimes of a group's loops end together. Until the
+    /// last loop has ended, but for half a second at most, this runtime keeps running what tasks of
+    /// the other loops may use here, such as the socket of a client that all loops share.
     ///
-    /// What runs on threads for blocking work goes on there, and nobody waits for it. In a forked
-    /// child nothing is ended, because the descriptors are shared with the parent.
+    /// Blocking work continues on its threads, and nobody waits for it. In a forked child nothing
+    /// is ended, because the descriptors are shared with the parent.
     pub(crate) fn end(self) {
         if self.process.is_forked() {
             std::mem::forget(self);
@@ -171,7 +172,7 @@ impl Runtime {
         }
         let Self { epoll, runtime, together, broken, .. } = self;
         drop(epoll);
-        // Where something unwinds, a second panic would end the process.
+        // During an unwind a second panic would abort the process.
         let can_run = !std::thread::panicking() && !thread_ends() && !broken.get();
         if let Some(together) = together.filter(|_| can_run) {
             runtime.block_on(together.others());
@@ -208,9 +209,9 @@ fn thread_ends() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
-/// Makes it the thread's runtime until the guard goes. `None`: the thread ends, and Tokio can have
-/// none there any more; or this runs in a drop that Tokio makes with its own context locked (of a
-/// future that it refuses to spawn, say), where it panics.
+/// Makes `handle` the thread's runtime until the guard is dropped. `None`: the thread ends, so
+/// Tokio can have no runtime there any more; or this runs in a drop that Tokio makes while its own
+/// context is locked (for example, of a future that it refuses to spawn), and entering would panic.
 pub(super) fn enter(handle: &Handle) -> Option<EnterGuard<'_>> {
     let mut entered = None;
     if !thread_ends() {
@@ -220,8 +221,8 @@ pub(super) fn enter(handle: &Handle) -> Option<EnterGuard<'_>> {
 }
 
 impl Readable<'_> {
-    /// The loop's epoll was asked and has nothing any more. Tokio tells of what comes from now on;
-    /// what came since the question is told, too.
+    /// Notes that the loop's epoll was asked and has no more events. Tokio reports events from now
+    /// on, and also events that came since the question.
     pub(crate) fn take_back(mut self) {
         self.0.clear_ready();
     }

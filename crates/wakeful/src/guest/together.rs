@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 
-/// No loop's end waits longer for the others.
+/// The end of a loop waits no longer than this for the others.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A loop that is still there.
+/// Held by each loop that has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Together {
-    /// Nothing is sent: the channel closes when the last sender is gone.
+    /// Nothing is sent. The channel closes when the last sender is gone.
     here: Sender<Infallible>,
     all_gone: Receiver<Infallible>,
 }
 
 impl Together {
-    /// To be cloned for each loop, and dropped.
+    /// The original is cloned for each loop, and then dropped.
     pub(crate) fn new() -> Self {
         let (here, all_gone) = async_channel::bounded(1);
         Self { here, all_gone }
     }
 
-    /// This loop has ended: until the others have, too.
+    /// Notes that this loop has ended, and waits until the others have, too.
     pub(crate) async fn others(self) {
         let Self { here, all_gone } = self;
         drop(here);

@@ -1,4 +1,4 @@
-//! What a loop says of itself: that it sleeps, or that it is awake, and in a new beat.
+//! What a loop writes on its line: that it sleeps, or that it is awake and in a new beat.
 
 use std::io;
 
@@ -20,20 +20,20 @@ impl Heartbeat {
         Ok(Self { words: line.words(), page: line.page().clone(), process: Process::current()? })
     }
 
-    /// The loop is awake: a new beat.
+    /// The loop wakes, and begins a new beat.
     #[inline(always)]
     pub(crate) fn wakes(&self) {
         wake(&self.words[BEAT], &self.words[WATCH], || self.page.call_watchdog());
     }
 
-    /// The loop sleeps next.
+    /// The loop is about to sleep.
     #[inline(always)]
     pub(crate) fn sleeps(&self) {
         fall_asleep(&self.words[BEAT]);
     }
 
-    /// The loop has come to the end of a turn: a new beat. A child that was forked in that turn is
-    /// not the loop.
+    /// The loop is at the end of a turn, and begins a new beat. A child that was forked in that
+    /// turn is not the loop, and writes nothing.
     pub(crate) fn goes_on(&self) {
         if !self.process.is_forked() {
             go_on(&self.words[BEAT], &self.words[WATCH], || self.page.call_watchdog());
@@ -41,7 +41,8 @@ impl Heartbeat {
     }
 }
 
-/// To be dropped when the loop has ended, and all that it had: it sleeps, then.
+/// Reports that the loop sleeps when this is dropped, which must be after the loop and all that it
+/// owned.
 #[derive(Debug)]
 pub(crate) struct EndOfBeats(Heartbeat);
 
@@ -53,7 +54,7 @@ impl EndOfBeats {
 
 impl Drop for EndOfBeats {
     fn drop(&mut self) {
-        // As there, a child that was forked in a turn is not the loop.
+        // A child that was forked in a turn is not the loop.
         if !self.0.process.is_forked() {
             self.0.sleeps();
         }

@@ -59,8 +59,8 @@
 //! # }
 //! ```
 
-// `protocol` is who rings and when, `page` what is where in the shared memory, `places` and
-// `work` are what the running task says, `watchdog` judges.
+// `protocol` says who rings and when, and `page` has the layout of the shared memory. In `places`
+// and `work` a loop writes what the running task is. `watchdog` decides which loops are stuck.
 
 mod beats;
 mod page;

@@ -1,4 +1,4 @@
-//! The page of one worker: what is where in it, and the descriptors that belong to it.
+//! The page of one worker: the layout of its memory, and the descriptors that belong to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,25 +13,26 @@ use crate::sys::limits::explain_call;
 use crate::sys::shared_words::{SharedLine, SharedWords};
 use crate::sys::sync::AtomicUsize;
 
-/// No two processors write to one line: 128 bytes, as adjacent cache lines are fetched together.
+/// The words of a line. A line has 128 bytes, because processors fetch adjacent cache lines
+/// together, and no two processors should write to one line.
 pub(super) const LINE: usize = 16;
 
-/// In the first line.
+/// The word of the first line that identifies the layout.
 const LAYOUT: usize = 0;
 
-/// Then the places; then a line for each loop.
+/// After the first line come the places, and then a line for each loop.
 const PLACES: usize = LINE;
 const LOOPS: usize = PLACES + places::WORDS;
 
-/// In a loop's line.
+/// The words of a loop's line.
 pub(super) const BEAT: usize = 0;
 pub(super) const WATCH: usize = 1;
 pub(super) const RUNNING: usize = 2;
 const IS_GUEST: usize = 3;
 pub(super) const WORK: usize = 4;
 
-/// Of another program, or of another version of this one, the number is another. To be changed with
-/// the layout.
+/// Another program, or another version of this one, has another number here. Change it with the
+/// layout.
 const THIS_LAYOUT: usize = 0x7761_6b03;
 
 /// The heartbeats of one worker's loops, in memory that the worker shares with the watching
@@ -53,14 +54,14 @@ pub struct Heartbeats(Arc<Page>);
 struct Page {
     words: Arc<SharedWords>,
     loops: usize,
-    /// Of the watchdog, for all its pages.
+    /// The watchdog's bell, common to all its pages.
     ring: Arc<OwnedFd>,
-    /// Of each loop that has a guest. See [`Line::watch_questions`].
+    /// One for each loop that has a guest. See [`Line::watch_questions`].
     questions: Box<[OwnedFd]>,
 }
 
 impl Heartbeats {
-    /// `guests` of the loops, the first so many, can be asked whether they take turns.
+    /// The first `guests` loops have a guest. The watchdog can ask them for a turn.
     pub(super) fn new(loops: usize, guests: usize, ring: Arc<OwnedFd>) -> io::Result<Self> {
         let lines = loops.checked_mul(LINE).and_then(|lines| lines.checked_add(LOOPS));
         let words = lines.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -109,7 +110,7 @@ impl Heartbeats {
         self.0.loops
     }
 
-    /// Is it a page for so many loops, of which so many have a guest?
+    /// Does the page fit `loops` loops, of which `guests` have a guest?
     pub(crate) fn fits(&self, loops: usize, guests: usize) -> io::Result<()> {
         let text = if loops > self.loops() {
             format!(
@@ -126,7 +127,7 @@ impl Heartbeats {
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
-    /// What the loop of this number writes to.
+    /// The line to which the loop of this number writes.
     pub(crate) fn line(&self, number: usize) -> Line {
         Line { page: self.clone(), number }
     }
@@ -147,7 +148,7 @@ impl Heartbeats {
         self.word(number, RUNNING)
     }
 
-    /// What the loop works on: see [`work`](super::work).
+    /// The words that say what the loop works on: see [`work`](super::work).
     pub(super) fn work(&self, number: usize) -> &[AtomicUsize] {
         let line = LOOPS + number * LINE;
         &self.0.words[line + WORK..line + LINE]
@@ -161,14 +162,15 @@ impl Heartbeats {
         &self.0.words[LOOPS + number * LINE + word]
     }
 
-    /// Nobody watches: rings the watchdog. A full counter is a bell that rings already.
+    /// Rings the watchdog, because it does not watch. If the counter is full, the bell rings
+    /// already.
     #[cold]
     pub(super) fn call_watchdog(&self) {
         let ring = || _ = rustix::io::write(&self.0.ring, &1_u64.to_ne_bytes());
         ring_and_mark(ring, self.watches());
     }
 
-    /// Has a loop that has a guest take a turn, if the guest lets it.
+    /// Asks a loop that has a guest for a turn. The loop takes it if the guest lets it.
     pub(super) fn ask(&self, number: usize) {
         if self.word(number, IS_GUEST).load(Relaxed) == 0 {
             return;
@@ -178,7 +180,7 @@ impl Heartbeats {
         }
     }
 
-    /// As it was made: its worker is gone.
+    /// Clears the page when its worker is gone, so that it is as new.
     pub(super) fn clear(&self) {
         self.0.words[PLACES..].iter().for_each(|word| word.store(0, Relaxed));
     }
@@ -209,8 +211,9 @@ impl Line {
         SharedLine::new(&self.page.0.words, LOOPS + self.number * LINE)
     }
 
-    /// Becomes readable, as an edge, when the watchdog asks this loop for a turn. A loop that has
-    /// Tokio as its guest takes none while Tokio has much to do of its own, and is not stuck.
+    /// A descriptor that becomes readable, as an edge, when the watchdog asks this loop for a turn.
+    /// While Tokio has much to do of its own, a loop that has Tokio as its guest takes no turns,
+    /// but it is not stuck.
     ///
     /// `None`: the page was made for loops without a guest.
     #[cfg(any(feature = "tokio", test))]

@@ -1,14 +1,14 @@
 //! The places in the source where a worker's tasks were spawned, as text that another process can
 //! read.
 //!
-//! A loop says which task it runs by a number, which is the address of the task's place in the
-//! worker: as cheap as can be, and of no use to anybody else. So the worker writes each place, when
-//! a loop of it first runs a task from there, into a table of the page: the number, and the text.
-//! The table is only ever added to, by all loops of the worker.
+//! A loop reports the task that it runs by a number: the address of the task's place in the worker.
+//! That is as cheap as possible, but means nothing to another process. So when a loop first runs a
+//! task from a place, the worker writes the number and the text of the place into a table of the
+//! page. All loops of the worker add to the table. Nobody removes an entry.
 //!
 //! An entry is claimed, written, and then published by its number. A worker that is killed in
-//! between leaves a claimed entry, which is lost until the page is cleared. Where the table is
-//! full, or damaged, a place is not known.
+//! between leaves a claimed entry, which is lost until the page is cleared. If the table is full,
+//! or damaged, a place is not known.
 
 use std::panic::Location;
 use std::ptr;
@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::metrics::name_of;
 use crate::sys::sync::AtomicUsize;
 
-/// More than a server has that spawn on its loops.
+/// More places than a server has that spawn on its loops.
 const ENTRIES: usize = 128;
 
-/// An entry in words: its number, how long its text is, and the text.
+/// An entry in words: its number, the length of its text, and the text.
 const ENTRY: usize = 16;
 const NUMBER: usize = 0;
 const LENGTH: usize = 1;
@@ -31,17 +31,17 @@ const LONGEST: usize = (ENTRY - TEXT) * WORD;
 
 pub(super) const WORDS: usize = ENTRIES * ENTRY;
 
-/// The number of an entry that is free, and of one that is being written.
+/// The number of a free entry, and of one that is being written.
 const FREE: usize = 0;
 const CLAIMED: usize = 1;
 
-/// How a loop calls this place.
+/// The number by which a loop reports this place.
 #[inline]
 pub(super) fn number(place: &'static Location<'static>) -> usize {
     ptr::from_ref(place).addr()
 }
 
-/// Where the entry of this number is, if it is where it should be. Places lie 24 bytes apart.
+/// Where the search for the entry of this number begins. Places lie 24 bytes apart.
 pub(super) const fn hash(number: usize) -> usize {
     (number / WORD).wrapping_mul(0x9e37_79b1) >> 7
 }
@@ -63,7 +63,7 @@ pub(super) fn add(table: &[AtomicUsize], place: &'static Location<'static>) {
     }
 }
 
-/// What the table says of this number.
+/// The text of the entry with this number.
 pub(super) fn text(table: &[AtomicUsize], number: usize) -> Option<String> {
     if number == FREE || number == CLAIMED {
         return None;
@@ -72,7 +72,7 @@ pub(super) fn text(table: &[AtomicUsize], number: usize) -> Option<String> {
     entries.find(|entry| entry[NUMBER].load(Acquire) == number).map(read)
 }
 
-/// All entries, in the order in which those of this number are looked for.
+/// All entries, in the order in which the entry of this number is searched.
 fn entries_of(table: &[AtomicUsize], number: usize) -> impl Iterator<Item = &[AtomicUsize]> {
     let first = hash(number) % ENTRIES;
     let (before, from) = table.split_at(first * ENTRY);
@@ -88,7 +88,7 @@ fn write(entry: &[AtomicUsize], text: &str) {
     entry[LENGTH].store(text.len(), Relaxed);
 }
 
-/// Whatever is there, it becomes a line that may be logged.
+/// The text of an entry. Whatever the memory contains, the result is one line that may be logged.
 fn read(entry: &[AtomicUsize]) -> String {
     let length = entry[LENGTH].load(Relaxed).min(LONGEST);
     let bytes: Vec<u8> = entry[TEXT..]
@@ -100,7 +100,7 @@ fn read(entry: &[AtomicUsize]) -> String {
     String::from_utf8_lossy(&bytes).replace(is_odd, "?")
 }
 
-/// `src/file.rs:12`, or `src/file.rs:12 (name)`. Of what is too long, the end.
+/// The place as `src/file.rs:12`, or `src/file.rs:12 (name)`. If that is too long, its end.
 fn shown(place: &'static Location<'static>) -> String {
     let mut text = format!("{}:{}", place.file(), place.line());
     if let Some(name) = name_of(place) {
@@ -129,7 +129,7 @@ mod tests {
         Location::caller()
     }
 
-    /// As many places as are wanted, of one line.
+    /// `wanted` different places with the same line.
     fn places(wanted: usize) -> impl Iterator<Item = &'static Location<'static>> {
         (0..wanted).map(|number| named(Box::leak(format!("task {number}").into()), here()))
     }

@@ -1,58 +1,60 @@
-//! When a loop rings the watchdog, and when that may sleep.
+//! When a loop rings the watchdog, and when the watchdog may sleep.
 //!
-//! Two words for each loop. Its *beat* is odd while the loop is awake, and another number in each
-//! beat; it is even while the loop sleeps. Its *watch* says whether somebody watches, or has been
-//! rung and is about to.
+//! Each loop has two words. Its *beat* is odd while the loop is awake, and differs in each beat. It
+//! is even while the loop sleeps. Its *watch* says whether the watchdog watches the loop, or has
+//! been rung and is about to watch.
 //!
-//! A sleep that is said twice, because a panic ended the first, is one sleep. A wake that is said
-//! twice looks like a sleep until the next one: no loop is called stuck by that.
+//! If a loop reports a sleep twice, because a panic ended the first one, that is one sleep. If it
+//! reports a wake twice, it seems to sleep until the next wake, and so it is not called stuck.
 //!
 //! # No wake is lost
-//! A loop that wakes writes its beat and then reads the watch. The watchdog, to stop, writes the
-//! watches and then reads the beats. All four are sequentially consistent, so one of them sees what
-//! the other has written: the loop finds that nobody watches, and rings; or the watchdog finds the
-//! loop awake, and goes on.
+//! A loop that wakes writes its beat and then reads the watch. A watchdog that stops writes the
+//! watches and then reads the beats. All four accesses are sequentially consistent, so one side
+//! sees what the other has written: either the loop finds that nobody watches, and rings; or the
+//! watchdog finds the loop awake, and continues.
 //!
 //! # A ring that is under way counts for nothing
-//! A loop rings, and *then* marks the watches of all loops of its page. So whoever finds the mark
-//! knows that the ring is complete, also if the loop that made it is stopped or killed in between:
-//! a second one rings as well. Of each loop at most one ring falls between two rests of the
-//! watchdog.
+//! A loop rings, and *then* marks the watches of all loops of its page. So a loop that finds the
+//! mark knows that the ring is complete. If a loop is stopped or killed between its ring and its
+//! mark, the next loop rings as well. Between two rests of the watchdog, each loop rings at most
+//! once.
 //!
 //! # No mark comes late
-//! A mark that comes behind the end of the watch would keep others from ringing. But the watchdog
-//! rests only if it has found each loop asleep, and a loop says so after its marks, with `Release`,
-//! which the watchdog reads with `Acquire`: those marks are before the end. If what it found is
-//! from before the loop woke, the loop has read the end, and its marks say that it has rung.
+//! A mark that came after the end of the watch would keep others from ringing. But the watchdog
+//! rests only if it has found each loop asleep. A loop reports its sleep after its marks, with
+//! `Release`, and the watchdog reads the report with `Acquire`, so these marks are before the end
+//! of the watch. If the report is from before the loop woke, the loop has read the end of the
+//! watch, and its marks say that it has rung.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use crate::sys::sync::AtomicUsize;
 
-/// The watch.
+/// The values of a watch.
 const RESTS: usize = 0;
 const WATCHES: usize = 1;
 
-/// Set in the beat of a loop that is awake.
+/// The bit that is set in the beat of an awake loop.
 const AWAKE: usize = 1;
 
-/// From one beat to the next.
+/// The step from one beat to the next.
 const NEXT: usize = 2;
 
-/// The loop has slept, and begins a new beat. `call` is for [`ring_and_mark`], if nobody watches.
+/// The loop wakes, and begins a new beat. If nobody watches, `call` is called, which must
+/// [`ring_and_mark`].
 #[inline(always)]
 pub(super) fn wake(beat: &AtomicUsize, watch: &AtomicUsize, call: impl FnOnce()) {
     begin(NEXT + AWAKE, beat, watch, call);
 }
 
-/// The loop is awake, and begins a new beat.
+/// The loop stays awake, and begins a new beat.
 pub(super) fn go_on(beat: &AtomicUsize, watch: &AtomicUsize, call: impl FnOnce()) {
     begin(NEXT, beat, watch, call);
 }
 
 #[inline(always)]
 fn begin(step: usize, beat: &AtomicUsize, watch: &AtomicUsize, call: impl FnOnce()) {
-    // On x86 the read-modify-write is the fence that a store would need besides.
+    // On x86 the read-modify-write is also the fence. A store would need one in addition.
     beat.fetch_add(step, SeqCst);
     between();
     if watch.load(SeqCst) == RESTS {
@@ -60,14 +62,14 @@ fn begin(step: usize, beat: &AtomicUsize, watch: &AtomicUsize, call: impl FnOnce
     }
 }
 
-/// The loop sleeps next. That this is seen late costs the watchdog a look.
+/// The loop is about to sleep. If the watchdog sees this late, it looks once more.
 #[inline(always)]
 pub(super) fn fall_asleep(beat: &AtomicUsize) {
-    // It alone writes its beat.
+    // The loop alone writes its beat.
     beat.store(beat.load(Relaxed) & !AWAKE, Release);
 }
 
-/// Nobody watches: rings, and says to all loops of the page that somebody has.
+/// Rings, because nobody watches, and marks the watches of all loops of the page as rung.
 pub(super) fn ring_and_mark<'a>(
     ring: impl FnOnce(),
     watches: impl Iterator<Item = &'a AtomicUsize>,
@@ -76,28 +78,30 @@ pub(super) fn ring_and_mark<'a>(
     watches.for_each(|watch| watch.store(WATCHES, Release));
 }
 
-/// The beat that a loop is in. `None`: it sleeps.
+/// The beat that a loop is in. `None`: the loop sleeps.
 pub(super) fn beat_of(beat: &AtomicUsize) -> Option<usize> {
     Some(beat.load(SeqCst)).filter(|beat| beat & AWAKE != 0)
 }
 
-/// The watchdog watches: nobody rings.
+/// Notes that the watchdog watches this loop, so that the loop does not ring.
 pub(super) fn watch_on(watch: &AtomicUsize) {
     watch.store(WATCHES, Relaxed);
 }
 
-/// The watchdog does not watch this loop any more, unless [`all_sleep`] says that it has to.
+/// Notes that the watchdog stops watching this loop. It must watch again if [`all_sleep`] is
+/// `false`.
 pub(super) fn watch_no_more(watch: &AtomicUsize) {
     watch.store(RESTS, SeqCst);
 }
 
-/// When no loop is watched any more: do all sleep still? Then the watchdog may, until it is rung.
+/// Do all loops still sleep? Called when no loop is watched any more. If `true`, the watchdog may
+/// sleep until it is rung.
 pub(super) fn all_sleep<'a>(mut beats: impl Iterator<Item = &'a AtomicUsize>) -> bool {
     between();
     beats.all(|beat| beat_of(beat).is_none())
 }
 
-/// Loom takes `SeqCst` of an access for `AcqRel` (but that of a fence as it is meant).
+/// Loom treats a `SeqCst` access as `AcqRel`. Only a `SeqCst` fence has its full meaning there.
 #[inline(always)]
 fn between() {
     #[cfg(wakeful_loom)]

@@ -1,4 +1,4 @@
-//! Which task a loop runs, for whoever finds the loop stuck in it.
+//! Which task a loop runs, for the watchdog that finds the loop stuck in it.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -9,19 +9,19 @@ use super::places;
 use super::work::{self, WorkText};
 use crate::sys::shared_words::SharedLine;
 
-/// What the loop remembers of the places that it has written into the table. A power of two.
+/// How many places the loop remembers having written into the table. A power of two.
 const KNOWN: usize = 64;
 
 const NONE: usize = 0;
 
-/// Says which task runs, on the thread of the loop. Between two tasks from one place it writes
-/// nothing.
+/// Reports which task runs, on the thread of the loop. It writes nothing between two tasks from the
+/// same place.
 #[derive(Debug)]
 pub(crate) struct Running {
     words: SharedLine<LINE>,
     page: Heartbeats,
     last: Cell<usize>,
-    /// What the poll has said that it works on.
+    /// The work that the poll has reported.
     work: Cell<Option<u64>>,
     known: [Cell<usize>; KNOWN],
 }
@@ -38,7 +38,7 @@ impl Running {
         }
     }
 
-    /// A task from there runs next, or a closure that was sent from there.
+    /// A task or a closure from this place runs next.
     #[inline]
     pub(crate) fn runs(&self, place: &'static Location<'static>) {
         self.ends_work();
@@ -58,13 +58,13 @@ impl Running {
         self.words[RUNNING].store(number, Release);
     }
 
-    /// Is it something else than what this poll has said last?
+    /// Is `id` other work than the poll has last reported?
     #[inline]
     pub(crate) fn is_other_work(&self, id: u64) -> bool {
         self.work.get() != Some(id)
     }
 
-    /// The poll works on this, until it says otherwise, or something else runs.
+    /// The poll works on this, until it reports other work, or another task runs.
     #[inline]
     pub(crate) fn works_on(&self, id: u64, text: &WorkText) {
         self.work.set(Some(id));
@@ -79,7 +79,7 @@ impl Running {
         }
     }
 
-    /// What runs next is no task: a callback, a hook, or a guest's.
+    /// What runs next is no task, but a callback, a hook, or a guest.
     pub(crate) fn runs_none(&self) {
         self.ends_work();
         self.last.set(NONE);

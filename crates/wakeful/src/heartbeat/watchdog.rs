@@ -1,4 +1,5 @@
-//! Who watches the heartbeats: which loops are stuck, and when to look next. It is told the time.
+//! The watchdog: it decides which loops are stuck, and when to look next. Its callers pass the
+//! time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,12 +11,12 @@ use super::page::{Heartbeats, new_eventfd};
 use super::protocol::{all_sleep, beat_of, watch_no_more, watch_on};
 use super::{places, work};
 
-/// A loop that takes turns begins a new beat no later than this after the last one: it looks at the
-/// end of a turn whether 10 ms have passed, and spins for 16.7 ms at most in between.
+/// The longest time between two beats of a loop that takes turns. A loop checks at the end of a
+/// turn whether 10 ms have passed, and spins for 16.7 ms at most between two checks.
 const LONGEST_BEAT: Duration = Duration::from_millis(30);
 
-/// How many times in a time-out the watchdog looks. So a loop is found stuck after a quarter more
-/// than the time-out at the latest.
+/// How many times per timeout the watchdog looks. So it finds a stuck loop no later than a quarter
+/// after the timeout.
 const LOOKS: u32 = 4;
 
 /// Watches the loops of a process's workers. [The module](super) explains how.
@@ -39,7 +40,7 @@ pub struct Watchdog {
 #[derive(Debug, Clone, Copy)]
 struct LastLook {
     at: Instant,
-    /// `None`: all loops slept.
+    /// When to look next. `None`: all loops slept.
     next: Option<Instant>,
 }
 
@@ -103,13 +104,13 @@ struct Watched {
     loops: Box<[Seen]>,
 }
 
-/// What the last look has seen of a loop.
+/// What the last look found of a loop.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     beat: Option<usize>,
-    /// For how long it has been in that beat.
+    /// How long the loop has been in that beat, at least.
     at_least: Duration,
-    /// It has a guest, and was asked for a turn in this beat.
+    /// Whether the loop has a guest, and was asked for a turn in this beat.
     asked: bool,
 }
 
@@ -159,7 +160,7 @@ impl Watchdog {
     ///
     /// `now` is `Instant::now()`, or a time that a test chooses. Makes one system call.
     pub fn look(&mut self, now: Instant) -> Look {
-        // First: who rings from here on is heard by the next wait.
+        // This read comes first, so that the next wait sees each ring from here on.
         let _ = rustix::io::read(&self.ring, &mut [0; 8]);
         let (passed, limit) = (self.time_that_counts(now), self.limit());
         let mut is_any_awake = false;
@@ -168,7 +169,7 @@ impl Watchdog {
         }
         if !is_any_awake && !self.rest() {
             is_any_awake = true;
-            // These have just woken.
+            // These loops have just woken.
             self.pages.iter_mut().for_each(|watched| _ = watched.look(Duration::ZERO, limit));
         }
         let stuck = self.pages.iter().flat_map(|watched| watched.stuck(limit)).collect();
@@ -186,7 +187,7 @@ impl Watchdog {
         watched.into_iter().flat_map(Watched::states).collect()
     }
 
-    /// Of the time since the last look, how much the watchdog has certainly been there for.
+    /// How much of the time since the last look counts, because the watchdog was certainly running.
     fn time_that_counts(&self, now: Instant) -> Duration {
         let Some(LastLook { at, next: Some(next) }) = self.last else { return Duration::ZERO };
         let planned = next.saturating_duration_since(at);
@@ -194,12 +195,13 @@ impl Watchdog {
         if passed > planned + planned / 2 { Duration::ZERO } else { passed.min(planned) }
     }
 
-    /// How long a loop may be in one beat.
+    /// How long a loop may be in one beat before it counts as stuck.
     fn limit(&self) -> Duration {
         self.timeout.saturating_add(LONGEST_BEAT)
     }
 
-    /// All loops sleep: from now on they ring. `false`: one does not, and nobody may have rung.
+    /// Stops watching, because all loops sleep. They ring from now on. `false`: a loop is awake,
+    /// and may not have rung.
     fn rest(&self) -> bool {
         let pages = || self.pages.iter().map(|watched| &watched.page);
         pages().flat_map(Heartbeats::watches).for_each(watch_no_more);
@@ -208,7 +210,7 @@ impl Watchdog {
 }
 
 impl Watched {
-    /// Is any loop awake? `passed`: since the last look.
+    /// Is any loop awake? `passed` is the time since the last look that counts.
     fn look(&mut self, passed: Duration, limit: Duration) -> bool {
         self.page.watches().for_each(watch_on);
         let mut is_any_awake = false;
@@ -220,7 +222,7 @@ impl Watched {
                 continue;
             }
             seen.at_least += passed;
-            // Half of the time is left for it to answer.
+            // This leaves the loop half of the time for an answer.
             if seen.at_least >= limit / 2 && !seen.asked {
                 seen.asked = true;
                 self.page.ask(number);

@@ -1,9 +1,9 @@
 //! What a poll works on, in the program's own words: a request, for the log of a worker that is
 //! killed.
 //!
-//! The text is in the loop's line, in a fixed number of words, so that to write it costs a request
-//! next to nothing. Only the loop writes it. Who reads it while the loop does may see parts of two
-//! texts.
+//! The text is in the loop's line, in a fixed number of words, so that writing it costs a request
+//! next to nothing. Only the loop writes it. A reader that reads it at the same time may see parts
+//! of two texts.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,7 +12,7 @@ use crate::sys::sync::AtomicUsize;
 
 const WORD: usize = size_of::<usize>();
 
-/// The length of the text is in its first word.
+/// The words of the text. The word before them is its length.
 const WORDS: usize = LINE - WORK - 1;
 
 const LONGEST: usize = WORDS * WORD;
@@ -56,8 +56,8 @@ pub(super) fn clear(words: &[AtomicUsize; LINE]) {
     words[WORK].store(0, Relaxed);
 }
 
-/// Whatever is there, it becomes a line that may be logged: the bytes that are not graphic ASCII
-/// are percent-encoded, as clients may have chosen them.
+/// Whatever the memory contains, the result is one line that may be logged. Bytes that are not
+/// graphic ASCII are percent-encoded, because clients may have chosen them.
 pub(super) fn read(words: &[AtomicUsize]) -> Option<String> {
     let (length, text) = words.split_first()?;
     let length = length.load(Acquire).min(LONGEST);
@@ -87,7 +87,7 @@ mod tests {
 
     fn shown(parts: &[&[u8]]) -> Option<String> {
         let words = line();
-        // What was there before does not show.
+        // The previous text must not show.
         write(&words, &text(&[&[b'x'; LONGEST]]));
         write(&words, &text(parts));
         read(&words[WORK..])

@@ -11,15 +11,15 @@ use crossbeam_utils::CachePadded;
 use crate::sys::fork_check::Process;
 use crate::sys::thread;
 
-/// Loops on CPUs beyond do not spin.
+/// Loops on CPUs with higher numbers do not spin.
 const MOST: usize = 1024;
 
-/// 0, or the stamp of the process whose loop spins there: a forked child inherits the memory, and
-/// not the loops.
+/// 0, or the stamp of the process whose loop spins on this CPU. The stamp is needed because a
+/// forked child inherits the memory, but not the loops.
 static PLACES: [CachePadded<AtomicU32>; MOST] =
     [const { CachePadded::new(AtomicU32::new(0)) }; MOST];
 
-/// The place that a loop has, if it has one. Given up with the value.
+/// The place that a loop has, if it has one. Dropping it gives the place up.
 #[derive(Debug)]
 pub(super) struct Place {
     cpu: Option<usize>,
@@ -31,7 +31,7 @@ impl Place {
         Self { cpu: None, stamp: process.stamp() }
     }
 
-    /// Of the process whose loop it is.
+    /// The stamp of the process to which the loop belongs.
     pub(super) fn stamp(&self) -> u32 {
         self.stamp
     }
@@ -47,7 +47,7 @@ impl Place {
         let place = here.and_then(|cpu| PLACES.get(cpu));
         let taken = place.is_some_and(|place| {
             let now = place.load(Ordering::Relaxed);
-            // It orders nothing: whoever errs spins beside another for a window.
+            // `Relaxed` is enough: if two loops err, they spin beside each other for one window.
             now != self.stamp
                 && place
                     .compare_exchange(now, self.stamp, Ordering::Relaxed, Ordering::Relaxed)
@@ -60,7 +60,7 @@ impl Place {
     #[inline]
     pub(super) fn give_up(&mut self) {
         if let Some(cpu) = self.cpu.take() {
-            // In a fork it may be another loop's by now.
+            // In a forked child the place may belong to another loop by now.
             let (ours, free) = (self.stamp, 0);
             let _ = PLACES[cpu].compare_exchange(ours, free, Ordering::Relaxed, Ordering::Relaxed);
         }

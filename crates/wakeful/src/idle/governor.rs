@@ -1,5 +1,5 @@
-//! The idle governor: for how long a loop without work should spin before it sleeps. Its picture of
-//! the gaps says as well for how long a CPU should be held meanwhile (`hold_governor`).
+//! The idle governor decides how long a loop without work should spin before it sleeps. Its
+//! estimate of the gaps also tells how long a CPU should be held meanwhile (`hold_governor`).
 
 mod allowance;
 mod gaps;
@@ -11,34 +11,37 @@ use self::gaps::{Gaps, Wanted};
 pub use self::hold_governor::HoldGovernor;
 pub(crate) use self::hold_governor::TICK;
 
-/// Spins of a trial.
+/// How many spins a trial has.
 const TRIAL: u32 = 8;
-/// So many misses in a row are no chance: look again.
+/// This many misses in a row are no coincidence, so the window is reviewed.
 const SURPRISE: u32 = 8;
-/// A sleep that an event ends within the longest window counts as two that take longer. So many
-/// points more are traffic, which fewer than a third of short ones hardly ever reach.
+/// Sleeps give points: one that an event ends within the longest window counts as much as two
+/// longer ones. [`TRAFFIC`] more points for short sleeps than for long ones mean traffic. If fewer
+/// than a third of the sleeps are short, that hardly ever happens.
 const SHORT_SLEEP: u32 = 2;
 const TRAFFIC: u32 = 6;
-/// One spin in so many looks up to the maximum.
+/// One spin in this many lasts up to the maximum window.
 const LOOK_FURTHER: u32 = 32;
-/// The window is worked out again after so many idle periods.
+/// After this many idle periods the window is computed again.
 const REVIEW: u32 = 32;
-/// An event is worth so many of the longest windows, if not as many can be met as wanted. Of random
-/// ones, two in five come within the longest window then.
+/// If as many events as wanted cannot be met, an event is worth this many of the longest windows.
+/// Then two in five random events come within the longest window.
 const WORTH: f32 = 2.0;
-/// It does not pay to spin on if the longest window meets less than this. (A trial wants a half.)
+/// If the longest window meets less than this share, spinning does not pay any more. (A trial wants
+/// a half.)
 const LEAST_MET: f32 = 0.4;
-/// How long it sleeps at once behind a failed attempt, in nanoseconds, and behind many.
+/// For how long the loop sleeps at once after a failed attempt, in nanoseconds, and after many.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
-/// And beside a neighbour: it should be noticed within 0.3 s that one has left, also if something
-/// else disturbs the first attempt then.
+/// The longest pause while another thread needs the CPU. The loop should notice within 0.3 s that
+/// the other thread has left, even if something else disturbs the first attempt.
 const LONGEST_PAUSE_BESIDE: u64 = 130_000_000;
-/// And at least so many of the longest windows, because a failed attempt costs up to eight of them.
+/// A pause also lasts at least this many of the longest windows, because a failed attempt costs up
+/// to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
-/// Spinning for so many of the last pauses beside a neighbour, it was left alone: the next one is
-/// the shortest again. It need not be longer than the other, in nanoseconds: who is busy takes the
-/// CPU within a few slices of the scheduler's.
+/// If the loop has spun for this many of its last pauses without another thread taking the CPU, the
+/// next pause is the shortest one again. Spinning for the second number, in nanoseconds, is enough
+/// in any case, because a busy thread takes the CPU within a few slices of the scheduler.
 const LEFT_ALONE: u64 = 4;
 const LEFT_ALONE_AT_MOST: u64 = 30_000_000;
 
@@ -103,15 +106,14 @@ pub struct Governor {
     misses_in_a_row: u32,
     since_review: u32,
     since_far_look: u32,
-    /// What the last sleeps hint: up to [`TRAFFIC`], where there may be traffic.
+    /// The points of the last sleeps, up to [`TRAFFIC`], which means that there may be traffic.
     hint: u32,
-    /// While parked: not before.
+    /// While the loop parks: it does not try again before this moment.
     try_again_at: u64,
-    /// How long it is until then, the next time that spinning does not pay, and that somebody else
-    /// needs the CPU.
+    /// How long the next pause is: if spinning does not pay, and if another thread needs the CPU.
     pause: u64,
     pause_beside: u64,
-    /// When it began to spin, or to park.
+    /// When the present spin or park began.
     since: u64,
 }
 
@@ -266,8 +268,8 @@ impl Governor {
                 if *hits >= TRIAL / 2 {
                     self.enter(State::Spinning, now);
                     if !self.review() {
-                        // The picture is from before the sleep, and the trial is newer: decide when
-                        // there is as much again.
+                        // The estimate is older than the sleep, and the trial is newer. The next
+                        // review comes when there are as many new samples.
                         self.gaps.fade_to(TRIAL as f32);
                         self.window = self.limits.max_window;
                         self.since_review = REVIEW - TRIAL;
@@ -280,7 +282,7 @@ impl Governor {
         }
     }
 
-    /// Works the window out again. Does it pay to spin?
+    /// Computes the window again. Returns whether spinning pays.
     fn review(&mut self) -> bool {
         self.since_review = 0;
         let most = self.limits.max_window;
@@ -290,7 +292,7 @@ impl Governor {
         found.meets.is_some() || (found.best > 0 && found.met >= LEAST_MET)
     }
 
-    /// It does not pay.
+    /// Parks for a while, because spinning does not pay.
     fn give_up(&mut self, now: u64) {
         self.sleep_for(now, self.pause);
         let longest = LONGEST_PAUSE.max(PAUSE_WINDOWS * self.limits.max_window);
@@ -310,7 +312,7 @@ impl Governor {
     }
 }
 
-/// The nearest in the range; no number is the lowest.
+/// The nearest number in the range. NaN becomes the lowest.
 fn within(number: f64, lowest: f64, highest: f64) -> f64 {
     if number.is_nan() { lowest } else { number.clamp(lowest, highest) }
 }

@@ -17,10 +17,11 @@ use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// A no is asked again after this, and then after twice as long, up to the second; and not before
-/// there is traffic.
+/// After a no, the thread measures again after the first time, then after twice as long, up to the
+/// second time; and never before there is traffic.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
-/// So many are told: the first may be by chance.
+/// This no in a row is logged as a warning. Earlier ones are not, because the first one may be a
+/// coincidence.
 const TOLD: u32 = 3;
 
 static GAIN: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -28,8 +29,8 @@ const UNKNOWN: u8 = 0;
 const NONE: u8 = 1;
 const SOME: u8 = 2;
 
-/// Why a hold is not worth it here, as far as is known. The first call in the process of `stamp`
-/// begins to find out.
+/// Why a hold is not worth it here, as far as is known. The first call in the process with this
+/// `stamp` starts the measurement.
 pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     if is_first(&BEGUN, stamp) {
@@ -46,7 +47,7 @@ pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
     match GAIN.load(Ordering::Relaxed) {
         SOME => None,
         NONE => {
-            // There is traffic.
+            // This records that there is traffic.
             MACHINE.why_not();
             Some(HoldState::NoGain)
         }
@@ -56,7 +57,7 @@ pub(super) fn why_not(stamp: u32) -> Option<HoldState> {
 
 fn find_out() {
     if GAIN.load(Ordering::Relaxed) == SOME {
-        // Before this process was forked.
+        // The value is from before this process was forked.
         return;
     }
     let mut pause = AGAIN.0;
@@ -100,8 +101,8 @@ fn find_out() {
     GAIN.store(SOME, Ordering::Relaxed);
 }
 
-/// `None`: somebody else holds the CPUs already, so there is nothing to compare with, and to join
-/// costs nothing.
+/// `None`: another program holds the CPUs already. Then there is nothing to compare with, and
+/// joining the hold costs nothing.
 fn measure() -> io::Result<Option<Gain>> {
     let device = latency_device::open().map_err(io::Error::other)?;
     match latency_device::in_force(&device)? {

@@ -34,12 +34,12 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 
 const SILENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-/// A keeper that was not there, or said no, is asked again after this, in nanoseconds.
+/// How long after a keeper was absent, or said no, it is asked again, in nanoseconds.
 const ASK_AGAIN: u64 = 10_000_000_000;
-/// And one whose connection has ended: it may have been started anew.
+/// How long after a connection to the keeper has ended, because the keeper may have been restarted.
 const CONNECT_AGAIN: u64 = 1_000_000_000;
 
-/// Why a loop that was to hold CPUs does not.
+/// Why a loop that should hold CPUs does not.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HoldError {
     #[error(transparent)]
@@ -60,7 +60,7 @@ impl HoldError {
     }
 }
 
-/// See the [module](self). Times are nanoseconds on the loop's clock.
+/// Holds CPUs for one loop. See the [module](self). Times are nanoseconds on the loop's clock.
 #[derive(Debug)]
 pub(crate) struct Holder {
     silence: Duration,
@@ -68,12 +68,13 @@ pub(crate) struct Holder {
     process: Process,
     means: Means,
     state: State,
-    /// Why it was not held when that was tried last.
+    /// Why the last attempt to hold failed.
     why_not: HoldState,
-    /// Whether the machine would rather not, where the device holds. (A keeper looks by itself.)
+    /// Whether the machine should not be held at present. This is used with the device only,
+    /// because a keeper checks by itself.
     machine: &'static Machine,
     foreign: Foreign,
-    /// If held time costs anything.
+    /// `None`: held time has no price.
     price: Option<Box<Price>>,
 }
 
@@ -87,29 +88,31 @@ enum Means {
 enum State {
     /// Nothing has happened since the last silence.
     Silent,
-    /// What happens is too rare for the price of a hold.
+    /// Events are too rare for the price of a hold.
     TooDear,
-    /// Something has, and nothing is held (yet).
+    /// Something has happened since the last silence, and no CPU is held (yet).
     Unheld,
-    /// Held. Nothing has happened since the moment, if there is one.
+    /// CPUs are held. `quiet_since`: nothing has happened since then.
     Held { quiet_since: Option<u64> },
-    /// The keeper is not there, or said no: it is asked again after a pause, from the moment on if
+    /// The keeper is absent, or said no. It is asked again after a pause, which ends at `ask_at` if
     /// that is known.
     Lost { pause: u64, ask_at: Option<u64> },
-    /// It is of no use here.
+    /// A hold is of no use here.
     Useless,
 }
 
 impl Holder {
-    /// By the machine's keeper, if one runs, and else by the device. Nothing is held yet.
+    /// Holds by the machine's keeper, if one runs, and otherwise by the device. Nothing is held
+    /// yet.
     ///
     /// # Errors
-    /// The device may not be used, or the machine is larger than one process's.
+    /// The process may not use the device, or the machine is so large that one process should not
+    /// hold it.
     pub(crate) fn new(settings: Hold, process: Process) -> Result<Self, HoldError> {
         let means = match keeper_protocol::socket_path().map(connected) {
             Some(Ok(keeper)) => Means::Keeper(keeper),
             Some(Err(KeeperLost::Connect(KeeperError::Missing(_)))) | None => device(settings)?,
-            // It is there, and should be used.
+            // A keeper is there, and should be used, so its error is the one to return.
             Some(Err(error)) => device(settings).map_err(|_| error)?,
         };
         let silence = settings.silence.clamp(SILENCE.0, SILENCE.1);
@@ -126,8 +129,8 @@ impl Holder {
         })
     }
 
-    /// By the machine's keeper only, which is the machine's consent. It is not asked before there
-    /// is a reason. `None`: the process may not use one.
+    /// Holds by the machine's keeper only, because a keeper means that the machine consents. It is
+    /// not asked before there is a reason. `None`: the process may not use a keeper.
     pub(crate) fn by_keeper(process: Process) -> Option<Self> {
         Some(Self {
             silence: SILENCE.0,
@@ -142,8 +145,8 @@ impl Holder {
         })
     }
 
-    /// The loop would spin for `window` from `now` on. Can it sleep with its CPU held for as long,
-    /// and until the next tick at most?
+    /// Can the loop, which would spin for `window` from `now` on, sleep with its CPU held instead?
+    /// It would sleep for as long, but not beyond the next tick.
     #[inline]
     pub(crate) fn replaces_spin(&mut self, now: u64, window: u64) -> bool {
         match &mut self.state {
@@ -161,7 +164,8 @@ impl Holder {
         true
     }
 
-    /// The loop is about to sleep. Returns how long at most, before it is to say what came of it.
+    /// Called when the loop is about to sleep. Returns the longest time after which it must report
+    /// what the sleep brought.
     #[inline]
     pub(crate) fn before_sleep(&mut self) -> Option<Duration> {
         let is_due = match self.state {
@@ -189,7 +193,7 @@ impl Holder {
         matches!(self.state, State::Held { .. })
     }
 
-    /// What it does, for whoever reads the loop's metrics.
+    /// The state, as the loop's metrics show it.
     #[inline]
     pub(crate) fn shown(&self) -> HoldState {
         match self.state {
@@ -200,19 +204,20 @@ impl Holder {
         }
     }
 
-    /// The keeper has to be [asked again](Self::ask_again) when its time has come.
+    /// Is the keeper lost, so that it must be [asked again](Self::ask_again)?
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.state, State::Lost { .. })
     }
 
-    /// Does a hold cost anything? Then the loop says when it [sleeps](Self::weigh).
+    /// Does a hold have a price? Then the loop reports when it [sleeps](Self::weigh).
     #[inline]
     pub(crate) fn is_priced(&self) -> bool {
         self.price.is_some()
     }
 
-    /// With a price: the loop is about to sleep, at `now`. For how long is a hold worth it?
+    /// With a price: called when the loop is about to sleep, at `now`. Decides how long a hold is
+    /// worth its price.
     pub(crate) fn weigh(&mut self, now: u64) {
         let Some(price) = &mut self.price else { return };
         match (price.limit_from(now), &self.state) {
@@ -229,7 +234,8 @@ impl Holder {
         }
     }
 
-    /// An event, or a push, has ended a sleep. The clock is read if there is a price.
+    /// Called when an event or a push has ended a sleep. The clock is read only if there is a
+    /// price.
     #[inline]
     pub(crate) fn woken(&mut self, now: impl FnOnce() -> u64) {
         match &mut self.state {
@@ -242,7 +248,8 @@ impl Holder {
         }
     }
 
-    /// A timer or a signal has ended a sleep, at `now`: is it silent by now?
+    /// Called when a timer or a signal has ended a sleep, at `now`. Checks whether the silence is
+    /// over.
     pub(crate) fn found_nothing(&mut self, now: u64) {
         let State::Held { quiet_since } = &mut self.state else { return };
         let since = *quiet_since.get_or_insert(now);
@@ -251,8 +258,8 @@ impl Holder {
         }
     }
 
-    /// Somebody else's loop takes a turn of this one. A hold from the turn before may have ended
-    /// since.
+    /// Called when another event loop starts to drive a turn of this loop. A hold from the turn
+    /// before may have ended since.
     #[inline]
     pub(crate) fn enter_turn(&mut self) {
         if !self.foreign.enter_turn() {
@@ -260,8 +267,8 @@ impl Holder {
         }
     }
 
-    /// Such a turn is over, and another one may not come. `done` rises with whatever happens. What
-    /// is held ends after a silence, also without a turn.
+    /// Called at the end of such a turn, because there may be no further turn. `done` is a counter
+    /// that rises with whatever happens. The hold ends after a silence, even without another turn.
     #[inline]
     pub(crate) fn leave_turn(&mut self, done: u64) {
         if !self.is_held() {
@@ -277,7 +284,7 @@ impl Holder {
         }
     }
 
-    /// The silence is over, or nobody takes turns for a while.
+    /// Ends the hold, because the silence is over, or no turns come for a while.
     #[cold]
     pub(crate) fn release(&mut self) {
         self.enter_turn();
@@ -291,7 +298,7 @@ impl Holder {
         }
     }
 
-    /// A keeper that was lost: connects to it, if it is time.
+    /// Connects to a lost keeper again, if it is time.
     #[cold]
     pub(crate) fn ask_again(&mut self, now: u64) {
         let (State::Lost { pause, ask_at }, Means::Keeper(keeper)) =
@@ -314,7 +321,7 @@ impl Holder {
     #[cold]
     fn begin(&mut self) {
         if !self.foreign.is_through() {
-            // With the next sleep.
+            // The next sleep tries to hold.
             return;
         }
         if matches!(self.means, Means::Device(_)) {
@@ -336,7 +343,7 @@ impl Holder {
         };
         self.state = match self.hold() {
             Ok(true) => State::Held { quiet_since },
-            // With the next sleep.
+            // The next sleep tries to hold.
             Ok(false) => State::Unheld,
             Err(HoldError::Keeper(error)) => {
                 static TOLD: AtomicBool = AtomicBool::new(false);

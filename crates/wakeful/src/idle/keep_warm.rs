@@ -10,18 +10,19 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::sys::thread::{allowed_cpus, pin_to, run_only_when_idle, start_thread, without_signals};
 
-/// A [`Warm`] for each CPU. No lock: a fork would inherit it locked, and the thread that unlocks it
-/// not.
+/// A [`Warm`] for each CPU. There is no lock, because a forked child would inherit it locked,
+/// without the thread that unlocks it.
 static WARM: [AtomicU64; CpuSet::MAX_CPU] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPU];
 
-/// How many loops use the thread of a CPU, in this many bits.
+/// The number of bits that count the loops that use a CPU's thread.
 const USERS: u32 = 20;
-/// And its number: one that has not yet noticed its end is not mistaken for the next.
+/// The number of bits for the thread's number. The number distinguishes a thread that has not yet
+/// noticed its end from the next one.
 const NUMBER: u32 = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Warm {
-    /// Of the process: a forked child has none of its parent's threads.
+    /// The stamp of the process. A forked child has none of its parent's threads.
     stamp: u32,
     number: u32,
     users: u32,
@@ -37,7 +38,7 @@ impl Warm {
         (u64::from(self.stamp) << 32) | u64::from((self.number << USERS) | self.users)
     }
 
-    /// With one user more, who starts a thread if it is the first.
+    /// Adds a user. The caller starts a thread if it is the first user.
     fn join(self, stamp: u32) -> Option<Self> {
         if self.stamp == stamp && self.users > 0 {
             let users = self.users + 1;
@@ -52,7 +53,7 @@ impl Warm {
     }
 }
 
-/// Keeps the CPUs warm on which this thread may run, as long as it lives.
+/// Keeps the CPUs warm on which this thread may run, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct KeepWarm {
     stamp: u32,
@@ -83,15 +84,16 @@ impl KeepWarm {
 
 impl Drop for KeepWarm {
     fn drop(&mut self) {
-        // Threads are not joined: one ends when it next gets its CPU, which somebody else may need
-        // for long.
+        // The threads are not joined. A thread ends only when it next gets its CPU, which other
+        // threads may need for long.
         for &cpu in &self.cpus {
             update(cpu, |warm| warm.leave(self.stamp));
         }
     }
 }
 
-/// What there was before. It orders nothing: a thread that ends late spins a little longer.
+/// Returns the previous value. `Relaxed` is enough, because a thread that ends late only spins a
+/// little longer.
 fn update(cpu: usize, with: impl Fn(Warm) -> Option<Warm>) -> Option<Warm> {
     let with = |word| with(Warm::unpack(word)).map(Warm::pack);
     WARM[cpu].fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok().map(Warm::unpack)
@@ -103,7 +105,7 @@ fn start(cpu: usize, own: Warm) -> io::Result<()> {
         now.users > 0 && Warm { users: own.users, ..now } == own
     };
     let warm = move || {
-        // Elsewhere, or as an ordinary thread, it would do harm.
+        // On another CPU, or with ordinary priority, the thread would do harm.
         let prepared = run_only_when_idle().and_then(|()| pin_to([cpu]));
         if let Err(error) = prepared {
             panics::log!(warn, %error, cpu, "cannot keep a CPU warm");

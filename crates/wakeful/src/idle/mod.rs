@@ -2,21 +2,21 @@
 
 use std::cell::RefCell;
 
-// `policy` is what the user chooses. `governor` decides, and knows nothing of this machine;
-// `spinner` puts it into this machine: who else wants the CPU (`cpus`, `quota`), and what a sleep
-// costs here (`survey`).
-// `holder` keeps CPUs from halting, if `hold_gain` says that it pays, and `reluctance` that the
-// machine can afford it: by `holder/device` or `holder/keeper`. `holder/price` and
-// `governor/hold_governor` say for how long it is worth it.
+// `policy` is what the user chooses. `governor` decides how long to spin, and knows nothing of this
+// machine. `spinner` applies the governor to this machine: it knows what else wants the CPU
+// (`cpus`, `quota`), and what a sleep costs here (`survey`). `holder` keeps CPUs from halting, by
+// `holder/device` or `holder/keeper`, if `hold_gain` says that it pays, and `reluctance` that the
+// machine can afford it. `holder/price` and `governor/hold_governor` say how long a hold is worth
+// its price.
 mod cpus;
-// A simulator reaches it by `internals`.
+// `internals` makes it public for a simulator.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub, dead_code))]
 mod governor;
 mod hold_gain;
 mod holder;
 mod keep_warm;
 mod policy;
-// `wakeful-spin` reaches these by `internals`.
+// `internals` makes these public for `wakeful-spin`.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 mod quota;
 mod reluctance;
@@ -44,9 +44,9 @@ pub use spinner::{Next, Spinner};
 /// What a loop with nothing to do does: its policy at work.
 pub(crate) enum Idle {
     Adapt(Box<RefCell<Spinner>>),
-    /// Sleep at once, with CPUs kept warm meanwhile or not.
+    /// Sleeps at once. With `Some`, CPUs are kept warm meanwhile.
     Park(#[allow(dead_code, reason = "it works by being there")] Option<KeepWarm>),
     Spin,
-    /// Sleep at once, and have no CPU halt while events come.
+    /// Sleeps at once, and keeps CPUs from halting while events come.
     Hold(Box<RefCell<Holder>>),
 }

@@ -154,7 +154,7 @@ impl Adaptive {
         self
     }
 
-    /// Not with a share of nothing (or no number), nor with no window.
+    /// May the loop spin at all? Not with a share of 0 or NaN, nor with a window of 0.
     pub(crate) fn may_spin(&self) -> bool {
         self.max_cpu > 0.0 && self.max_window != Some(Duration::ZERO)
     }
@@ -206,11 +206,11 @@ pub struct Hold {
     pub(crate) silence: Duration,
     pub(crate) tolerated: Duration,
     pub(crate) whole_machine: bool,
-    /// In millionths, so that settings can be equal.
+    /// In millionths of a spun microsecond, so that settings can be compared.
     cost: u32,
 }
 
-/// A held microsecond is worth as much as a spun one, in millionths.
+/// A held microsecond costs as much as a spun one, in millionths.
 const AS_A_SPIN: u32 = 1_000_000;
 
 impl Hold {
@@ -264,13 +264,13 @@ impl Hold {
     /// each sleep reads the clock two more times.
     #[must_use]
     pub const fn hold_cost(mut self, share: f64) -> Self {
-        // No number is 0, and so is a negative one.
+        // NaN and negative numbers become 0.
         let millionths = (share * AS_A_SPIN as f64 + 0.5) as u32;
         self.cost = if millionths > AS_A_SPIN { AS_A_SPIN } else { millionths };
         self
     }
 
-    /// See [`hold_cost`](Self::hold_cost). `None`: it costs nothing.
+    /// See [`hold_cost`](Self::hold_cost). `None`: held time costs nothing.
     pub(crate) fn cost(self) -> Option<f64> {
         (self.cost > 0).then(|| f64::from(self.cost) / f64::from(AS_A_SPIN))
     }

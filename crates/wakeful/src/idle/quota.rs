@@ -19,10 +19,10 @@ use self::cgroup::Group;
 use crate::sys::panics;
 use crate::sys::thread::process_time;
 
-/// So much of a quota may be used with spinning, so that a burst of work has room.
+/// The share of a quota that work and spinning together may use, so that a burst of work has room.
 const USED: f64 = 0.8;
 
-/// How long a loop goes without a look, in nanoseconds.
+/// How often a loop checks, in nanoseconds.
 pub(super) const LOOK_EVERY: u64 = 1_000_000_000;
 
 /// What a CPU quota leaves for spinning: see above.
@@ -30,10 +30,10 @@ pub(super) const LOOK_EVERY: u64 = 1_000_000_000;
 pub struct Quota {
     groups: Vec<Group>,
     last: Mutex<Option<Look>>,
-    /// Nanoseconds that all loops have spun since the last look, and how many loops said so.
+    /// The nanoseconds that all loops have spun since the last check, and how many loops reported.
     spun: AtomicU64,
     loops: AtomicU64,
-    /// What a loop may use, in millionths of a CPU.
+    /// The share that each loop may use, in millionths of a CPU.
     share: AtomicU64,
 }
 
@@ -42,23 +42,24 @@ struct Look {
     at: Instant,
     used: Duration,
     throttled: u64,
-    /// How many loops looked since the look before.
+    /// How many loops reported before the last check.
     loops: u64,
-    /// What spinning may use in all loops together, of a CPU.
+    /// How much CPU time all loops together may spin, in CPUs.
     allowed: f64,
 }
 
-/// Nothing is limited.
+/// The share of a loop without a limit.
 const UNLIMITED: u64 = 1_000_000;
 
 impl Quota {
-    /// This process's. The first call reads a few files; [`Survey`](super::survey) makes it.
+    /// The quota of this process. The first call reads a few files. [`Survey`](super::survey) makes
+    /// it.
     pub(super) fn find() -> &'static Self {
-        // Without a lock, which a forked child would inherit from the thread that reads.
+        // There is no lock, because a forked child would inherit it from the thread that reads.
         static FOUND: OnceBox<Quota> = OnceBox::new();
         FOUND.get_or_init(|| {
             let quota = Self::of(Group::of_this_process());
-            // Here, since a look allocates nothing, and a log might.
+            // The log line is here, because a check must not allocate, and a log line might.
             if let Some(cpus) = quota.groups.iter().filter_map(Group::cpus).reduce(f64::min) {
                 panics::log!(
                     info,
@@ -94,7 +95,7 @@ impl Quota {
         }
         self.spun.fetch_add(spun, Ordering::Relaxed);
         self.loops.fetch_add(1, Ordering::Relaxed);
-        // Another loop is looking just now: its answer will do, next time.
+        // Another loop is checking just now. This loop uses the result next time.
         if let Some(mut last) = panics::try_lock(&self.last) {
             self.look_again(&mut last);
         }
@@ -103,14 +104,15 @@ impl Quota {
 
     fn look_again(&self, last: &mut Option<Look>) {
         let at = Instant::now();
-        // Hardly sooner than each loop looks, so that each is counted.
+        // Checks are nearly as far apart as those of each loop, so that each loop is counted.
         let soon = Duration::from_nanos(LOOK_EVERY / 10 * 9);
         if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
         let limits =
             self.groups.iter().filter_map(|group| Some((group.cpus()?, group.throttled())));
-        // The tightest is not always the one that is used up: others share those above.
+        // All limits count, because the tightest one is not always the one that is used up: other
+        // processes share those of parent groups.
         let tightest = limits.reduce(|one, other| (one.0.min(other.0), one.1 + other.1));
         let Some((cpus, throttled)) = tightest else {
             *last = None;
@@ -121,13 +123,14 @@ impl Quota {
         let spun = Duration::from_nanos(self.spun.swap(0, Ordering::Relaxed));
         let loops = self.loops.swap(0, Ordering::Relaxed).max(1);
         let (allowed, share) = match last {
-            // How many loops there are shows within a second. Until then nobody spins.
+            // The number of loops is known only after a second. Until then no loop spins.
             None => (cpus * USED / 2.0, 0.0),
             Some(last) => {
                 let work = used.saturating_sub(last.used).saturating_sub(spun);
                 let work = work.as_secs_f64() / (at - last.at).as_secs_f64();
                 let allowed = allowed(cpus, work, last.allowed, throttled > last.throttled);
-                // A loop that came a little late this time is still there.
+                // The previous number counts too, because a loop that reported a little late is
+                // still there.
                 (allowed, (allowed / loops.max(last.loops) as f64).clamp(0.0, 1.0))
             }
         };
@@ -136,10 +139,11 @@ impl Quota {
     }
 }
 
-/// What spinning may use, of a quota of `cpus` beside `work`, when it was `before` until now.
+/// How much CPU time may be spun, with a quota of `cpus`, and `work` that uses some of it. It was
+/// `before` until now.
 fn allowed(cpus: f64, work: f64, before: f64, was_throttled: bool) -> f64 {
     let left = (cpus * USED - work).max(0.0);
-    // Up slowly, down at once.
+    // The allowance rises slowly and falls at once.
     let careful = if was_throttled { before / 2.0 } else { before * 1.1 + cpus * 0.01 };
     left.min(careful)
 }
@@ -148,7 +152,7 @@ fn allowed(cpus: f64, work: f64, before: f64, was_throttled: bool) -> f64 {
 mod tests {
     use super::*;
 
-    /// With a quota of one CPU, in a group that has four.
+    /// A quota of one CPU, in a group that has four.
     fn with_quota(name: &str, test: impl FnOnce(Quota)) {
         let dir = std::env::temp_dir().join(format!("wakeful-{name}-{}", std::process::id()));
         let own = dir.join("own");
@@ -165,7 +169,7 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// As if so much time had passed since the last look.
+    /// Pretends that this much time has passed since the last check.
     fn later(quota: &Quota, by: Duration) {
         quota.last.lock().unwrap().as_mut().unwrap().at -= by;
     }

@@ -17,19 +17,19 @@ use crate::metrics::HoldState;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A loop has asked since the last look.
+/// Set if a loop has asked since the last check.
 const ASKED: u32 = 1;
-/// The thread sleeps until a loop asks.
+/// Set while the thread sleeps until a loop asks.
 const SLEEPS: u32 = 2;
 const ON_BATTERY: u32 = 4;
 const STOLEN: u32 = 8;
 const RELUCTANT: u32 = ON_BATTERY | STOLEN;
 
-/// What the thread found last. One word, so that nobody has to wait for anybody.
+/// The result of the thread's last check. It is one word, so that no thread waits for another.
 #[derive(Debug)]
 pub(super) struct Machine(AtomicU32);
 
-/// That of this process's loops.
+/// The one that all loops of this process use.
 pub(super) static MACHINE: Machine = Machine::new();
 
 impl Machine {
@@ -37,7 +37,8 @@ impl Machine {
         Self(AtomicU32::new(0))
     }
 
-    /// Why CPUs should not be held now, as far as is known.
+    /// Why CPUs should not be held now, as far as the last check found out. Also asks for the next
+    /// check.
     #[inline]
     pub(super) fn why_not(&self) -> Option<HoldState> {
         match self.0.load(Ordering::Relaxed) {
@@ -50,7 +51,7 @@ impl Machine {
     fn ask(&self) -> Option<HoldState> {
         let before = self.0.fetch_or(ASKED, Ordering::Relaxed);
         if before & SLEEPS != 0 {
-            // Without a thread that waits it does nothing.
+            // If no thread waits, this does nothing.
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
         }
         match before & RELUCTANT {
@@ -60,7 +61,8 @@ impl Machine {
         }
     }
 
-    /// Looks for ever. In a forked child nobody did, and its parent's word stands there.
+    /// Checks for ever. It first resets the word, because in a forked child the word is the
+    /// parent's.
     pub(super) fn watch(&self, mut back_off: BackOff) -> ! {
         self.0.store(ASKED, Ordering::Relaxed);
         loop {
@@ -74,7 +76,7 @@ impl Machine {
         let found = match found {
             None => 0,
             Some(Reluctance::OnBattery) => ON_BATTERY,
-            // Whatever else there may be is as bad.
+            // Any other reason is treated like this one.
             Some(_) => STOLEN,
         };
         let with = |word| Some(word & !RELUCTANT | found);
@@ -97,7 +99,8 @@ impl Machine {
             let (idle, asleep) = (before & RELUCTANT, before & RELUCTANT | SLEEPS);
             let relaxed = Ordering::Relaxed;
             if self.0.compare_exchange(idle, asleep, relaxed, relaxed).is_ok() {
-                // Interrupted, or the word is another one by now: it is looked at again.
+                // The call was interrupted, or the word has changed. Either way the loop looks at
+                // the word again.
                 let _ = futex::wait(&self.0, futex::Flags::PRIVATE, asleep, None);
             }
         }
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!(MACHINE.why_not(), None);
         thread.join().unwrap();
         assert_eq!(word(), 0);
-        // A question that came before is one, unless a new one is asked for.
+        // A question from before the call counts, except in `wait_for_a_new_question`.
         MACHINE.why_not();
         MACHINE.wait_for_a_question();
         MACHINE.why_not();
@@ -149,7 +152,7 @@ mod tests {
         }
         MACHINE.why_not();
         thread.join().unwrap();
-        // What was found stays through a sleep.
+        // The last result stays while the thread sleeps.
         MACHINE.found(Some(Reluctance::OnBattery));
         let thread = waits();
         assert_eq!(MACHINE.why_not(), Some(HoldState::OnBattery));

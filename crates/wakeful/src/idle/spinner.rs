@@ -1,7 +1,7 @@
-//! The governor on this machine: this file asks it, and reports the result of each spin to it. A
-//! spin ends early if another thread needs the CPU. A thread with a real-time policy does not spin:
-//! `sched_yield` would not give its CPU to others, and nothing that this file measures would show
-//! that.
+//! Applies the governor to this machine: asks the governor how long to spin, and reports the result
+//! of each spin to it. A spin ends early if another thread needs the CPU. A thread with a real-time
+//! policy does not spin: `sched_yield` would not give its CPU to others, and nothing that this file
+//! measures would show that.
 
 #[cfg(feature = "internals")]
 use std::io;
@@ -18,35 +18,37 @@ use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::sys::thread::{RunQueue, Taken, is_real_time};
 
-/// Between two polls of a spin lie a system call or two. So long a gap means that the thread did
-/// not run, in nanoseconds. A shorter run of somebody else counts for as much: a database that
-/// runs for 12 µs at a time needs this CPU as well, and the kernel may leave others waiting for a
-/// tick of the scheduler, however often the spin yields.
+/// Two polls of a spin are one or two system calls apart. If the gap is longer than this, in
+/// nanoseconds, the thread did not run. A shorter run of another thread also counts as this much: a
+/// database that runs for 12 µs at a time needs this CPU as well, and the kernel may leave other
+/// threads waiting for a tick of the scheduler, however often the spin yields.
 const GAP: u64 = 50_000;
 
-/// So much may be lost at once, in nanoseconds: a neighbour who is busy takes a slice, which is
-/// longer.
+/// How much time a spin may lose to other threads in a burst, in nanoseconds. A busy neighbour
+/// takes a slice of the scheduler, which is longer.
 const LOST: u64 = 500_000;
 
-/// And so much by a loop that has been left alone, for so long without a loss: more than the work
-/// of a moment, which is over when it is noticed.
+/// How much a loop may lose that has lost nothing for the second time. It is more than a momentary
+/// piece of work takes, which is over when the loop notices it.
 const LOST_ALONE: u64 = 5_000_000;
 const ALONE_FOR: u64 = 100_000_000;
 
-/// And a twentieth of the time for ever: kernel threads and interrupts are no neighbours.
+/// In addition, one part in this many of the time may always be lost, because kernel threads and
+/// interrupts are no neighbours.
 const LOST_SHARE: u64 = 20;
 
-/// What is known of the waits for a CPU is never older than this, in nanoseconds, so that what the
-/// hypervisor takes is not blamed on an earlier one.
+/// The run queue's counts are never older than this, in nanoseconds, so that time that the
+/// hypervisor takes is not blamed on an earlier run of another thread.
 const FRESH: u64 = 1_000_000;
 
-/// How often others ran in a longer time than this says little about now.
+/// Counts over a longer time than this say little about the present.
 const STALE: u64 = 10 * FRESH;
 
-/// Idle periods without the survey: a program that hardly uses its loop does not need it.
+/// The survey starts after this many idle periods, because a program that hardly uses its loop does
+/// not need it.
 const FEW: u32 = 16;
 
-/// The share of a CPU that a loop may use as long as nobody has looked for a quota.
+/// The share of a CPU that a loop may use before the quota is known.
 const UNKNOWN_QUOTA: f64 = 0.1;
 
 /// The governor on this machine, for one thread. Times are nanoseconds on one clock of its loop.
@@ -55,40 +57,40 @@ pub struct Spinner {
     governor: Governor,
     settings: Adaptive,
     place: Place,
-    /// Sleeps with the CPU held take the place of spins, where the machine's keeper consents.
+    /// Where the machine's keeper consents, sleeps with the CPU held replace spins.
     holder: Option<Holder>,
-    /// When the idle period began, and when it was looked last.
+    /// When the idle period began, and when the last poll of the spin was.
     began: u64,
     looked: u64,
     window: u64,
-    /// What others take of this thread's CPU, and when that was looked at.
+    /// How often other threads have run on this thread's CPU, and when that was last read.
     run_queue: RunQueue,
     counted: u64,
-    /// What others took lately, and when they did.
+    /// How much time other threads have taken lately, and when they last did.
     lost: u64,
     lost_at: u64,
     periods: u32,
     surveyed: bool,
-    /// It serves a wait of a program that knows nothing of it, perhaps in a signal handler: nothing
-    /// may be allocated, so no thread is started here, and no line is logged.
+    /// Whether it serves a wait of a program that does not know of it, perhaps in a signal handler.
+    /// Then it must not allocate, so it starts no thread and logs nothing.
     is_guest: bool,
     wants_survey: bool,
-    /// Spun since the quota was asked about.
+    /// The time spun since the last check of the quota, and the time of the next check.
     spun: u64,
     quota_at: u64,
-    /// When the thread's scheduling policy is looked at next.
+    /// When the thread's scheduling policy is checked next.
     policy_at: u64,
 }
 
 /// What a look at the clock says to a spinning loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on, or begins.
+    /// The spin begins, or continues.
     Spin,
-    /// A sleep with the CPU held takes its place, for as long as it would have lasted, or a
-    /// tick. Only where it began.
+    /// A sleep with the CPU held replaces the spin, for as long as the spin would have lasted, or
+    /// for a tick. This is possible only at the beginning of a spin.
     Hold,
-    /// It ends, or does not begin.
+    /// The spin ends, or does not begin.
     Sleep,
 }
 
@@ -175,7 +177,8 @@ impl Spinner {
         (self.began, self.looked) = (now, now);
         self.window = self.governor.begin(now);
         if self.window == 0 {
-            // A quota that left nothing is looked at again: otherwise nothing would ever be left.
+            // A quota that left nothing must be checked again, because otherwise it would leave
+            // nothing for ever.
             if self.surveyed && now >= self.quota_at && self.governor.expects_soon() {
                 self.survey(now);
             }
@@ -202,7 +205,7 @@ impl Spinner {
     }
 
     /// Would a spin keep every ordinary thread from this CPU? A loop that spins asks once a second.
-    /// One that may not spin asks when its governor wants to, which is less and less often, up to
+    /// A loop that may not spin asks when its governor wants to spin, which becomes rarer, down to
     /// every 0.13 s.
     #[cold]
     fn is_real_time(&mut self, now: u64) -> bool {
@@ -231,7 +234,7 @@ impl Spinner {
         Next::Spin
     }
 
-    /// Did somebody else have the CPU, and for how long lately?
+    /// Counts how long another thread had the CPU lately, if it did.
     #[cold]
     fn count(&mut self, now: u64, gap: u64) -> Next {
         let is_stale = now.saturating_sub(std::mem::replace(&mut self.counted, now)) > STALE;
@@ -280,7 +283,7 @@ impl Spinner {
         self.governor.cut_short(now, spun);
     }
 
-    /// The spin is over: how long it was.
+    /// Ends the spin, and returns how long it was.
     #[inline]
     fn spent(&mut self, now: u64) -> u64 {
         let spun = now - self.began;
@@ -288,18 +291,18 @@ impl Spinner {
         spun
     }
 
-    /// Whether it holds, and why not.
+    /// Whether the loop holds CPUs, and if not, why.
     #[inline]
     pub(crate) fn hold_state(&self) -> HoldState {
         self.holder.as_ref().map_or(HoldState::NotAsked, Holder::shown)
     }
 
-    /// For a sleep in the place of a spin.
+    /// The holder, for a sleep that replaces a spin.
     pub(crate) fn holder(&mut self) -> Option<&mut Holder> {
         self.holder.as_mut()
     }
 
-    /// An event ended a sleep in the place of a spin: within the window, or after it.
+    /// An event ended a sleep that replaced a spin: within the window, or after it.
     pub(crate) fn woken_instead(&mut self, now: u64) {
         let idle = now - self.began;
         if idle < self.window {
@@ -310,7 +313,7 @@ impl Spinner {
         }
     }
 
-    /// A deadline ended a sleep in the place of a spin.
+    /// A deadline ended a sleep that replaced a spin.
     pub(crate) fn cut_short_instead(&mut self, now: u64) {
         let idle = now - self.began;
         if idle < self.window {
@@ -366,7 +369,7 @@ mod tests {
 
     const SECOND: u64 = LOOK_EVERY;
 
-    /// Like one that has spun and found a quota of which `share` was left.
+    /// A spinner that has spun, and has found a quota that leaves `share`.
     fn under_a_quota(now: u64, share: f64) -> Spinner {
         let process = Process::current().unwrap();
         while survey(process.stamp()).is_none() {

@@ -12,15 +12,15 @@ use super::quota::Quota;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// A window may be so many times as long as what a wake from sleep takes: with one event a window,
-/// spinning for all of them then costs what so many wakes would.
+/// The longest window is this many times as long as a wake from sleep takes. If one event comes per
+/// window, spinning all the time then costs as much as this many wakes.
 const WORTH: u32 = 25;
 const LEAST: Duration = Duration::from_micros(200);
 const MOST: Duration = Duration::from_millis(2);
-/// Before it is known.
+/// The longest window before the survey.
 pub(super) const UNKNOWN: Duration = Duration::from_millis(1);
 
-/// What was found out.
+/// The results of the survey.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) max_window: Duration,
@@ -29,8 +29,8 @@ pub(super) struct Survey {
 
 static SURVEY: OnceLock<Survey> = OnceLock::new();
 
-/// What was found out, once it is. The first call in the process of `stamp` begins: the thread is
-/// not in a fork that comes meanwhile.
+/// Returns the results, once they are there. The first call in the process with this `stamp` starts
+/// the survey. (A child that is forked meanwhile does not have the survey's thread.)
 pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     let found = SURVEY.get();
@@ -48,7 +48,7 @@ pub(super) fn is_first(begun: &AtomicU32, stamp: u32) -> bool {
     begun.load(Ordering::Relaxed) != stamp && begun.swap(stamp, Ordering::Relaxed) != stamp
 }
 
-/// What was found out, and nothing begins.
+/// Returns the results if they are there, without starting the survey.
 pub(super) fn known() -> Option<&'static Survey> {
     SURVEY.get()
 }

@@ -33,8 +33,8 @@ macro_rules! for_readers {
 }
 use for_readers;
 
-/// Implements a trait for the types that write. The traits differ in what they call the end of
-/// writing, and in whether they ask about slices.
+/// Implements a trait for the types that write. The traits differ in the name of the method that
+/// ends writing, and in whether they have `is_write_vectored`.
 macro_rules! impl_write {
     ($trait:ident, $shutdown:ident $(, $is_vectored:ident)?) => {
         crate::io::impl_write!(

@@ -1,9 +1,10 @@
 //! Standard input.
 //!
 //! Whether a read blocks is a property of the open file, which the shell, a parent or other
-//! children share with us: a program that sets `O_NONBLOCK` on it breaks theirs. So a terminal or a
-//! pipe is opened once more, by its name in `/proc`: that is an open file of our own. A socket
-//! cannot be opened so, and needs it not: `recv` takes the flag for one call.
+//! children share with this process. A program that sets `O_NONBLOCK` on it breaks their reads. So
+//! a terminal or a pipe is opened once more, by its name in `/proc`, which makes an open file of
+//! our own. A socket cannot be opened in this way, but need not be, because `recv` takes the flag
+//! for one call.
 
 use std::future::poll_fn;
 use std::io::{self, IsTerminal};
@@ -62,7 +63,7 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     let watched = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Socket => Some((fd.try_clone_to_owned()?, ReadCall::DontWait)),
         FileType::Fifo => open_anew(fd).map(|fd| (fd, ReadCall::Any)),
-        // To open another device once more may be to open another one, or to do something to it.
+        // Opening any other device once more may open another device, or have an effect on it.
         FileType::CharacterDevice if fd.is_terminal() && stat.st_rdev != terminal_maker() => {
             open_anew(fd).map(|fd| (fd, ReadCall::Any))
         }
@@ -77,12 +78,12 @@ fn from_fd(fd: impl AsFd) -> io::Result<Stdin> {
     Ok(Stdin { source: Source::OnPool(FileIo::new(file)) })
 }
 
-/// `/dev/ptmx`: whoever opens it gets a new terminal, from the side of its keyboard.
+/// `/dev/ptmx`. Opening it makes a new terminal, and returns the keyboard's side of that.
 fn terminal_maker() -> Dev {
     makedev(5, 2)
 }
 
-/// An open file of our own.
+/// Opens the file once more, so that the open file is ours alone.
 fn open_anew(fd: impl AsFd) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd;
     let name = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
@@ -137,8 +138,8 @@ impl Stdin {
             coop::made_progress();
             return Poll::Ready(Ok(0));
         }
-        // Only EAGAIN says that there is no more: a terminal gives a line at a time, and of a FIFO
-        // that was opened behind its last writer no event says so.
+        // Only EAGAIN shows that there is no more input. A terminal returns one line at a time, and
+        // no event reports the end of a FIFO that was opened after its last writer had left.
         let read =
             ready!(fd.poll_io(Direction::Read, cx, |fd| { uninit::read(fd.as_fd(), call, buf) }));
         coop::made_progress();

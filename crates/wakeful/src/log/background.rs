@@ -1,4 +1,5 @@
-//! The receiving end: usually a thread, which may be held up for as long as the destination likes.
+//! The receiving end of a log: usually a thread. It may block for as long as the destination
+//! blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +17,9 @@ pub(super) enum Message {
         bytes: Vec<u8>,
         lines: u64,
     },
-    /// Everything before is written or dropped.
+    /// Asks for a message back when everything before is written or dropped.
     Tell(SyncSender<()>),
-    /// The destination may want to be opened again.
+    /// Asks the destination whether it should be opened again.
     LookAround,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Background<D> {
     counts: Arc<Counts>,
     /// Dropped lines that a note has reported.
     reported: u64,
-    /// The last write failed.
+    /// Whether the last write failed.
     fails: bool,
 }
 
@@ -38,8 +39,8 @@ pub(super) trait Inline: Send {
     /// Writes what the destination takes at once. Returns whether nothing is left.
     fn write_what_fits(&mut self) -> bool;
 
-    /// As `write_what_fits`, and waits for room until `deadline`, but each time for `pause` at
-    /// most.
+    /// Like `write_what_fits`, but waits for room until `deadline`, and for no more than `pause`
+    /// each time.
     fn write_until(&mut self, deadline: Instant, pause: Duration) -> bool;
 }
 
@@ -52,13 +53,14 @@ impl<D: Destination> Background<D> {
     /// Runs until the last writer is dropped.
     pub(super) fn run(&mut self) {
         while let Ok(message) = self.messages.recv() {
-            // The destination is somebody's code. This thread outlives its panics.
+            // The destination is user code. This thread survives its panics.
             contain(|| self.take(message, WhenFull::Wait));
         }
     }
 
     fn take(&mut self, message: Message, when_full: WhenFull) {
-        // In front of the lines: they are written, and counted, whatever becomes of this.
+        // This runs before the lines are taken, so that they are written and counted even if it
+        // panics.
         contain(|| {
             self.output.reopen();
         });

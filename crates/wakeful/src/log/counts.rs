@@ -1,4 +1,4 @@
-//! What has become of a log's lines, and what its thread is at.
+//! What has become of a log's lines, and what its thread is doing.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(super) struct Counts {
     pub(super) written: AtomicU64,
     pub(super) dropped: AtomicU64,
-    /// Bytes that were handed over and are neither written nor dropped.
+    /// The number of bytes that were queued and are neither written nor dropped.
     pub(super) queued: AtomicUsize,
-    /// The write of the thread that waits for room in a pipe, a socket or a terminal: each has
-    /// another number, but 0 is none.
+    /// The number of the write that waits for room in a pipe, a socket or a terminal. Each such
+    /// write has another number; 0: none waits.
     pub(super) waiting: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The sending end: what threads that log have.
+//! The sending end of a log, which the threads that log use.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Room for more would take longer to fill than anybody waits for a log.
+    /// More room than this would take longer to fill than anybody waits for a log.
     const MOST_WRITES: usize = 1 << 20;
 }
 
@@ -66,20 +66,20 @@ pub struct LossyWriter {
 }
 
 struct Shared {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     messages: Option<SyncSender<Message>>,
-    /// `None`: forks cannot be watched for.
+    /// `None`: forks cannot be detected.
     process: Option<Process>,
-    /// In bytes.
+    /// The maximum number of queued bytes.
     room: usize,
     counts: Arc<Counts>,
-    /// Present if there is no thread.
+    /// Set if there is no thread, so that the threads that log write.
     inline: Option<Arc<Mutex<dyn Inline>>>,
 }
 
 impl Shared {
-    /// The thread of the writer is the parent's, and one of the parent's threads may have held a
-    /// lock of the queue at the fork.
+    /// Is this a forked child? Its writer's thread exists only in the parent, and another thread of
+    /// the parent may have held a lock of the queue at the fork.
     fn is_forked(&self) -> bool {
         self.process.is_some_and(|process| process.is_forked())
     }
@@ -92,7 +92,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.is_forked() {
-            // It would lock the queue to say that nobody sends any more.
+            // In a forked child the sender is leaked, because its drop would lock the queue.
             std::mem::forget(self.messages.take());
         }
     }
@@ -131,7 +131,7 @@ impl LossyWriter {
         }
     }
 
-    /// `start` is given what the thread runs.
+    /// `start` gets the closure that the thread runs.
     fn make(
         destination: impl Destination,
         queue: Queue,
@@ -140,7 +140,8 @@ impl LossyWriter {
         let (messages, receiver) = sync_channel(queue.writes.clamp(1, Queue::MOST_WRITES));
         let counts = Arc::<Counts>::default();
         let background = Background::new(receiver, destination, counts.clone());
-        // A closure whose thread cannot be started is dropped. The lock keeps what it would own.
+        // If the thread cannot be started, its closure is dropped. So the closure shares
+        // `background` by this lock, and does not own it.
         let background = Arc::new(Mutex::new(background));
         let on_thread = background.clone();
         let started = start(Box::new(move || {
@@ -255,7 +256,7 @@ impl LossyWriter {
         self.shared.counts.written.load(Ordering::Relaxed)
     }
 
-    /// The channel has no send with a deadline: it is tried again after so long.
+    /// The channel has no send with a deadline, so the send is repeated after this time.
     const AGAIN: Duration = Duration::from_millis(1);
 
     fn send(
@@ -276,7 +277,7 @@ impl LossyWriter {
         }
     }
 
-    /// Whether there is room for so many bytes. Then they count as queued.
+    /// Reserves room for this many bytes. `true`: there is room, and the bytes count as queued.
     fn reserve(&self, bytes: usize) -> bool {
         let queued = &self.shared.counts.queued;
         let is_room = queued.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.shared.room;
@@ -294,7 +295,8 @@ impl LossyWriter {
         }
     }
 
-    /// Another thread that is writing takes this thread's lines along, or leaves them to the next.
+    /// Writes the lines without a thread. If another thread is writing, that thread writes these
+    /// lines too, or leaves them to the next one.
     fn write_inline(&self) {
         let Some(inline) = &self.shared.inline else { return };
         if self.shared.is_forked() {
@@ -358,7 +360,7 @@ fn start(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     without_signals(|| start_thread(name, run)).map(drop)
 }
 
-/// A descriptor, without anything that a [`Destination`] may do beside.
+/// A destination that is only a descriptor, and has the default behaviour of [`Destination`].
 struct Plain<F>(F);
 
 impl<F: AsFd + Send + 'static> Destination for Plain<F> {

@@ -1,9 +1,9 @@
 //! Writing lines to a descriptor, and knowing how many of them got there.
 //!
 //! A write may end in the middle of a line: the disk is full, a file has reached `RLIMIT_FSIZE`, a
-//! pipe has no reader. The lines before the cut are written and are counted so. The rest of the cut
-//! line is lost; a line feed ends its first part before the next line is written, so that only one
-//! line is damaged.
+//! pipe has no reader. The lines before the cut count as written. The rest of the cut line is lost;
+//! a line feed ends its first part before the next line is written, so that only one line is
+//! damaged.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,12 +23,12 @@ use crate::sys::panics::contain;
 /// A pipe that poll(2) calls writable takes this much at once, and never a part of it (`PIPE_BUF`).
 const AT_ONCE: usize = 4096;
 
-/// After an EAGAIN and a poll(2) that found room, so that a descriptor that always reports both
-/// costs no CPU.
+/// The pause after an EAGAIN if poll(2) then reports room. Without it, a descriptor that always
+/// reports both would use all of a CPU.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// While there is no room, so often it is asked whether the destination should be opened again. Who
-/// replaces a pipe that nobody reads would otherwise wait for that reader.
+/// How often the destination is asked to reopen while there is no room. Otherwise a pipe without a
+/// reader that was replaced would block the log until that reader reads.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
 /// What to do when the destination has no room.
@@ -41,14 +41,14 @@ pub(super) enum WhenFull {
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: io::Error,
-    /// Lines that were written whole before the failure.
+    /// The number of lines that were written completely before the failure.
     pub(super) lines: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Output<D> {
     pub(super) destination: D,
-    /// The last write failed in the middle of a line.
+    /// Whether the last write failed in the middle of a line.
     is_torn: bool,
     kind: FileType,
     counts: Arc<Counts>,
@@ -62,7 +62,7 @@ impl<D: Destination> Output<D> {
         Self { destination, is_torn: false, kind, counts, writes: 0 }
     }
 
-    /// Returns whether lines now go to another file.
+    /// Has the destination reopen. Returns whether lines now go to another file.
     pub(super) fn reopen(&mut self) -> bool {
         let is_another = self.destination.reopen();
         if is_another {
@@ -77,7 +77,8 @@ impl<D: Destination> Output<D> {
         if !self.is_torn {
             return self.write_from_a_line_on(bytes, when_full);
         }
-        // In one piece: with room for a byte only, nothing would be left for the line.
+        // The line feed and the line are one write. If there were room for one byte only, nothing
+        // would be left for the line.
         let with_end = [b"\n", bytes].concat();
         self.write_from_a_line_on(&with_end, when_full).map_err(|failed| {
             let lines = failed.lines.saturating_sub(1);
@@ -96,17 +97,18 @@ impl<D: Destination> Output<D> {
                 if let Some(last) = before.last() {
                     self.is_torn = *last != b'\n';
                 }
-                // The next write begins with a line feed. It completes a line that lacks nothing
-                // else.
+                // The next write begins with a line feed. If that completes the line that was cut,
+                // the line counts as written.
                 let is_whole = written > 0 && self.is_torn && after.first() == Some(&b'\n');
                 Err(Failed { error, lines: line_feeds(before) + u64::from(is_whole) })
             }
         }
     }
 
-    /// An error comes with how much was written before it.
+    /// Writes `bytes`. An error comes with the number of bytes that were written before it.
     fn put(&mut self, bytes: &[u8], when_full: WhenFull) -> Result<(), (io::Error, usize)> {
-        // A disk may pause for longer than a reader, and is waited for all the same.
+        // A write to a file does not count as waiting, because a disk may pause for longer than a
+        // reader, and flushes wait for it all the same.
         let may_wait = when_full == WhenFull::Wait && !self.kind.is_file();
         let waiting = Waiting(may_wait.then(|| self.counts.clone()));
         let mut written = 0;
@@ -134,8 +136,8 @@ impl<D: Destination> Output<D> {
         Ok(())
     }
 
-    /// Not by `std::io::Stderr`: its lock would be held for as long as the write takes, and
-    /// `eprintln!` would wait for it.
+    /// Does not use `std::io::Stderr`, whose lock would be held for the whole write, so that
+    /// `eprintln!` would block.
     fn write_some(&self, bytes: &[u8], when_full: WhenFull) -> rustix::io::Result<usize> {
         if when_full == WhenFull::Fail && !self.is_writable(Duration::ZERO) {
             return Err(Errno::AGAIN);
@@ -152,7 +154,8 @@ impl<D: Destination> Output<D> {
     }
 
     /// Whether the destination would take something within `timeout`. A descriptor that failed
-    /// counts as writable: the write says how it failed. One that panics does not.
+    /// counts as writable, because the write reports how it failed. A destination that panics does
+    /// not.
     pub(super) fn is_writable(&self, timeout: Duration) -> bool {
         let mut is_writable = false;
         contain(|| is_writable = Self::has_room(self.destination.fd(), timeout));
@@ -172,7 +175,7 @@ impl<D: Destination> Output<D> {
     }
 }
 
-/// Says which write waits, until it is dropped.
+/// Reports which write waits, until it is dropped.
 struct Waiting(Option<Arc<Counts>>);
 
 impl Waiting {
@@ -193,16 +196,16 @@ fn kind(fd: BorrowedFd<'_>) -> FileType {
     fstat(fd).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
-/// As many lines as a pipe takes in one piece: other processes may write to it as well, and would
-/// cut a line in two. Of a line that is longer, a part.
+/// As many lines as a pipe takes in one piece. Other processes may write to the pipe as well, and
+/// their writes would cut a line in two otherwise. If the first line is longer, only a part of it.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let few = &bytes[..bytes.len().min(AT_ONCE)];
     let end = few.iter().rposition(|byte| *byte == b'\n').map_or(few.len(), |last| last + 1);
     &few[..end]
 }
 
-/// Where the line begins that `written` bytes end in: a new file gets all of it. A line feed in
-/// front ended a line in the old one.
+/// Where the line begins in which the first `written` bytes end. A new file gets all of that line.
+/// A line feed at the very beginning has ended a line in the old file.
 fn start_of_line(bytes: &[u8], written: usize) -> usize {
     let before = bytes.get(..written).unwrap_or(bytes);
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(whole_lines(b"a part"), b"a part");
     }
 
-    /// As several workers write their access log.
+    /// Two processes write to one pipe, as workers write their access log.
     #[test]
     fn what_two_write_to_one_pipe_is_not_cut() {
         const LINES: usize = 20_000;

@@ -1,4 +1,4 @@
-//! The panic hook: as the standard library's, but it neither blocks nor panics.
+//! The panic hook. It is like the standard library's, but neither blocks nor panics.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::LossyWriter;
 use crate::sys::once_per_second::OncePerSecond;
 
-/// Panics at different places are limited apart, as far as these slots allow.
+/// The number of places that are limited separately. Panics at different places share a slot if
+/// there are more places.
 const PLACES: usize = 16;
 
 /// How long a process that is about to abort waits for its last line.
@@ -69,9 +70,9 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     crate::sys::panics::message(payload).unwrap_or("Box<dyn Any>")
 }
 
-/// Every panic, if the program is built so. A panic of `core` itself, such as one in a drop during
-/// an unwind, aborts the process after the hook. (Whether a panic can unwind is not yet told on
-/// stable Rust.)
+/// Does a panic at this place abort the process? Every panic does if the program is built with
+/// `panic = "abort"`. A panic of `core` itself, such as one in a drop during an unwind, aborts the
+/// process after the hook. (Stable Rust does not tell yet whether a panic can unwind.)
 fn is_abort(location: Option<&Location<'_>>) -> bool {
     cfg!(panic = "abort")
         || location.is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))

@@ -1,10 +1,10 @@
-//! How long somebody waits for the writer's thread: until a deadline, but not so long for a
-//! destination that nobody reads.
+//! How long a caller waits for the writer's thread: until a deadline, but less long if nobody reads
+//! the destination.
 //!
-//! A reader that is slow takes something now and then, and gets all of the time, so that no line is
-//! lost. One that takes nothing for a quarter of it will hardly take everything in the rest. A
-//! server that ends has several such waits one after another: of its access log, of its log, and of
-//! its master's log.
+//! A slow reader takes something now and then. It gets the whole time, so that no line is lost. A
+//! reader that takes nothing for a quarter of the time will hardly take everything in the rest.
+//! This matters because a server that ends has several such waits in a row: for its access log, for
+//! its log, and for its master's log.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use super::counts::Counts;
 use crate::time::deadline_after;
 
-/// This part of the time the destination may take nothing.
+/// The wait ends if the destination has taken nothing for one such part of the time.
 const PART: u32 = 4;
 
 pub(super) struct Patience<'a> {
     counts: &'a Counts,
     deadline: Instant,
     pause: Duration,
-    /// The write that waited at the last look, and since when it is known to.
+    /// The write that waited at the last check, and since when it is known to wait.
     waiting: (u64, Instant),
 }
 
@@ -37,13 +37,13 @@ impl<'a> Patience<'a> {
         self.deadline
     }
 
-    /// How long the destination may take nothing.
+    /// How long the destination may take nothing before the wait ends.
     pub(super) fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// How long to wait until [`is_over`](Self::is_over) is asked again: it only sees what waits
-    /// when it looks.
+    /// How long to wait before [`is_over`](Self::is_over) is called again. It sees a waiting write
+    /// only when it is called.
     pub(super) fn until_next_look(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(self.pause / PART)
     }
@@ -73,16 +73,16 @@ mod tests {
         let is_waiting = |write| counts.waiting.store(write, Ordering::Relaxed);
         let mut patience = Patience::since(now, &counts, Duration::from_secs(40));
         let mut is_over_after = |seconds| patience.is_over_at(now + Duration::from_secs(seconds));
-        // The thread writes to no pipe.
+        // The thread is not writing to a pipe.
         assert!(!is_over_after(20));
         is_waiting(1);
         assert!(!is_over_after(21) && !is_over_after(30));
-        // A slow reader.
+        // The reader is slow.
         is_waiting(2);
         assert!(!is_over_after(32) && !is_over_after(38));
         is_waiting(3);
         assert!(!is_over_after(39) && is_over_after(40));
-        // None.
+        // There is no reader.
         let mut patience = Patience::since(now, &counts, Duration::from_secs(40));
         let mut is_over_after = |seconds| patience.is_over_at(now + Duration::from_secs(seconds));
         assert!(!is_over_after(9) && is_over_after(10));

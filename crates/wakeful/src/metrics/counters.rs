@@ -1,5 +1,6 @@
-//! What the loop's thread writes: one writer, any readers. A count costs the loop an addition in
-//! memory, no atomic read-modify-write, and a reader never slows it.
+//! The counters of one loop. Only the loop's thread writes them, and any thread may read them. A
+//! count costs the loop an addition in memory, not an atomic read-modify-write, and a reader never
+//! slows it down.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +28,8 @@ impl Counter {
     }
 }
 
-/// A distribution with one writer: how many values there were of each number of binary digits, and
-/// their sum.
+/// A distribution with one writer: the number of values for each number of binary digits, and the
+/// sum of the values.
 #[derive(Debug)]
 pub(crate) struct Distribution {
     buckets: [Counter; BUCKETS],
@@ -42,27 +43,27 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// Counts a value, and adds it to the sum in whatever unit that has.
+    /// Counts a value, and adds `to_sum` to the sum, which may have another unit.
     #[inline]
     fn add(&self, value: u64, to_sum: u64) {
-        // 0 counts as 1, which is one instruction less than a bucket of its own.
+        // 0 counts as 1, which saves an instruction compared with a bucket of its own.
         self.buckets[63 - (value | 1).leading_zeros() as usize].add(1);
         self.sum.add(to_sum);
     }
 
-    /// A number, or a time in nanoseconds.
+    /// Records a number, or a time in nanoseconds.
     #[inline]
     pub(crate) fn record(&self, value: u64) {
         self.add(value, value);
     }
 
-    /// A time of at most [`SHORT`](crate::sys::clock::SHORT) ticks.
+    /// Records a time of at most [`SHORT`](crate::sys::clock::SHORT) ticks.
     #[inline]
     pub(crate) fn record_short(&self, ticks: u64, clock: &Clock) {
         self.add(clock.short(ticks), ticks);
     }
 
-    /// A time in ticks.
+    /// Records a time in ticks.
     pub(crate) fn record_ticks(&self, ticks: u64, clock: &Clock) {
         self.add(clock.nanoseconds(ticks), ticks);
     }
@@ -72,7 +73,7 @@ impl Distribution {
         Histogram { buckets, sum: self.sum.get() }
     }
 
-    /// Of times in ticks.
+    /// Reads a distribution whose sum is in ticks.
     fn read_ticks(&self, clock: &Clock) -> Histogram {
         let Histogram { buckets, sum } = self.read();
         Histogram { buckets, sum: clock.nanoseconds(sum) }
@@ -88,10 +89,10 @@ pub(crate) struct Fields {
     pub(crate) turns: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
-    /// In ticks, as all that has no other unit.
+    /// In ticks, like every time here without another unit.
     pub(crate) park_time: Counter,
     pub(crate) spin_time: Counter,
-    /// Slept while CPUs were held; not in `park_time`.
+    /// The time slept while CPUs were held. It is not in `park_time`.
     pub(crate) held_time: Counter,
     pub(crate) hold: HoldStateNow,
     pub(crate) spin_hits: Counter,
@@ -105,7 +106,7 @@ pub(crate) struct Fields {
     pub(crate) budget_exhaustions: Counter,
     pub(crate) forced_yields: Counter,
     pub(crate) slow_turns: Counter,
-    /// Turns with one poll, which took the whole of the turn; they are in neither of the next two.
+    /// Turns with a single poll, which took the whole turn. They are in neither of the next two.
     pub(crate) lone_polls: Distribution,
     pub(crate) turn_time: Distribution,
     pub(crate) poll_time: Distribution,
@@ -113,9 +114,9 @@ pub(crate) struct Fields {
     pub(crate) remote_latency: Distribution,
     /// In nanoseconds.
     pub(crate) timer_lateness: Distribution,
-    /// More than one. What is not here, of `events`, came alone.
+    /// Waits with more than one event. The other `events` came alone.
     pub(crate) events_per_wait: Distribution,
-    /// More than none. What is not here, of `turns`, is none.
+    /// Turns with ready tasks. In the other `turns` there were none.
     pub(crate) queue_depth: Distribution,
 }
 

@@ -26,7 +26,8 @@ pub(crate) const BUCKETS: usize = 64;
 /// It is a copy: `Send` and `Sync`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Histogram {
-    /// The values that begin with bit n, which is 2^n to 2^(n+1) - 1; and 0 with 1.
+    /// For each bit n, how many values begin with that bit: the values from 2^n to 2^(n+1) - 1. 0
+    /// counts with 1.
     pub(super) buckets: [u64; BUCKETS],
     pub(super) sum: u64,
 }
@@ -63,7 +64,7 @@ impl Histogram {
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();
-        // At least one, at most all.
+        // The rank is at least one, and at most the number of values.
         let wanted = ((share * count as f64).ceil() as u64).clamp(1, count.max(1));
         let mut seen: u64 = 0;
         self.buckets().find_map(|(highest, here)| {
@@ -81,13 +82,13 @@ impl Histogram {
         all.filter(|(_, count)| *count > 0)
     }
 
-    /// With the values of another one.
+    /// Adds the values of another histogram.
     pub(super) fn and(&self, other: &Self) -> Self {
         let buckets = std::array::from_fn(|bit| self.buckets[bit].wrapping_add(other.buckets[bit]));
         Self { buckets, sum: self.sum.wrapping_add(other.sum) }
     }
 
-    /// With 0 or 1, so many times.
+    /// Adds `value`, which is 0 or 1, this many times.
     pub(super) fn and_times(mut self, value: u64, times: u64) -> Self {
         self.buckets[0] += times;
         self.sum += value * times;

@@ -43,7 +43,7 @@ pub enum HoldState {
 }
 
 impl HoldState {
-    /// All that there are.
+    /// All states.
     const ALL: [Self; 13] = [
         Self::NotAsked,
         Self::Silent,

@@ -1,10 +1,10 @@
-//! The longest poll so far, and whose it was: two words that belong together, written by the loop
-//! and read by anybody, with no lock that could make the loop wait.
+//! The longest poll so far, and the place of its task. These are two words that belong together.
+//! The loop writes them and any thread reads them, without a lock that could make the loop wait.
 //!
 //! A sequence lock in safe code. The writer makes the number odd, writes both words, and makes it
-//! even again. A reader takes what it has read only if the number was even before and is the same
-//! afterwards. Each word is written with `Release` and read with `Acquire`: who meets a new word
-//! sees the odd number in front of it, too.
+//! even again. A reader uses what it has read only if the number was even before and is the same
+//! afterwards. Each word is written with `Release` and read with `Acquire`, so a reader that reads
+//! a new word also sees the odd number that was written before it.
 
 use std::hint;
 use std::panic::Location;
@@ -40,11 +40,11 @@ pub(crate) struct LongestSoFar {
 
 const _: () = assert!(AtomicCell::<Option<&'static Location<'static>>>::is_lock_free());
 
-/// A record takes a few nanoseconds.
+/// How often a reader tries. A write takes only a few nanoseconds.
 const TRIES: u32 = 1_000;
 
 impl LongestSoFar {
-    /// On the loop's thread only.
+    /// Records a poll. Must be called on the loop's thread only.
     pub(super) fn set(&self, ticks: u64, spawned_at: &'static Location<'static>) {
         let number = self.number.load(Relaxed);
         self.number.store(number.wrapping_add(1), Relaxed);
@@ -57,8 +57,8 @@ impl LongestSoFar {
         self.ticks.load(Relaxed)
     }
 
-    /// None yet; or the loop's thread has lost its CPU in the middle of a record, which is not
-    /// waited for.
+    /// `None`: there is no poll yet; or the loop's thread has lost its CPU in the middle of a
+    /// write, for which the reader does not wait.
     pub(super) fn read(&self) -> Option<LongestPoll> {
         for _ in 0..TRIES {
             let before = self.number.load(Acquire);
@@ -95,7 +95,8 @@ mod tests {
                     let Some(found) = longest.read() else { continue };
                     assert!(found.duration >= last);
                     last = found.duration;
-                    // Hundreds of ticks, of which a nanosecond may have several.
+                    // The values are hundreds of ticks, because a nanosecond may have several
+                    // ticks.
                     let number = (clock.ticks(last) + 50) / 100;
                     assert_eq!(found.spawned_at, of(number), "{found:?}");
                 }

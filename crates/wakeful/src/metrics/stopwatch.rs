@@ -1,9 +1,9 @@
 //! Where a loop's time goes: to polls, to the rest of its turns, and to idle periods.
 //!
-//! The clock is read where one of them ends, and there the next one begins: one read a poll and one
-//! an idle period, and none besides on the usual path. What lies between (the kernel asked without
-//! waiting, events noted, callbacks) counts in the turn, and in the poll behind it only if it is
-//! next to nothing.
+//! The clock is read where one of them ends, and the next one begins there. So there is one reading
+//! for each poll and one for each idle period, and usually no other. The time between polls (for
+//! asking the kernel without waiting, noting events, callbacks) counts in the turn. It counts in
+//! the next poll only if it is negligible.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -15,46 +15,47 @@ use super::{Counter, Counters};
 use crate::sys::clock::{Clock, SHORT, between};
 use crate::sys::panics;
 
-/// Slow turns are reported once in so many nanoseconds at most: who writes a log in a slow loop
-/// makes it slower.
+/// Slow turns are reported no more often than this, in nanoseconds, because writing a log in a slow
+/// loop makes the loop slower.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
-/// For so long what the clock said may be used again.
+/// How long a clock reading may be used again.
 const RECENT: Duration = Duration::from_millis(1);
 
 pub(crate) struct Stopwatch {
     counters: Arc<Counters>,
     clock: Clock,
-    /// Up to when the loop's time has been counted. All in ticks.
+    /// The stamp up to which the loop's time has been counted. All stamps are in ticks.
     last: Cell<u64>,
     turn_began: Cell<u64>,
-    /// A poll above this is looked at more closely.
+    /// A poll above this is examined more closely.
     notable: Cell<u64>,
-    /// And a turn above this; it is slow above the other.
+    /// A turn above `long` is examined more closely. A turn above `slow` is slow.
     long: u64,
     slow: u64,
     recent: u64,
     /// The longest of the notable polls of the last turn that had any.
     longest: RefCell<Option<Notable>>,
-    /// Work that takes longer is worth a name. No less than `notable`, so that its poll is noted.
+    /// Work that takes longer than this gets a name. It is no less than `notable`, so that the poll
+    /// is noted, too.
     worth_naming: u64,
-    /// When the work of the running poll was looked at last.
+    /// When the work of the running poll was last examined.
     looked: Cell<u64>,
     /// The slowest work of the running poll, or of an earlier one.
     named: RefCell<Option<Named>>,
     reported: Cell<u64>,
-    /// Slow turns since then.
+    /// The number of slow turns since the last report.
     unreported: Cell<u64>,
 }
 
 /// The polls of a turn.
 pub(crate) struct Polls {
     pub(crate) number: u32,
-    /// How long the first took, until it turns out not to be the only one.
+    /// How long the first poll took, until there is a second one.
     alone: u64,
 }
 
-/// Longer than any poll that is not notable.
+/// Stands for a turn with more than one poll. It is longer than any poll that is not notable.
 const NOT_ALONE: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -102,8 +103,8 @@ impl Stopwatch {
         }
     }
 
-    /// What has passed since the last stamp was no poll and no idle period. In the middle of a turn
-    /// it counts in the turn, otherwise nowhere.
+    /// Notes that the time since the last stamp belongs to no poll and no idle period. In the
+    /// middle of a turn it counts in the turn, otherwise nowhere.
     #[inline]
     pub(crate) fn skip(&self) {
         self.last.set(self.clock.now());
@@ -121,7 +122,8 @@ impl Stopwatch {
         self.clock.now()
     }
 
-    /// Is that stamp no older than a millisecond? If it is from a counter that was ahead, no.
+    /// Is that stamp no older than a millisecond? If the stamp is from a counter that was ahead,
+    /// the answer is no.
     #[inline]
     pub(crate) fn is_recent(&self, stamp: u64) -> bool {
         self.clock.now().wrapping_sub(stamp) <= self.recent
@@ -133,22 +135,22 @@ impl Stopwatch {
         now.wrapping_sub(self.last.replace(now))
     }
 
-    /// An idle period ends. It began where the last turn ended.
+    /// Ends an idle period, which began where the last turn ended.
     #[inline]
     pub(crate) fn idle(&self, counter: &Counter) {
-        // Two CPUs' counters differ by some ticks, and that of a virtual machine that was moved may
-        // begin anew.
+        // The counters of two CPUs differ by some ticks, and the counter of a virtual machine that
+        // was moved may start again.
         counter.add(between(0, self.lap()));
     }
 
-    /// The kernel has been asked, and what there was to idle is over.
+    /// Begins a turn. The kernel has been asked, and the idle period is over.
     #[inline]
     pub(crate) fn turn_begins(&self) -> Polls {
         self.turn_began.set(self.last.get());
         Polls { number: 0, alone: NOT_ALONE }
     }
 
-    /// The first task of a turn was polled, or a closure run.
+    /// Called after the first poll of a task in a turn, or the first closure.
     #[inline]
     pub(crate) fn polled_first(&self, spawned_at: &'static Location<'static>, polls: &mut Polls) {
         let took = self.lap();
@@ -160,7 +162,7 @@ impl Stopwatch {
         }
     }
 
-    /// And another one.
+    /// Called after each further poll or closure.
     #[inline]
     pub(crate) fn polled_next(&self, spawned_at: &'static Location<'static>, polls: &mut Polls) {
         let took = self.lap();
@@ -173,7 +175,7 @@ impl Stopwatch {
         }
     }
 
-    /// The first poll was not the only one.
+    /// Called when the first poll is not the only one.
     #[inline]
     fn settle(&self, polls: &mut Polls) {
         if polls.alone != NOT_ALONE {
@@ -182,8 +184,8 @@ impl Stopwatch {
         }
     }
 
-    /// The future of `block_on` was polled, between two turns. It is no task, and no part of their
-    /// times.
+    /// Called after a poll of the future of `block_on`, between two turns. It is no task, and its
+    /// time is in no turn.
     pub(crate) fn polled_root(&self, spawned_at: &'static Location<'static>) {
         let took = between(0, self.lap());
         let slowest = self.note_longest(took, spawned_at);
@@ -193,13 +195,12 @@ impl Stopwatch {
         }
     }
 
-    /// What the running poll has done since it began, or since the last call in it, if that was
-    /// slow.
+    /// The work of the running poll since it began, or since the last call in it, if that was slow.
     #[inline]
     pub(crate) fn slow_work(&self) -> Option<SlowWork> {
         let ended = self.clock.now();
         let looked = self.looked.replace(ended);
-        // Each is in the past: the later one is nearer.
+        // Both moments are in the past. The later one counts.
         let took = ended.wrapping_sub(looked).min(ended.wrapping_sub(self.last.get()));
         (took > self.worth_naming).then_some(SlowWork { took, ended })
     }
@@ -227,7 +228,7 @@ impl Stopwatch {
         self.counters.poll_time.record_ticks(took, &self.clock);
     }
 
-    /// Returns what its slowest work was.
+    /// Returns the name of the poll's slowest work.
     fn note_longest(&self, took: u64, spawned_at: &'static Location<'static>) -> Option<Named> {
         let so_far = &self.counters.longest_poll;
         if took > so_far.ticks() {
@@ -235,7 +236,7 @@ impl Stopwatch {
         }
         // An eighth of a slow turn is worth naming.
         self.notable.set(so_far.ticks().min(self.worth_naming));
-        // What a callback has named, before the poll, is not the poll's.
+        // A name from before the poll, given by a callback, does not belong to the poll.
         let began = self.last.get().wrapping_sub(took);
         self.named.take().filter(|named| between(began, named.work.ended) > 0)
     }
@@ -247,7 +248,8 @@ impl Stopwatch {
     #[inline]
     pub(crate) fn turn_ends(&self, mut polls: Polls) {
         let took = self.last.get().wrapping_sub(self.turn_began.get());
-        // Most turns of a loop that is not busy. They are counted once for both.
+        // This is the case for most turns of a loop that is not busy. They are counted once, as
+        // poll and as turn.
         if took == polls.alone {
             self.counters.lone_polls.record_short(took, &self.clock);
         } else {
@@ -261,8 +263,8 @@ impl Stopwatch {
         if took <= self.long {
             self.counters.turn_time.record_short(took, &self.clock);
             if polls == 0 {
-                // Else there may be no stamp for as long as each turn is ended by a ring, and has
-                // nothing to do.
+                // Without this there may be no stamp for as long as a ring ends each turn and the
+                // turns have nothing to do.
                 self.skip();
             }
             return;
@@ -334,7 +336,7 @@ mod tests {
         let now = stopwatch.stamp();
         assert!(!stopwatch.is_recent(now.wrapping_sub(hour)));
         assert!(!stopwatch.is_recent(now.wrapping_add(hour)));
-        // A thread may lose its CPU between the two.
+        // The thread may lose its CPU between the two calls.
         assert!((0..100).any(|_| stopwatch.is_recent(stopwatch.stamp())));
     }
 

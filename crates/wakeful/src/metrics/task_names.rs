@@ -1,12 +1,13 @@
-//! Names of tasks, which cost a task without a name nothing.
+//! Names of tasks. A task without a name costs nothing extra.
 //!
-//! Everything that is queued on a loop says where it was spawned, by a `&'static Location`. A task
-//! with a name has one of its own, a copy that no other name and no other line has. So whatever
-//! passes that reference on passes the name on, and only who reports it looks the name up.
+//! Everything that is queued on a loop has a `&'static Location` that says where it was spawned. A
+//! task with a name has its own copy of the location, which belongs to this name and this line
+//! only. So code that passes the reference on passes the name on, too, and only code that reports
+//! it looks the name up.
 //!
-//! The copies are in a list that is only ever added to: one entry for each pair of a name and a
-//! line, for the life of the process. Any thread adds to it and reads it without a lock, so that no
-//! loop waits for another thread here.
+//! The copies are in a list with one entry for each pair of a name and a line. Entries are never
+//! removed. Any thread adds to it and reads it without a lock, so that no loop waits for another
+//! thread here.
 
 use std::panic::Location;
 use std::ptr;
@@ -15,8 +16,8 @@ use crossbeam_utils::atomic::AtomicCell;
 
 static NAMES: Names = Names::new();
 
-/// The place of tasks of this name that are spawned at `spawned_at`. The first call for both
-/// allocates; each call looks through the names that there are.
+/// The place of tasks with this name that are spawned at `spawned_at`. The first call for a pair of
+/// both allocates. Each call searches the list of names.
 pub(crate) fn named(
     name: &'static str,
     spawned_at: &'static Location<'static>,
@@ -75,7 +76,8 @@ impl Names {
             }
             let named = Named { place: *spawned_at, spawned_at, name, before: last };
             let named: &'static Named = Box::leak(Box::new(named));
-            // If another thread has added one meanwhile, perhaps this one, look again.
+            // If another thread has added a name meanwhile, which may be this one, the search
+            // starts again.
             if self.last.compare_exchange(last, Last(Some(named))).is_ok() {
                 return &named.place;
             }

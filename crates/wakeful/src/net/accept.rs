@@ -17,27 +17,27 @@ use crate::sys::failures;
 use crate::sys::limits::{explain_call, explain_call_error};
 use crate::task::ready_here;
 
-/// Of connections that are gone, [`try_next`] passes over so many.
+/// How many connections that are gone [`try_next`] skips.
 const MOST_GONE: usize = 64;
 
-/// What the kernel said of a new connection's other end.
+/// The peer of a new connection, as far as the kernel has reported it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {
     Internet(SocketAddr),
-    /// A Unix socket without a name, as clients usually have it.
+    /// A Unix socket without a name, which is usual for clients.
     Unnamed,
-    /// To be asked for.
+    /// The kernel has not reported the peer, so it must be asked.
     Unsaid,
 }
 
 impl Peer {
     fn of(addr: Option<SocketAddrAny>) -> Self {
-        /// Nothing but the family.
+        /// Only the family was reported, without a name.
         const UNNAMED: usize = size_of::<libc::sa_family_t>();
         let Some(addr) = addr else { return Self::Unsaid };
         match addr.address_family() {
             AddressFamily::UNIX if addr.addr_len() as usize == UNNAMED => Self::Unnamed,
-            // Of a path of 108 bytes rustix would panic.
+            // rustix would panic on a path of 108 bytes.
             AddressFamily::UNIX => Self::Unsaid,
             _ => SocketAddr::try_from(addr).map_or(Self::Unsaid, Self::Internet),
         }
@@ -51,8 +51,8 @@ impl Peer {
     }
 }
 
-/// One that waits for connections, as one of possibly many. A connection that its peer gave up
-/// before is passed over.
+/// One of possibly many tasks that wait for connections. It skips connections that their peers have
+/// given up.
 pub(super) struct Acceptor<'a> {
     listener: &'a Registered<Arc<OwnedFd>>,
     place: Option<Place>,
@@ -67,7 +67,7 @@ impl<'a> Acceptor<'a> {
         self.listener
     }
 
-    /// Pending, it has taken no connection.
+    /// If it is pending, it has taken no connection.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
         let listener = self.listener;
         let accepted =
@@ -92,7 +92,7 @@ pub(super) async fn next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<(Own
     poll_fn(|cx| acceptor.poll_next(cx)).await
 }
 
-/// Like [`next`], for one task at a time: only the one that asked last is woken.
+/// Like [`next`], for one task at a time: only the task that asked last is woken.
 pub(super) fn poll_next_alone(
     listener: &Registered<Arc<OwnedFd>>,
     cx: &mut Context<'_>,
@@ -104,7 +104,8 @@ pub(super) fn poll_next_alone(
                     listener.would_block(Direction::Read);
                     Err(Errno::AGAIN)
                 }
-                // Passed over, but one of what this task may do in a turn.
+                // The connection is skipped, but counts as one operation of what this task may do
+                // in a turn.
                 Err(Errno::CONNABORTED) => Ok(None),
                 accepted => accepted.map(Some),
             }
@@ -135,18 +136,19 @@ pub(super) fn try_next(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option
     }
 }
 
-/// One system call, and another one if the socket is somebody else's too: he may have made it
-/// block. `CONNABORTED`: the connection is gone, whatever the kernel calls it.
+/// Accepts one connection, by one system call. If other code has the socket too (`is_lent`), there
+/// is another call, because that code may have made the socket blocking. `CONNABORTED`: the
+/// connection is gone, whatever error the kernel returned.
 fn accept(listener: &Arc<OwnedFd>, is_lent: bool) -> Result<(OwnedFd, Peer), Errno> {
     failures::at(failures::Call::Accept)?;
     if is_lent {
-        // Refused, it is as it was.
+        // If the call is refused, the socket stays as it was.
         let _ = rustix::io::ioctl_fionbio(listener, true);
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::acceptfrom_with(&**listener, flags) {
         Ok((fd, peer)) => Ok((fd, Peer::of(peer))),
-        // accept(2): errors of the connection, not of the listener.
+        // According to accept(2), these are errors of the connection, not of the listener.
         Err(
             Errno::PROTO
             | Errno::NETDOWN

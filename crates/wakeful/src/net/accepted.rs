@@ -19,7 +19,7 @@ pub(crate) struct Accepted {
 }
 
 impl Listener {
-    /// Like [`accept`](Self::accept), for whichever loop the connection is to go to.
+    /// Like [`accept`](Self::accept), but leaves open which loop will have the connection.
     pub(crate) async fn accept_detached(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => next_tcp(listener.socket()).await,
@@ -27,7 +27,8 @@ impl Listener {
         }
     }
 
-    /// As [`accept_detached`](Self::accept_detached), if there is a connection now.
+    /// Like [`accept_detached`](Self::accept_detached), but returns `None` if there is no
+    /// connection now.
     pub(crate) fn try_accept_detached(&self) -> io::Result<Option<Accepted>> {
         match self {
             Self::Tcp(listener) => try_next_tcp(listener.socket()),
@@ -36,24 +37,24 @@ impl Listener {
     }
 }
 
-/// [`next`], for whichever loop it is to go to.
+/// Like [`next`], but leaves open which loop will have the connection.
 async fn next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
     let (fd, peer) = next(listener).await?;
     of_tcp(listener, fd, peer.internet())
 }
 
-/// As [`next_tcp`].
+/// Like [`next_tcp`], for a Unix socket.
 async fn next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Accepted> {
     let (fd, _) = next(listener).await?;
     Ok(of_unix(listener, fd))
 }
 
-/// As [`next_tcp`], if there is one now.
+/// Like [`next_tcp`], but returns `None` if there is no connection now.
 fn try_next_tcp(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
     try_next(listener)?.map(|(fd, peer)| of_tcp(listener, fd, peer.internet())).transpose()
 }
 
-/// As [`try_next_tcp`].
+/// Like [`try_next_tcp`], for a Unix socket.
 fn try_next_unix(listener: &Registered<Arc<OwnedFd>>) -> io::Result<Option<Accepted>> {
     Ok(try_next(listener)?.map(|(fd, _)| of_unix(listener, fd)))
 }

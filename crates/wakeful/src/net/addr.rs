@@ -22,9 +22,10 @@ pub enum ListenAddr {
 }
 
 impl ListenAddr {
-    /// Returns whether a server that listens on one of the two cannot listen on the other as well:
-    /// they are equal, or they have the same port, and one of them is all addresses of the other's
-    /// kind (`0.0.0.0` all of IPv4, `[::]` all). Port 0 is another port each time.
+    /// Returns whether a server that listens on one of the two addresses cannot listen on the other
+    /// as well. That is so if they are equal, or if they have the same port, and one of them
+    /// includes the other (`0.0.0.0` includes all of IPv4, `[::]` all addresses). Port 0 is another
+    /// port each time.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let includes = |one: &SocketAddr, other: &SocketAddr| {
             one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
@@ -224,7 +225,7 @@ mod tests {
         assert!(!overlap("unix:a", "unix:@a"));
     }
 
-    /// Of what a `TcpListener` is bound to, all but names.
+    /// Everything that a `TcpListener` can be bound to, except names.
     #[test]
     fn listen_addresses_are_made_of_what_a_tcp_listener_takes() {
         let port = 8080;

@@ -18,12 +18,12 @@ use crate::sys::faults;
 use crate::sys::uninit::{self, Read, ReadBuffer, ReadCall};
 use crate::task::coop;
 
-/// More slices in one call are refused by the kernel (`UIO_MAXIOV`); the rest is for the next call.
+/// The kernel refuses more slices in one call (`UIO_MAXIOV`). The rest is left for the next call.
 const MAX_SLICES: usize = 1024;
 
-/// Slices of so few bytes in all are copied into one: `send` takes 65 ns less than `sendmsg` with
-/// two slices (a response's header and its short body), and to copy 1 KiB takes less than half of
-/// that.
+/// Slices of no more than this many bytes in all are copied into one. `send` takes 65 ns less than
+/// `sendmsg` with two slices (a response's header and its short body), and copying 1 KiB takes less
+/// than half of that.
 const GATHERED: usize = 1024;
 /// Most responses to a request without a body are shorter.
 const SHORT: usize = 256;
@@ -40,8 +40,8 @@ impl StreamIo {
         Ok(Self { socket: super::register(fd)?, read_call })
     }
 
-    /// Like [`new`](Self::new), for one that comes from another loop. An error gives the descriptor
-    /// back.
+    /// Like [`new`](Self::new), for a stream that comes from another loop. An error gives the
+    /// descriptor back.
     pub(super) fn attach(
         fd: OwnedFd,
         read_call: ReadCall,
@@ -80,7 +80,8 @@ impl StreamIo {
         Ok(self.after_read(read, buf.len()))
     }
 
-    /// Whether there is more, it does not say: the next attempt finds out.
+    /// Unlike a plain read, a short one does not clear the readiness: the next attempt finds out
+    /// whether there is more.
     pub(super) fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let length = bufs.len().min(MAX_SLICES);
         let bufs = &mut bufs[..length];
@@ -102,7 +103,7 @@ impl StreamIo {
         read.count
     }
 
-    /// As one of possibly many.
+    /// Several tasks may peek at the same time.
     pub(super) async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         super::shared(&self.socket, Direction::Read, |fd| {
             rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(_, length)| length)
@@ -116,7 +117,7 @@ impl StreamIo {
         self.poll_send(cx, buf.len(), |fd| send(fd, buf))
     }
 
-    /// As [`poll_write`](Self::poll_write), once.
+    /// Like [`poll_write`](Self::poll_write), but makes one attempt and never waits.
     pub(super) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         self.try_send(buf.len(), |fd| send(fd, buf))
     }
@@ -132,7 +133,7 @@ impl StreamIo {
         }
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let length = slices.iter().map(|slice| slice.len()).sum();
-        // It takes as long to clear a buffer as to copy into it.
+        // Clearing a buffer takes as long as copying into it, so short data gets a short buffer.
         if length <= SHORT {
             return self.poll_write_gathered::<SHORT>(cx, slices);
         }
@@ -142,7 +143,7 @@ impl StreamIo {
         self.poll_send(cx, length, |fd| send_slices(fd, slices))
     }
 
-    /// Of at most `N` bytes.
+    /// Writes slices of at most `N` bytes in all.
     #[inline]
     fn poll_write_gathered<const N: usize>(
         &self,
@@ -157,7 +158,8 @@ impl StreamIo {
         self.poll_write(cx, &gathered[..length])
     }
 
-    /// As [`poll_write_vectored`](Self::poll_write_vectored), once.
+    /// Like [`poll_write_vectored`](Self::poll_write_vectored), but makes one attempt and never
+    /// waits.
     pub(super) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let slices = &slices[..slices.len().min(MAX_SLICES)];
         let length = slices.iter().map(|slice| slice.len()).sum();
@@ -200,13 +202,13 @@ impl StreamIo {
 
     /// Waits for a connection in progress.
     pub(super) async fn connected(&self) -> io::Result<()> {
-        // Not ready before the kernel says so.
+        // The socket counts as not ready until the kernel reports that it is.
         self.socket.would_block(Direction::Write);
         poll_fn(|cx| {
             self.socket.poll_io(Direction::Write, cx, |fd| {
                 match rustix::net::sockopt::socket_error(fd)? {
                     Err(error) => Err(error),
-                    // Woken for nothing, if there is no peer yet.
+                    // If there is no peer yet, the wake was in vain.
                     Ok(()) => match rustix::net::getpeername(fd) {
                         Err(Errno::NOTCONN) if !has_hung_up(fd) => Err(Errno::AGAIN),
                         result => result.map(|_| ()),
@@ -217,7 +219,7 @@ impl StreamIo {
         .await
     }
 
-    /// Never blocks, so it need not wait for anything.
+    /// Shuts one or both directions down. This never blocks, so it does not wait.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let how = match how {
             Shutdown::Read => rustix::net::Shutdown::Read,
@@ -225,16 +227,17 @@ impl StreamIo {
             Shutdown::Both => rustix::net::Shutdown::Both,
         };
         match rustix::net::shutdown(self.socket.io(), how) {
-            // The peer has reset the connection: it is as shut as it can be.
+            // The peer has reset the connection, so there is nothing left to shut down.
             Ok(()) | Err(Errno::NOTCONN) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Ends the write side as its owner is dropped. A forked child does not: its parent goes on.
+    /// Ends the write side when its owner is dropped. A forked child does not, because its parent
+    /// continues to write.
     pub(super) fn end_writing(&self) {
         if !self.socket.is_forked() {
-            // The connection may be gone already, and then there is nobody to tell.
+            // An error means that the connection is gone, and then there is no peer to tell.
             let _ = self.shutdown(Shutdown::Write);
         }
     }
@@ -273,13 +276,14 @@ impl StreamIo {
         self.socket.io().as_fd()
     }
 
-    /// For socket2's options.
+    /// The socket, for socket2's options.
     pub(super) fn options(&self) -> socket2::SockRef<'_> {
         socket2::SockRef::from(self.socket.io())
     }
 }
 
-/// Does it neither have a connection nor wait for one? No event would tell so again.
+/// Is the socket neither connected nor connecting? The kernel would not report that by another
+/// event.
 fn has_hung_up(fd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::empty())];
     let asked = rustix::event::poll(&mut fds, Some(&Timespec::default()));
@@ -306,8 +310,8 @@ fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         .map_err(not_connected_yet)
 }
 
-/// The write that was to travel with the request to connect (`TCP_FASTOPEN_CONNECT`) did not: it
-/// has to wait for the connection.
+/// EINPROGRESS means that the write could not travel with the request to connect
+/// (`TCP_FASTOPEN_CONNECT`). It must wait for the connection, as after EAGAIN.
 #[cold]
 fn not_connected_yet(error: Errno) -> Errno {
     if error == Errno::INPROGRESS { Errno::AGAIN } else { error }

@@ -104,12 +104,12 @@ pub struct Attached {
 }
 
 impl DetachedStream {
-    /// A connection that was on no loop yet.
+    /// A connection that has not been on a loop yet.
     pub(super) fn of_tcp(fd: OwnedFd, priority: Priority) -> Self {
         Self { fd, kind: Kind::Tcp, priority, unread: Vec::new() }
     }
 
-    /// As [`of_tcp`](Self::of_tcp).
+    /// Like [`of_tcp`](Self::of_tcp).
     pub(super) fn of_unix(fd: OwnedFd, priority: Priority) -> Self {
         Self { fd, kind: Kind::Unix, priority, unread: Vec::new() }
     }
@@ -209,15 +209,15 @@ impl DetachedStream {
 pub struct DetachedListener {
     fd: Arc<OwnedFd>,
     kind: Kind,
-    /// Of all loops that share it, if they do.
+    /// The memberships of all loops that share the listener, if they do.
     memberships: Option<Arc<ListenerMembers>>,
-    /// Other processes may have it.
+    /// Other processes may have the socket.
     is_lent: bool,
     priority: Priority,
 }
 
 impl DetachedListener {
-    /// A socket that listens on `addr`, and that one loop is to have for itself.
+    /// A socket that listens on `addr`, and that only one loop will use.
     pub(crate) fn new(fd: Arc<OwnedFd>, addr: &ListenAddr) -> Self {
         let kind = match addr {
             ListenAddr::Tcp(_) => Kind::Tcp,

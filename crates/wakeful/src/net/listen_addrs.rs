@@ -105,7 +105,7 @@ impl ToListenAddrs for (String, u16) {
     }
 }
 
-/// Is it HOST:PORT?
+/// Does the text have the form HOST:PORT?
 fn names_a_host(text: &str) -> bool {
     let host_and_port = text.rsplit_once(':');
     host_and_port.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
@@ -138,7 +138,7 @@ mod tests {
         tcp.collect()
     }
 
-    /// Compared with the standard library, and so with Tokio.
+    /// The comparison is with the standard library, and so with Tokio.
     #[test]
     fn what_a_tcp_listener_takes_is_the_same_here() {
         for text in ["127.0.0.1:8080", "[::1]:0", "::1:8080", "localhost:8080", "LOCALHOST:0"] {
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{text}");
             assert!(error.to_string().contains(text), "{error}");
         }
-        // RFC 6761: nobody has such a name.
+        // According to RFC 6761, no host has such a name.
         for error in [
             "nobody.invalid:80".to_listen_addrs().expect_err("no such host"),
             ("nobody.invalid", 80).to_listen_addrs().expect_err("no such host"),

@@ -78,7 +78,7 @@ impl Listener {
         }
     }
 
-    /// This loop's place among those that wait, if the socket is shared.
+    /// This loop's membership among the loops that wait, if the socket is shared.
     pub(crate) fn membership(&self) -> Option<&Arc<Membership>> {
         match self {
             Self::Tcp(listener) => listener.membership(),
@@ -86,21 +86,21 @@ impl Listener {
         }
     }
 
-    /// Is no connection in the backlog? `false` if the kernel cannot say, and if the listener is
-    /// broken: then `accept` says why.
+    /// Is the backlog empty? `false` also if the kernel does not tell, and if the listener is
+    /// broken: then `accept` returns the reason.
     pub(crate) fn is_empty(&self) -> bool {
         let fd = self.fd();
         poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
             == Ok(0)
     }
 
-    /// How many connections are in the backlog. Of a Unix socket the kernel says only whether there
-    /// is any: 1 at most.
+    /// How many connections are in the backlog. For a Unix socket the kernel tells only whether
+    /// there is any, so the result is at most 1.
     pub(crate) fn waiting(&self) -> u32 {
         unaccepted(self.fd()).unwrap_or_else(|| u32::from(!self.is_empty()))
     }
 
-    /// Has somebody else the socket, too, and accepts from it perhaps?
+    /// Does other code have the socket, too, so that it may accept from it?
     pub(crate) fn is_lent(&self) -> bool {
         match self {
             Self::Tcp(listener) => listener.is_lent(),
@@ -108,7 +108,7 @@ impl Listener {
         }
     }
 
-    /// For the log.
+    /// The descriptor's number, for the log.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.fd().as_raw_fd()
     }

@@ -1,4 +1,4 @@
-//! What the listeners of TCP and of Unix share: their place on the loop.
+//! What TCP and Unix listeners have in common: their registration with a loop.
 
 /// For types that have a field `socket: Registered<Arc<OwnedFd>>`.
 macro_rules! listener_methods {
@@ -8,7 +8,8 @@ macro_rules! listener_methods {
                 Ok(Self { socket: crate::net::register(Arc::new(fd))? })
             }
 
-            /// Off its loop. Where others have the socket too, it is a duplicate.
+            /// Takes the descriptor off its loop. If others have the socket, too, the result is a
+            /// duplicate.
             fn into_fd(self) -> io::Result<OwnedFd> {
                 let shared = match Arc::try_unwrap(self.socket.into_inner()) {
                     Ok(fd) => return Ok(fd),
@@ -17,7 +18,7 @@ macro_rules! listener_methods {
                 shared.try_clone().map_err(crate::sys::limits::explain_error)
             }
 
-            /// One of several loops' listeners on the same socket.
+            /// Makes one of several loops' listeners for the same socket.
             pub(crate) fn attach(
                 fd: Arc<OwnedFd>,
                 memberships: &Arc<crate::driver::listener_members::ListenerMembers>,
@@ -25,7 +26,7 @@ macro_rules! listener_methods {
                 Ok(Self { socket: crate::net::register_shared(fd, memberships)? })
             }
 
-            /// This loop's place among those that wait, if the socket is shared.
+            /// This loop's membership among the loops that wait, if the socket is shared.
             pub(crate) fn membership(&self) -> Option<&Arc<crate::driver::membership::Membership>> {
                 self.socket.membership()
             }

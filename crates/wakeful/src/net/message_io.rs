@@ -29,7 +29,7 @@ impl MessageIo {
         self.socket.into_inner()
     }
 
-    /// As one of possibly many.
+    /// Waits until an operation can be done. Several tasks may wait at the same time.
     pub(super) async fn shared<R>(
         &self,
         direction: Direction,
@@ -38,7 +38,7 @@ impl MessageIo {
         super::shared(&self.socket, direction, operation).await
     }
 
-    /// As the only one, each way.
+    /// Waits until an operation can be done. Only one task may wait in each direction.
     pub(super) fn poll_alone<R>(
         &self,
         direction: Direction,
@@ -61,12 +61,13 @@ pub(super) fn send(fd: &OwnedFd, buf: &[u8]) -> Result<usize, Errno> {
     rustix::net::send(fd, buf, SendFlags::NOSIGNAL)
 }
 
-/// Descriptors that come along are closed by the kernel: there is no room for them.
+/// Receives a message. The kernel closes descriptors that come with it, because there is no room
+/// for them.
 pub(super) fn receive(fd: &OwnedFd, buf: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
     rustix::net::recv(fd, buf, flags).map(|(_, length)| length)
 }
 
-/// For types with a field `io: MessageIo`, each with the name of its messages.
+/// The methods of types with a field `io: MessageIo`. `$message` is what their messages are called.
 macro_rules! message_methods {
     ($type:ident, $message:literal) => {
         impl $type {
@@ -83,8 +84,8 @@ macro_rules! message_methods {
                 self.io.shared(Direction::Write, |fd| message_io::send(fd, buf)).await
             }
 
-            #[doc = concat!("Receives a ", $message, ". What does not fit `buf` is lost. Several ")]
-            /// tasks may wait at once.
+            #[doc = concat!("Receives a ", $message, ". If it does not fit into `buf`, its rest ")]
+            /// is lost. Several tasks may wait at once.
             ///
             /// # Errors
             /// Kernel errors; the loop has ended.

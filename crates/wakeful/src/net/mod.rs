@@ -130,12 +130,12 @@ use crate::priority::Priority;
 use crate::readiness::driver;
 use crate::task::coop;
 
-/// Puts a descriptor on this thread's loop.
+/// Registers a descriptor with this thread's loop.
 pub(crate) fn register<T: AsFd>(io: T) -> io::Result<Registered<T>> {
     Registered::new(&driver()?, io)
 }
 
-/// One that several loops' listeners share.
+/// Registers a listener that several loops share.
 fn register_shared(
     listener: Arc<OwnedFd>,
     memberships: &Arc<ListenerMembers>,
@@ -143,7 +143,8 @@ fn register_shared(
     Registered::shared(&driver()?, listener, memberships)
 }
 
-/// Like [`register`], for one that had a priority elsewhere. An error gives the descriptor back.
+/// Like [`register`], for a descriptor that had a priority on another loop. An error gives the
+/// descriptor back.
 fn attach<T: AsFd>(io: T, priority: Priority) -> Result<Registered<T>, (T, io::Error)> {
     let driver = match driver() {
         Ok(driver) => driver,
@@ -158,7 +159,8 @@ fn attach<T: AsFd>(io: T, priority: Priority) -> Result<Registered<T>, (T, io::E
     Ok(socket)
 }
 
-/// An operation that several tasks may wait for at once on one socket: accept, or a datagram.
+/// Waits until an operation can be done for which several tasks may wait at the same time on one
+/// socket, such as accept, or receiving a datagram.
 async fn shared<T: AsFd, R>(
     socket: &Registered<T>,
     direction: Direction,
@@ -191,8 +193,8 @@ impl<T: AsFd, O> Drop for Shared<'_, T, O> {
     }
 }
 
-/// Tries an operation as soon as the socket may be ready for it, for one task at a time in each
-/// direction: only the one that asked last is woken.
+/// Tries an operation as soon as the socket may be ready for it. Only one task at a time may wait
+/// in each direction: the last one that asked is woken.
 fn poll_alone<T: AsFd, R>(
     socket: &Registered<T>,
     direction: Direction,
@@ -205,8 +207,8 @@ fn poll_alone<T: AsFd, R>(
     Poll::Ready(done)
 }
 
-/// Tries an operation as soon as the socket may be ready for it. One that waits is one of possibly
-/// many; it gives its `place` back with [`Registered::stop_waiting`].
+/// Tries an operation as soon as the socket may be ready for it. Many tasks may wait at the same
+/// time. A task that stops waiting gives its `place` back with [`Registered::stop_waiting`].
 fn poll_shared<T: AsFd, R>(
     socket: &Registered<T>,
     direction: Direction,
@@ -224,8 +226,8 @@ fn poll_shared<T: AsFd, R>(
         match done {
             Err(Errno::AGAIN) => socket.would_block(direction),
             Err(Errno::INTR) => {}
-            // A connection that is gone is passed over, but is one of what this task may do in a
-            // turn.
+            // A connection that is gone is skipped, but counts as one operation of what this task
+            // may do in a turn.
             Err(Errno::CONNABORTED) => coop::made_progress(),
             result => {
                 coop::made_progress();

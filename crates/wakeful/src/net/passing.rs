@@ -1,4 +1,4 @@
-//! Descriptors that go with the bytes of a Unix socket (`SCM_RIGHTS`).
+//! Descriptors that travel with the bytes of a Unix socket (`SCM_RIGHTS`).
 //!
 //! A receiver without enough free descriptors would lose the rest of them: the kernel closes those
 //! that it cannot open. So the receiver peeks at the message first, and takes it only if it can
@@ -13,7 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAd
 
 use crate::sys::unix_message::{self, Leave, MOST_DESCRIPTORS, Message};
 
-/// What a socket makes of the ends of messages.
+/// Whether a socket preserves the boundaries of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bytes,
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 }
 
 /// # Errors
-/// No kernel would send it, or it would lose the descriptors.
+/// The kernel would refuse to send the message, or would lose the descriptors.
 pub(super) fn check(kind: Kind, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let why = if fds.len() > MOST_DESCRIPTORS {
         "at most 253 descriptors go with one message"
@@ -33,7 +33,7 @@ pub(super) fn check(kind: Kind, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resul
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// Sends once. What [`check`] refuses is not to be sent.
+/// Makes one attempt to send. The caller must have called [`check`] first.
 pub(super) fn send(
     socket: &OwnedFd,
     buf: &[u8],
@@ -52,8 +52,8 @@ pub(super) fn send(
     }
 }
 
-/// Receives once, and adds to `fds` what came with it. On an error, nothing was taken and nothing
-/// added.
+/// Makes one attempt to receive, and adds the descriptors to `fds`. After an error, nothing was
+/// taken from the socket and nothing was added.
 pub(super) fn receive(
     socket: &OwnedFd,
     kind: Kind,
@@ -79,22 +79,25 @@ fn look_and_take(
         return Err(why_cut(socket));
     }
     let length = match kind {
-        // The end.
+        // This is the end of the stream.
         Kind::Bytes if seen.count == 0 => return Ok(seen),
-        // No byte more: what has come meanwhile may have descriptors.
+        // Takes exactly the bytes that were seen, because bytes that have come since may have
+        // descriptors.
         Kind::Bytes => seen.count,
         Kind::Messages => buf.len(),
     };
-    // The kernel's own copies of the descriptors go.
+    // This receives without room for descriptors, so the kernel closes its own copies. The caller
+    // has the peeked ones.
     unix_message::receive(socket.as_fd(), &mut buf[..length], None, Leave::Nothing)
 }
 
-/// There was room for all descriptors, but the kernel did not open them.
+/// Finds out why the kernel did not open the descriptors, although there was room for all of them.
 #[cold]
 fn why_cut(socket: &OwnedFd) -> Errno {
     match rustix::io::fcntl_dupfd_cloexec(socket, 0) {
         Err(limit) => limit,
-        // One more can be opened, so this one was refused, as a security module does.
+        // Another descriptor can be opened, so the passed one was refused, for example by a
+        // security module.
         Ok(_) => Errno::ACCESS,
     }
 }

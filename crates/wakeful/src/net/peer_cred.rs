@@ -54,7 +54,7 @@ impl UCred {
     }
 }
 
-/// What the kernel says of a peer that it knows nothing of.
+/// The id that the kernel returns if it does not know the peer.
 const NOBODY: u32 = u32::MAX;
 
 fn peer_cred(socket: impl AsFd) -> io::Result<UCred> {

@@ -1,6 +1,6 @@
 //! Methods of sockets for code that first waits for readiness and then makes one attempt.
 
-/// For types whose `socket()` is a `&Registered<_>`: both directions.
+/// Methods for both directions, for types whose `socket()` is a `&Registered<_>`.
 macro_rules! ready_methods {
     ($($type:ident),*) => { $(
         crate::net::ready_methods::readable_methods!($type);
@@ -77,7 +77,7 @@ macro_rules! ready_methods {
     )* };
 }
 
-/// The direction of reads.
+/// Methods for the read direction.
 macro_rules! readable_methods {
     ($($type:ty),*) => { $(
         impl $type {
@@ -110,7 +110,7 @@ macro_rules! readable_methods {
     )* };
 }
 
-/// The direction of writes.
+/// Methods for the write direction.
 macro_rules! writable_methods {
     ($($type:ty),*) => { $(
         impl $type {

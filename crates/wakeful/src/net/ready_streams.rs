@@ -27,7 +27,7 @@ try_read_methods!(ReadHalf<'_>, OwnedReadHalf);
 writable_methods!(WriteHalf<'_>, OwnedWriteHalf);
 try_write_methods!(WriteHalf<'_>, OwnedWriteHalf);
 
-/// What all of them have.
+/// The socket that all stream types and their halves have.
 trait Socket: ByteStream {
     fn socket(&self) -> &Registered<OwnedFd> {
         self.io().socket()

@@ -27,7 +27,8 @@ use crate::task::{consume_budget, spawn_blocking};
 /// The lookup failed; the name has no port; no thread can be started for the lookup (the message
 /// names the limits).
 pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
-    // What it is for, a connect or a bind, may fail at once, again and again.
+    // The operation that needs the address, a connect or a bind, may fail at once, and be repeated
+    // in a loop.
     consume_budget().await;
     match name.into_name() {
         Name::Addr(addr) => Ok(vec![addr]),
@@ -37,7 +38,7 @@ pub async fn resolve(name: impl Resolve) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// The first of the addresses. What is an address already costs nothing.
+/// Returns the first address. If `name` is an address already, this costs nothing.
 pub(super) async fn resolve_one(name: impl Resolve) -> io::Result<SocketAddr> {
     match name.into_name() {
         Name::Addr(addr) => Ok(addr),
@@ -82,7 +83,7 @@ impl IntoName for Name {
     }
 }
 
-/// By value and by reference.
+/// Implements [`Resolve`] for a type, by value and by reference.
 macro_rules! resolves {
     ($($type:ty: $self:ident => $name:expr;)*) => { $(
         impl Resolve for $type {}

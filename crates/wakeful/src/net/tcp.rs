@@ -177,18 +177,20 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
     start_to_listen(fd, addr)
 }
 
-/// As [`listen`], where others that allow it (`SO_REUSEPORT`) may listen already.
+/// Like [`listen`], for an address on which other sockets that set `SO_REUSEPORT` may listen
+/// already.
 pub(crate) fn listen_beside(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(addr)?;
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
     start_to_listen(fd, addr)
 }
 
-/// As [`listen`], where others are going to listen beside it ([`listen_beside`]). It is bound
-/// without `SO_REUSEPORT`, so that an address in use is found to be so.
+/// Like [`listen`], for a socket beside which others will listen ([`listen_beside`]). It is bound
+/// without `SO_REUSEPORT`, so that an address in use is an error.
 pub(crate) fn listen_first(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = bound(socket(addr)?, addr)?;
-    // Before it listens: the kernel makes a group of it, though it is alone.
+    // The option must be set before the socket listens, so that the kernel makes a group of it,
+    // although it is alone.
     rustix::net::sockopt::set_socket_reuseport(&fd, true).map_err(explain_call("setsockopt"))?;
     listens(fd)
 }
@@ -204,7 +206,7 @@ fn bound(fd: OwnedFd, addr: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn listens(fd: OwnedFd) -> io::Result<OwnedFd> {
-    // The kernel lowers it to its own limit.
+    // The kernel reduces the backlog to its own limit.
     rustix::net::listen(&fd, i32::MAX).map_err(explain_call("listen"))?;
     Ok(fd)
 }
@@ -217,12 +219,12 @@ fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     super::addr::socket(super::addr::family(addr), SocketType::STREAM)
 }
 
-/// The address at this end of a connection, or a listener's.
+/// The local address of a connection or a listener.
 pub(super) fn local_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
     socket_addr(SockRef::from(&fd).local_addr())
 }
 
-/// The address at the other end of a connection.
+/// The peer's address of a connection.
 pub(super) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
     socket_addr(SockRef::from(&fd).peer_addr())
 }
@@ -272,11 +274,11 @@ impl TcpStream {
         Err(last.unwrap_or_else(super::resolve::no_addresses))
     }
 
-    /// Connects by a socket that is not connected yet.
+    /// Connects a socket that is not connected yet.
     pub(super) async fn connect_by(fd: OwnedFd, addr: SocketAddr) -> io::Result<Self> {
         let in_progress = match rustix::net::connect(&fd, &addr) {
             Ok(()) => false,
-            // EINTR: the attempt goes on (connect(2)).
+            // After EINTR the attempt continues (connect(2)).
             Err(Errno::INPROGRESS | Errno::INTR) => true,
             Err(error) => return Err(crate::sys::limits::explain_connect(error)),
         };

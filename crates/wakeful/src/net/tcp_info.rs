@@ -120,7 +120,7 @@ impl TcpInfo {
             state: TcpState::of(info.tcpi_state),
             rtt: micros(info.tcpi_rtt),
             rtt_variance: micros(info.tcpi_rttvar),
-            // So the kernel says that it has measured nothing.
+            // This number means that the kernel has measured nothing.
             min_rtt: if info.tcpi_min_rtt == u32::MAX {
                 Duration::ZERO
             } else {

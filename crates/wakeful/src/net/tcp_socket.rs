@@ -256,7 +256,7 @@ impl TcpSocket {
     }
 }
 
-/// The kernel lowers it to its own limit.
+/// The kernel reduces the number to its own limit.
 fn to_int(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }

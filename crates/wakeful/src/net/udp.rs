@@ -262,7 +262,7 @@ impl UdpSocket {
     }
 }
 
-/// How long it is, and who sent it.
+/// The length and the sender of a datagram.
 type Datagram = (usize, io::Result<SocketAddr>);
 
 fn receive(

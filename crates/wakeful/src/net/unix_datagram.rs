@@ -66,7 +66,7 @@ use crate::time::{sleep, timeout};
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: MessageIo,
-    /// Of a hand-written send that waits for room.
+    /// The pause of a hand-written send that waits for room.
     pausing: RefCell<Option<Box<Pausing>>>,
 }
 
@@ -242,7 +242,7 @@ impl UnixDatagram {
             match self.try_send_addressed(buf, fds, to) {
                 Err(Errno::AGAIN) if is_writable(self) => sleep(pause.next()).await,
                 Err(Errno::AGAIN) => {
-                    // Or the queue is full of a third socket, to which this one is connected.
+                    // Or the queue of a third socket, to which this one is connected, is full.
                     let writable = Wait::new(self.socket(), Interest::WRITABLE);
                     if let Ok(Err(ended)) = timeout(pause.next(), writable).await {
                         return Err(ended);
@@ -253,7 +253,7 @@ impl UnixDatagram {
         }
     }
 
-    /// Whether the socket is ready says nothing of the receiver's queue, so it is not looked at.
+    /// The readiness of the socket says nothing about the receiver's queue, so it is not checked.
     fn try_send_addressed(
         &self,
         buf: &[u8],
@@ -360,7 +360,8 @@ fn receive_from(fd: &OwnedFd, buf: &mut [u8], leave: Leave) -> Result<(usize, So
     Ok((message.count, message.sender()))
 }
 
-/// Has the socket's own buffer room, and the queue of the one that it is connected to?
+/// Is there room in the socket's own buffer, and in the queue of the socket that it is connected
+/// to?
 fn is_writable(socket: &UnixDatagram) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::OUT)];
     let asked = rustix::event::poll(&mut fds, Some(&Timespec::default()));

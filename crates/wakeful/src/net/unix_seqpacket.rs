@@ -224,7 +224,7 @@ impl UnixSeqpacketListener {
     fn accepted(&self, fd: io::Result<OwnedFd>) -> io::Result<(UnixSeqpacket, SocketAddr)> {
         let packets = UnixSeqpacket::on_loop(fd.map_err(explain_call_error("accept4"))?)?;
         packets.set_priority(self.io.socket().priority())?;
-        // A path of 108 bytes is none that the standard library knows.
+        // The standard library cannot represent a path of 108 bytes.
         let peer = packets.peer_addr().unwrap_or_else(|_| unnamed());
         Ok((packets, peer))
     }

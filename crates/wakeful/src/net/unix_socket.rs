@@ -14,8 +14,8 @@ use crate::sys::limits::explain_call;
 use crate::task::consume_budget;
 use crate::time::{Sleep, sleep};
 
-/// For what the kernel gives no event, the pause before the next attempt: 50 µs at first, and 10 ms
-/// at most.
+/// The pause before the next attempt, if the kernel reports no event: 50 µs at first, and 10 ms at
+/// most.
 #[derive(Debug)]
 pub(super) struct Pause(Duration);
 
@@ -24,14 +24,14 @@ impl Pause {
         Self(Duration::from_micros(50))
     }
 
-    /// How long this one is.
+    /// The length of the next pause.
     pub(super) fn next(&mut self) -> Duration {
         let next = (self.0 * 2).min(Duration::from_millis(10));
         std::mem::replace(&mut self.0, next)
     }
 }
 
-/// One pause after the other, for who is polled by hand.
+/// A series of pauses, for code that is polled by hand.
 #[derive(Debug)]
 pub(super) struct Pausing {
     next: Pause,
@@ -39,7 +39,7 @@ pub(super) struct Pausing {
 }
 
 impl Pausing {
-    /// Ready when a pause is over; then the next one begins.
+    /// Ready when a pause is over. Then the next pause begins.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let over = Pin::new(&mut self.sleep).poll(cx);
         if over.is_ready() {
@@ -69,7 +69,7 @@ pub(super) fn listen(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<Owne
 ///
 /// *Cancel-safe*: dropping the future ends the attempt.
 pub(super) async fn connect(kind: SocketType, addr: &SocketAddrUnix) -> io::Result<OwnedFd> {
-    // It may fail at once, again and again.
+    // The attempt may fail at once, and be repeated in a loop.
     consume_budget().await;
     let fd = super::addr::socket(AddressFamily::UNIX, kind)?;
     let mut pause = Pause::new();

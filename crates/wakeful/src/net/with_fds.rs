@@ -45,7 +45,7 @@ impl Passes for OwnedWriteHalf {
     }
 }
 
-/// The kernel would send the bytes over TCP, and forget the descriptors.
+/// An error for TCP: the kernel would send the bytes and forget the descriptors.
 fn of_unix(stream: &Stream) -> io::Result<&Registered<OwnedFd>> {
     match stream {
         Stream::Unix(stream) => stream.registered(),

@@ -48,7 +48,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its pipes are registered by the caller.
+    /// Makes a child without pipes. The caller registers them.
     pub(super) fn new(running: Running) -> Self {
         Self { stdin: None, stdout: None, stderr: None, running }
     }

@@ -22,7 +22,7 @@ use crate::task::consume_budget;
 pub struct Command {
     command: StdCommand,
     kill_on_drop: bool,
-    /// Which of its standard streams were chosen: in, out, error.
+    /// Which of the standard streams were chosen: in, out, error.
     chosen: [bool; 3],
 }
 
@@ -175,12 +175,12 @@ impl Command {
     /// loop runs on this thread; the loop cannot watch the pipes. After an error no child is left
     /// running.
     pub fn spawn(&mut self) -> io::Result<Child> {
-        // Before there is a child.
+        // Errors here must come before the child is started.
         crate::readiness::driver()?;
         let parent = Process::current()?;
         let started = self.command.spawn()?;
         let mut child = Child::new(Running::new(started.id(), parent));
-        // Nobody could reach it.
+        // After an error nobody could reach the child, so it is killed.
         child.set_kill_on_drop(true);
         child.stdin = started.stdin.map(|it| ChildStdin::from_owned_fd(it.into())).transpose()?;
         child.stdout =
@@ -228,7 +228,7 @@ impl Command {
             self.command.stderr(Stdio::piped());
         }
         let child = self.spawn();
-        // The default, also where `as_std_mut` had set another: inherited.
+        // The default is restored, even if `as_std_mut` had set something else: inherited.
         if !stdin {
             self.command.stdin(Stdio::inherit());
         }

@@ -1,9 +1,9 @@
-//! Children whose [`Child`](super::Child) was dropped: somebody has to reap them.
+//! Children whose [`Child`](super::Child) was dropped. They still must be reaped.
 //!
-//! Each has a thread of its own, which sleeps until the child has ended. The loop does not do it:
-//! it may end first, and its shutdown would wait for such a task. Nor does a thread of the blocking
-//! pool, of which a few hundred orphans would take all; and a clock that a test has paused would
-//! stand still.
+//! Each orphan has a thread of its own, which sleeps until the child has ended. The loop does not
+//! wait, because it may end first, and its shutdown would wait for such a task. Nor does the
+//! blocking pool, because a few hundred orphans would take all its threads, and a clock that a test
+//! has paused would stand still.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub(super) enum Orphan {
 }
 
 impl Orphan {
-    /// Blocks until it has ended.
+    /// Blocks until the child has ended.
     fn reap(&self) {
         let id = match self {
             Self::Pidfd(pidfd) => WaitId::PidFd(pidfd.as_fd()),
             Self::Pid(pid) => WaitId::Pid(*pid),
         };
-        // An error: somebody else has reaped it.
+        // An error means that other code has reaped the child.
         let _ = retry_on_intr(|| waitid(id.clone(), WaitIdOptions::EXITED));
     }
 }
 
-/// Has it reaped as soon as it has ended.
+/// Reaps the child as soon as it has ended.
 pub(super) fn adopt(orphan: Orphan) {
     let orphan = Arc::new(orphan);
     let here = orphan.clone();

@@ -1,9 +1,9 @@
-//! A child process until its status is known: how its end is seen, how it is reaped, and how it is
+//! A child process until its status is known: how its end is noticed, and how it is reaped and
 //! signalled.
 //!
-//! A process that has not been reaped keeps its number. So as long as nobody else reaps it, the
-//! number is as good as the pidfd, and a thread that waits for the end leaves the reaping to us
-//! (`WNOWAIT`). The pidfd never means another process, whoever reaps.
+//! A process that has not been reaped keeps its number. So as long as no other code reaps it, the
+//! number is as safe as the pidfd, and a thread that waits for the end leaves the reaping to the
+//! loop (`WNOWAIT`). The pidfd never refers to another process, even if other code reaps the child.
 
 use std::future::Future;
 use std::io;
@@ -25,24 +25,24 @@ use crate::driver::source::Direction;
 use crate::sys::fork_check::Process;
 use crate::task::{BlockingHandle, coop, spawn_blocking};
 
-/// See the [module](self).
+/// A child whose status is not known yet. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Running {
     pid: Pid,
     state: State,
     pub(super) kill_on_drop: bool,
-    /// Whose child it is.
+    /// The process whose child it is.
     parent: Process,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The loop is told of the end.
+    /// The loop's epoll reports the end.
     Watched(Registered<OwnedFd>),
-    /// A thread waits, once somebody asks.
+    /// A thread waits for the end, after the first call that asks for it.
     Unwatched(Option<BlockingHandle<io::Result<()>>>),
     Reaped(ExitStatus),
-    /// Somebody else has reaped it.
+    /// Other code has reaped the child.
     Lost,
 }
 
@@ -55,7 +55,7 @@ impl Running {
                 Ok(pidfd) => State::Watched(pidfd),
                 Err(_) => State::Unwatched(None),
             },
-            // It has ended, and the kernel keeps no zombies here.
+            // The child has ended, and the kernel keeps no zombies here.
             Err(Errno::SRCH) => State::Lost,
             Err(_) => State::Unwatched(None),
         };
@@ -81,7 +81,7 @@ impl Running {
     pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
         loop {
             match &mut self.state {
-                // Asked again and again, too.
+                // This also uses up budget, because a task may ask again and again.
                 State::Reaped(status) => {
                     ready!(coop::poll_proceed(cx));
                     coop::made_progress();
@@ -133,7 +133,7 @@ impl Running {
         Ok(reaped?)
     }
 
-    /// One that has ended is no error.
+    /// Sends a signal. It is no error if the child has ended.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let sent = match &self.state {
             State::Watched(pidfd) => pidfd_send_signal(pidfd.io(), signal),
@@ -150,12 +150,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not a fork's: the child is its parent's.
+        // A forked child must not kill it, because it is its parent's child.
         if self.id().is_none() || self.parent.is_forked() {
             return;
         }
         if self.kill_on_drop {
-            // Refused only to a child that runs as another user.
+            // The kernel refuses this only for a child that runs as another user.
             let _ = self.signal(Signal::KILL);
         }
         if let Ok(None) = self.try_wait() {
@@ -168,15 +168,15 @@ impl Drop for Running {
     }
 }
 
-/// The status of a child that has ended, which is then gone.
+/// Reaps a child that has ended, and returns its status.
 fn reap(id: &WaitId<'_>) -> Result<Option<ExitStatus>, Errno> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let ended = retry_on_intr(|| waitid(id.clone(), options))?;
     Ok(ended.as_ref().map(status_of))
 }
 
-/// Is the number none of a child of this process? Where SIGCHLD is ignored, the kernel gives it to
-/// another process as soon as the child has ended.
+/// Does no child of this process have this number? If SIGCHLD is ignored, the kernel may give the
+/// number to another process as soon as the child has ended.
 fn is_gone(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(retry_on_intr(|| waitid(WaitId::Pid(pid), options)), Err(Errno::CHILD))
@@ -186,13 +186,13 @@ fn is_gone(pid: Pid) -> bool {
 fn ended(pid: Pid) -> io::Result<()> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     match retry_on_intr(|| waitid(WaitId::Pid(pid), options)) {
-        // That it is lost is found when it is to be reaped.
+        // If the status is lost, the reaping that follows finds that out.
         Ok(_) | Err(Errno::CHILD) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// As `waitpid(2)` says it.
+/// Converts to the format of `waitpid(2)`.
 fn status_of(ended: &WaitIdStatus) -> ExitStatus {
     let core = if ended.dumped() { 0x80 } else { 0 };
     let by_signal = ended.terminating_signal().map(|signal| signal | core);

@@ -193,7 +193,7 @@ impl<T: AsFd> AsyncFd<T> {
     }
 }
 
-/// Says what epoll's error means here.
+/// Explains what an error of epoll means here.
 fn explain(error: io::Error) -> io::Error {
     let (kind, why) = match Errno::from_io_error(&error) {
         Some(Errno::PERM) => (

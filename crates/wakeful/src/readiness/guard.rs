@@ -104,7 +104,8 @@ impl<'a, T: AsFd> ReadyGuard<'a, T> {
     ) -> Result<io::Result<R>, NotReady> {
         match operation(self.socket.io()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Over at this moment, whatever has come since the guard was made.
+                // The readiness is cleared as of this moment, including events that came since the
+                // guard was made.
                 let seen = self.seen.interest();
                 let now = self.socket.seen(seen);
                 self.socket.clear(&now, seen);

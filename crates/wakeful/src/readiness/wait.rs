@@ -9,7 +9,7 @@ use crate::driver::registered::Registered;
 use crate::driver::seen::{Places, Seen};
 use crate::task::coop;
 
-/// Waits until something of an interest is ready, as one of possibly many.
+/// Waits until something of an interest is ready. Many tasks may wait at the same time.
 pub(crate) struct Wait<'a, T: AsFd> {
     socket: &'a Registered<T>,
     interest: Interest,

@@ -1,7 +1,7 @@
 //! A consumer at real-time priority never waits for a producer that was stopped in the middle of
-//! its push: one drain takes all that was pushed, and a post of another producer rings by itself.
-//! Counted in drains and rings, not in time. `wakeful lab blocked-consumer` has the times, and
-//! other lists.
+//! its push: one drain takes all that was pushed, and another producer's push rings by itself. The
+//! tests count drains and rings, and measure no times. `wakeful lab blocked-consumer` measures the
+//! times, also with other lists.
 //!
 //! Needs root; without it the test says so and is skipped.
 
@@ -51,7 +51,7 @@ fn set_policy(thread: Pid, policy: libc::c_int, sched_priority: libc::c_int) -> 
     }
 }
 
-/// This thread, on the first CPU that may be used, with a policy.
+/// Sets a scheduling policy for this thread, and pins it to the first CPU that may be used.
 fn enter(policy: libc::c_int, priority: libc::c_int) -> io::Result<Pid> {
     let allowed = sched_getaffinity(None)?;
     let mut first = CpuSet::new();
@@ -63,8 +63,8 @@ fn enter(policy: libc::c_int, priority: libc::c_int) -> io::Result<Pid> {
 
 const BEFORE: usize = 3;
 
-/// What the consumer takes in one drain, and the rings until then, when a producer stops at `stop`
-/// in its push behind [`BEFORE`] others.
+/// Returns how many nodes the consumer takes in one drain, and how many rings there were, while a
+/// producer is stopped at `stop` in its push, after [`BEFORE`] other pushes.
 fn drain_beside_a_stopped_producer(stop: Point, sleeps: bool) -> (usize, usize) {
     let queue = Arc::new(ReadyQueue::new(CountingBell::default()));
     let (stopped, is_stopped) = mpsc::channel();
@@ -75,11 +75,11 @@ fn drain_beside_a_stopped_producer(stop: Point, sleeps: bool) -> (usize, usize) 
         move || {
             let own = enter(libc::SCHED_OTHER, 0).expect("an ordinary thread");
             (0..BEFORE).for_each(|_| push(&queue, |_| {}));
-            // The consumer may go to sleep before this push.
+            // The consumer may want to sleep before this push.
             while !ready.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            // A push that finds another one before it links again: it stops once.
+            // A push that finds another one passes this point again, but it is stopped only once.
             let mut stops = true;
             push(&queue, |point| {
                 if point == stop && std::mem::take(&mut stops) {

@@ -1,9 +1,9 @@
 //! The arrivals of signals, as a stream.
 //!
 //! A handler sets a flag, and adds to an eventfd that the loop watches (`sys::signals`, by the
-//! `signal-hook` crate): nothing else runs in the handler. Handlers are process-wide and stay;
-//! several [`Signals`] for one signal each get it. What arrives in a forked child is not told to
-//! its parent.
+//! `signal-hook` crate). Nothing else runs in the handler. Handlers are process-wide and are never
+//! removed. If there are several [`Signals`] for one signal, each gets the signal. A signal of a
+//! forked child is not reported to its parent.
 
 use std::future::poll_fn;
 use std::io;
@@ -56,11 +56,12 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
 /// Neither `Send` nor `Sync`: it stays on its loop's thread. The signals may arrive on any thread.
 #[derive(Debug)]
 pub struct Signals {
-    /// Readable when one has arrived. One for all: descriptors may be few.
+    /// Readable when a signal has arrived. There is one eventfd for all signals, because
+    /// descriptors may be scarce.
     eventfd: Registered<Arc<OwnedFd>>,
-    /// It was read, so there may be signals.
+    /// The eventfd was read, so some flags may be set.
     look: bool,
-    /// What each signal's handler sets.
+    /// The flag that each signal's handler sets.
     arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
 }
 
@@ -98,7 +99,7 @@ impl Signals {
     pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|cx| {
             loop {
-                // Of a signal that comes again and again, too.
+                // This uses up budget, because a signal may come again and again.
                 ready!(coop::poll_proceed(cx));
                 if self.look {
                     let next = self.arrived.iter().find(|(_, arrived, _)| {
@@ -110,8 +111,8 @@ impl Signals {
                     }
                     self.look = false;
                 }
-                // Each write comes behind the flag of its signal, so who has read finds all flags
-                // that were set by then.
+                // Each write to the eventfd follows the flag of its signal, so a task that has read
+                // it sees all flags that were set before.
                 ready!(self.eventfd.poll_io(Direction::Read, cx, |eventfd| {
                     rustix::io::read(eventfd, &mut [0; 8])
                 }))?;
@@ -123,7 +124,7 @@ impl Signals {
         .await
     }
 
-    /// The numbers, and the flags that say which have arrived and were not received.
+    /// The numbers of the signals, and the flags that say which have arrived and were not received.
     pub(super) fn arrivals(&self) -> Vec<(i32, Arc<AtomicBool>)> {
         self.arrived.iter().map(|(signal, arrived, _)| (*signal, arrived.clone())).collect()
     }

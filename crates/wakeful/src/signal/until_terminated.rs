@@ -16,7 +16,7 @@ use crate::group::early_end::{self, Listening, Tell};
 use crate::sys::{panics, signals};
 use crate::task::{JoinError, on_own_thread};
 
-/// What comes within so much time of a signal is no second one.
+/// A signal within this time after the first one does not count as a second signal.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
 /// Runs a server until a signal ends it: calls `start`, waits for Ctrl-C (SIGINT) or SIGTERM, calls
@@ -116,7 +116,8 @@ where
 {
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
-        // Caught before the server starts: who sees it listen may tell it to end.
+        // The signals are caught before the server starts, because a program that sees it listen
+        // may at once tell it to end.
         let signals = Signals::new(&[SIGINT, SIGTERM])?;
         let server = start_until_told(&signals, start)?;
         Ok::<_, io::Error>((signals, server))
@@ -134,8 +135,8 @@ where
                 Some(error)
             }
         };
-        // Not on the pool: there it could wait for a thread, and the requests that it waits for
-        // could wait for its own.
+        // The drain does not run on the pool. There it might wait for a thread, while requests that
+        // it waits for need its own.
         let mut drained = match on_own_thread("wakeful-drain", move || drain(server)) {
             Ok(drained) => drained,
             Err((error, drain_here)) => {
@@ -156,7 +157,7 @@ where
         Ended::AtOnce => return failed.map_or(Ok(None), Err),
         Ended::DrainHere(drain_here) => {
             let since = Instant::now();
-            // With a time without end there is no second signal.
+            // If the time is too long to be represented, there is no second signal.
             if let Some(second) = since.checked_add(one_signal) {
                 for signal in [SIGINT, SIGTERM] {
                     signals::end_by(signal, second)?;
@@ -189,14 +190,15 @@ pub fn start_until_told<S>(
     }
 }
 
-/// Calls `tell` when one of the signals arrives, or has arrived. The loop that would receive it is
-/// the one whose thread starts the server.
+/// Calls `tell` when one of the signals arrives, or if one has arrived already. This thread's loop
+/// would receive them, but this thread is starting the server.
 fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
     let (listening, over) = async_channel::bounded(1);
     let listens = move || {
         let is_told = EventLoop::new()?.block_on(async {
             let numbers: Vec<_> = arrivals.iter().map(|(signal, _)| *signal).collect();
-            // Before the look at what has arrived: none is missed between the two.
+            // The handlers are registered before the check for signals that have arrived, so that
+            // none is missed.
             let mut signals = Signals::new(&numbers)?;
             if arrivals.iter().any(|(_, arrived)| arrived.load(Ordering::Acquire)) {
                 return Ok(true);
@@ -213,19 +215,19 @@ fn listen(arrivals: Vec<(i32, Arc<AtomicBool>)>, tell: Tell) -> Listening {
         }
         Ok::<_, io::Error>(())
     };
-    // Without a thread the signal waits until the start is over.
+    // If no thread can be started, the signal waits until the start is over.
     if let Ok(thread) = on_own_thread("wakeful-start", listens) {
         thread.detach();
     }
     listening
 }
 
-/// How [`run_until_terminated`] came to its end.
+/// How [`run_until_terminated`] ended.
 enum Ended<T, F> {
     Drained(Result<T, JoinError>),
-    /// By a second signal.
+    /// A second signal ended it.
     AtOnce,
-    /// There is no other thread for it.
+    /// No other thread can be started for the drain.
     DrainHere(F),
 }
 

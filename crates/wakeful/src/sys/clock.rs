@@ -1,35 +1,36 @@
-//! The cheapest clock of this machine, for metrics: its unit is the tick, whose length is found out
+//! The cheapest clock of this machine, for metrics. Its unit is the tick, whose length is measured
 //! once for the process.
 //!
-//! On x86-64 a tick is one of the time stamp counter's, if that runs at one rate on all CPUs and
-//! may be read: three instructions, and no system call. Anywhere else a tick is a nanosecond of
-//! `CLOCK_MONOTONIC`, at some 35 instructions. Two CPUs may differ by some ticks, so a later moment
-//! may have the smaller number. All processes of the machine have one beginning of time.
+//! On x86-64 a tick is a tick of the time stamp counter, if the counter runs at one rate on all
+//! CPUs and may be read. A reading takes three instructions and no system call. Anywhere else a
+//! tick is a nanosecond of `CLOCK_MONOTONIC`, and a reading takes some 35 instructions. The
+//! counters of two CPUs may differ by some ticks, so a later moment may have a smaller number. The
+//! zero of the clock is the same for all processes of the machine.
 //!
-//! The rate is measured by spinning for 0.1 ms, when the process builds its first loop, and stays
-//! as it is: what was converted never shrinks. It is off by less than 0.1 %.
+//! The rate is measured by spinning for 0.1 ms when the process builds its first loop, and never
+//! changes, so that converted times never shrink. It is off by less than 0.1 %.
 
 use std::time::Duration;
 
 use once_cell::race::OnceBox;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Up to this many ticks [`Clock::short`] is right.
+/// The greatest number of ticks for which [`Clock::short`] is right.
 pub(crate) const SHORT: u64 = i32::MAX as u64;
 
-/// See the [module](self). One for the process; a copy is as good.
+/// The clock of the process. A copy is the same clock. See the [module](self).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     is_counter: bool,
-    /// Nanoseconds in 2^32 ticks.
+    /// The number of nanoseconds in 2^32 ticks.
     scale: u64,
 }
 
 impl Clock {
-    /// The first call finds out about it.
+    /// Returns the clock. The first call measures it.
     #[inline]
     pub(crate) fn get() -> Self {
-        // Without a lock, which a forked child would inherit from the thread that measures.
+        // There is no lock, because a forked child would inherit it from the thread that measures.
         static CLOCK: OnceBox<Clock> = OnceBox::new();
         *CLOCK.get_or_init(|| {
             let is_counter = counter::is_steady();
@@ -38,46 +39,46 @@ impl Clock {
         })
     }
 
-    /// This moment, in ticks since some other moment.
+    /// The present moment, in ticks since some fixed moment.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         if self.is_counter { counter::read() } else { monotonic() }
     }
 
-    /// How many nanoseconds up to [`SHORT`] ticks are: a multiplication and a shift.
+    /// Converts up to [`SHORT`] ticks to nanoseconds, by a multiplication and a shift.
     #[inline]
     pub(crate) fn short(&self, ticks: u64) -> u64 {
         ticks.wrapping_mul(self.scale) >> 32
     }
 
-    /// How many nanoseconds so many ticks are.
+    /// Converts ticks to nanoseconds.
     pub(crate) fn nanoseconds(&self, ticks: u64) -> u64 {
         let scaled = (u128::from(ticks) * u128::from(self.scale)) >> 32;
         u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 
-    /// As a duration.
+    /// Converts ticks to a duration.
     pub(crate) fn duration(&self, ticks: u64) -> Duration {
         Duration::from_nanos(self.nanoseconds(ticks))
     }
 
-    /// How many ticks a time has, rounded down.
+    /// Converts a time to ticks, rounded down.
     pub(crate) fn ticks(&self, time: Duration) -> u64 {
         let scaled = (time.as_nanos() << 32) / u128::from(self.scale);
         u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 }
 
-/// This moment in nanoseconds of `CLOCK_MONOTONIC`, which is one clock for all processes.
+/// The present moment in nanoseconds of `CLOCK_MONOTONIC`, which is one clock for all processes.
 #[cold]
 pub(crate) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative.
+    // Neither number is negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// From one moment to a later one. The counters of two CPUs may differ by some ticks: what seems to
-/// end before it began took no time.
+/// The ticks from one moment to a later one. The counters of two CPUs may differ by some ticks, so
+/// if the end seems to be before the beginning, the result is 0.
 #[inline]
 pub(crate) fn between(from: u64, to: u64) -> u64 {
     let ticks = to.wrapping_sub(from);
@@ -91,11 +92,11 @@ mod counter {
 
     use super::monotonic;
 
-    /// For how long the two clocks are compared, in nanoseconds.
+    /// How long the two clocks are compared, in nanoseconds.
     const COMPARED: u64 = 100_000;
 
-    /// Does it run at one rate whatever the CPU's frequency and sleep, and may this process read
-    /// it?
+    /// Does the counter run at one rate, whatever the CPU's frequency and sleep states, and may
+    /// this process read it?
     #[allow(unused_unsafe, reason = "`__cpuid` is safe since Rust 1.93")]
     pub(super) fn is_steady() -> bool {
         // SAFETY: every x86-64 has the instruction.
@@ -123,8 +124,8 @@ mod counter {
         u64::try_from(scale).unwrap_or(u64::MAX)
     }
 
-    /// One moment on both clocks: of several tries the one with the least time between two reads of
-    /// the counter.
+    /// The same moment on both clocks: of several tries, the one with the least time between its
+    /// two readings of the counter.
     fn pair() -> (u64, u64) {
         let tries = (0..8).map(|_| {
             let before = read();
@@ -158,7 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Within 1 % of what the other clock says of a time inside, and of one outside.
+    /// The conversion must agree with the other clock within 1 %, for a time within the measurement
+    /// and for a longer one.
     #[test]
     fn a_tick_is_as_long_as_was_found_out() {
         let clock = Clock::get();

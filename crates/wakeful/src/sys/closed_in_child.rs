@@ -1,21 +1,22 @@
-//! Descriptors by which CPUs are held, of which a forked child must not keep a copy: the child
-//! closes them.
+//! Descriptors that hold CPUs. A forked child must not keep a copy of them, so it closes its
+//! copies.
 //!
-//! An owner publishes the number of its descriptor, with the process, in a place that the handler
-//! of the child reads ([`fork_check`](super::fork_check) calls it). Nothing is locked. A loop that
-//! holds or lets go does not wait for another thread's fork, and a fork waits for no loop.
+//! An owner publishes the number of its descriptor, with the process, in a place that the child's
+//! fork handler reads ([`fork_check`](super::fork_check) calls it). Nothing is locked. A loop that
+//! begins or ends a hold does not wait for another thread's fork, and a fork does not wait for a
+//! loop.
 //!
 //! A fork could come at four moments at which the child knows too little:
-//! * Between opening and publishing. So the owner compares the count of forks from before the
-//!   opening with that after the publishing. If another one has begun, a child may have a copy, and
-//!   the owner closes the descriptor before it has said anything by it. If the counts are the same,
-//!   each later fork copies what was published: `SeqCst` puts the store before the load, and the
-//!   fork counts itself before it copies the memory.
-//! * Between taking back the number and closing. The owner ends what it has said before it takes
-//!   the number back, so the child's copy says nothing.
-//! * Behind the child's close, when the number is another file's. Whoever takes the number out of
-//!   the place may close it, and the child's handler has taken it. The copy of the owner in the
-//!   child finds that, and leaves the number alone.
+//! * Between opening and publishing. So the owner compares the count of forks before the opening
+//!   with that after the publishing. If another fork has begun, a child may have a copy, and the
+//!   owner closes the descriptor before it has requested anything by it. If the counts are the
+//!   same, each later fork copies what was published: `SeqCst` puts the store before the load, and
+//!   the fork counts itself before it copies the memory.
+//! * Between taking back the number and closing. The owner ends its request before it takes the
+//!   number back, so the child's copy requests nothing.
+//! * After the child's close, when the number may belong to another file. Only the code that takes
+//!   the number out of the place may close it, and the child's handler has taken it. The copy of
+//!   the owner in the child finds the place empty, and leaves the number alone.
 //! * In a child of a bare `clone(2)`, in which no handler runs. A fork of that child finds another
 //!   process in the place than its parent, and closes nothing.
 
@@ -27,13 +28,13 @@ use once_cell::race::OnceBox;
 
 use super::before_fork;
 
-/// Nobody's place.
+/// The place has no owner.
 const FREE: u64 = 0;
 
-/// So often a descriptor is opened anew if the process forks meanwhile.
+/// How often a descriptor is opened again if the process forks meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// The process, which is never 0, and the number of its descriptor.
+/// The content of a place: the process, which is never 0, and the number of its descriptor.
 fn entry(process: u32, fd: RawFd) -> u64 {
     u64::from(process) << 32 | u64::from(fd.cast_unsigned())
 }
@@ -42,7 +43,7 @@ fn process(entry: u64) -> u32 {
     (entry >> 32) as u32
 }
 
-/// Places for numbers: each owner keeps one for as long as it lives.
+/// Places for numbers. Each owner keeps one until it is dropped.
 #[derive(Debug)]
 struct Places {
     places: [AtomicU64; 64],
@@ -51,7 +52,7 @@ struct Places {
 
 static PLACES: Places = Places::new();
 
-/// The process that forks. Both of two threads that fork at a time write the same.
+/// The process that forks. If two threads fork at the same time, both write the same number.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 impl Places {
@@ -69,7 +70,7 @@ impl Places {
         }
     }
 
-    /// Takes all out, and calls `close` with those of `parent`.
+    /// Empties all places, and calls `close` with the numbers of `parent`.
     fn clear(&self, parent: u32, mut close: impl FnMut(RawFd)) {
         let mut places = Some(self);
         while let Some(Self { places: here, more }) = places {
@@ -84,13 +85,13 @@ impl Places {
     }
 }
 
-/// In the parent, before it forks.
+/// The handler in the parent, before it forks.
 pub(super) fn before() {
     FORKS.store(std::process::id(), Ordering::SeqCst);
 }
 
-/// In the child: calls `close` with the number of each copy that it has. Called twice, it finds
-/// none.
+/// The handler in the child. It calls `close` with the number of each copy that the child has. If
+/// it is called twice, it finds none the second time.
 pub(super) fn in_child(close: impl FnMut(RawFd)) {
     PLACES.clear(FORKS.load(Ordering::SeqCst), close);
 }
@@ -104,8 +105,9 @@ pub(crate) struct ClosedInChild<T> {
 }
 
 impl<T: AsFd> ClosedInChild<T> {
-    /// Calls `open` once [`Process::current`](super::fork_check::Process::current) was called.
-    /// `None`: the process is forking, so that a child might have a copy. Waits for nothing.
+    /// Opens a descriptor by `open`. [`Process::current`](super::fork_check::Process::current) must
+    /// have been called before. `None`: the process is forking, so a child might have a copy. Never
+    /// waits.
     ///
     /// # Errors
     /// Those of `open`.
@@ -116,7 +118,7 @@ impl<T: AsFd> ClosedInChild<T> {
             if before_fork::count_unless_forking() == Some(forks) {
                 return Ok(Some(opened));
             }
-            // Nothing was said by it.
+            // Nothing was requested by the descriptor yet.
             opened.close_after(|_| ());
         }
         Ok(None)
@@ -127,7 +129,7 @@ impl<T: AsFd> ClosedInChild<T> {
         Self { value: ManuallyDrop::new(value), place: places.take(entry), entry }
     }
 
-    /// It, unless this is a forked child, which has closed it. One load.
+    /// The descriptor, unless this is a forked child, which has closed its copy. This is one load.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         (self.place.load(Ordering::Relaxed) == self.entry).then_some(&self.value)
@@ -135,8 +137,8 @@ impl<T: AsFd> ClosedInChild<T> {
 }
 
 impl<T> ClosedInChild<T> {
-    /// Has `end` take back what was said by the descriptor, for all of its copies, and closes it.
-    /// In another process than the owner's it does nothing.
+    /// Calls `end` to end what was requested by the descriptor, for all of its copies, and closes
+    /// it. In another process than the owner's it does nothing.
     pub(crate) fn close_after(self, end: impl FnOnce(&T)) {
         let Self { value, place, entry } = self;
         if process(entry) != std::process::id() || place.load(Ordering::Relaxed) != entry {
@@ -179,7 +181,7 @@ mod tests {
         PLACES.clear(std::process::id(), |_| unreachable!("they are taken"));
         for owner in owners {
             assert!(owner.get().is_none());
-            // It would be another file's by now.
+            // By now the number may belong to another file.
             owner.close_after(|_| ());
         }
         assert!(numbers.iter().all(|fd| is_open(*fd)));

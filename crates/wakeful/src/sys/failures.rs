@@ -1,5 +1,5 @@
-//! Errors of the kernel that no test can cause here. Nothing in production; in unit tests, what a
-//! test asked for on its loop's thread.
+//! Errors of the kernel that a test cannot cause for real. In production this module does nothing.
+//! In unit tests it returns the errors that a test has asked for on its loop's thread.
 
 /// A system call that may be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ mod hook {
         WATCHES.get()
     }
 
-    /// The next so many of these calls on this thread fail. 0 ends it.
+    /// Makes the next `times` of these calls on this thread fail. 0 ends it.
     pub(crate) fn fail(call: Call, error: Errno, times: u32) {
         FAULT.set(Some((call, error, times)));
     }

@@ -6,17 +6,17 @@
 //! shorter, answered by EAGAIN or EINTR, or reset, and its loop's waits are interrupted, each with
 //! a probability of its own and by random numbers from a seed.
 //!
-//! **An edge for each lie.** A loop that was told EAGAIN, or saw a transfer fall short, waits for
-//! the kernel's next edge. The kernel knows nothing of the lie and has no reason to give one: the
-//! loop would wait for ever, and rightly so. So whoever lies makes the registration again
-//! (`EPOLL_CTL_MOD`), by which the kernel looks at the descriptor anew and reports it if it is
-//! ready. To the loop it is as if the bytes had come in the moment behind the lie, which is a race
-//! that the kernel does have.
+//! **An edge for each lie.** A loop that was told EAGAIN, or saw a short transfer, waits for the
+//! kernel's next edge. The kernel does not know of the lie and has no reason to report an edge, so
+//! the loop would rightly wait for ever. So after each lie the registration is renewed
+//! (`EPOLL_CTL_MOD`), and the kernel checks the descriptor again and reports it if it is ready. To
+//! the loop it looks as if the bytes had come just after the lie, which is a race that happens with
+//! a real kernel, too.
 //!
-//! **A reset is real.** The connection is dissolved (`connect` to nowhere, connect(2)): the peer
-//! gets a RST, and our own next call gets the kernel's ECONNRESET or EPIPE. A Unix socket knows no
-//! RST, and is shut down both ways. Either is written down by the socket's cookie, so that a test
-//! can tell it from a reset that nobody ordered ([`was_reset`]).
+//! **A reset is real.** The connection is dissolved (`connect` with AF_UNSPEC, connect(2)): the
+//! peer gets a RST, and our own next call gets the kernel's ECONNRESET or EPIPE. A Unix socket has
+//! no RST, and is shut down in both directions. In both cases the socket's cookie is recorded, so
+//! that a test can distinguish it from a reset that was not injected ([`was_reset`]).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -57,7 +57,7 @@ pub struct FaultCounts {
 struct Layer {
     faults: Faults,
     random: u64,
-    /// The operation that runs was given less than it was asked for.
+    /// Whether the running operation got less than it asked for, so that an edge must follow.
     owes_an_edge: bool,
 }
 
@@ -75,7 +75,7 @@ struct Counted {
 }
 
 static COUNTED: LazyLock<Counted> = LazyLock::new(Counted::default);
-/// The cookies of the sockets that were reset and that nobody asked for yet.
+/// The cookies of the sockets that were reset and that no test has asked about yet.
 static RESET: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
 /// Injects faults on this thread from now on, as the random numbers from `seed` have it.
@@ -103,8 +103,8 @@ pub fn was_reset(socket: impl AsFd) -> bool {
 }
 
 impl Layer {
-    /// Steele, Lea, Flood: splitmix64, by hand, so that a seed repeats its faults in every version
-    /// of every dependency.
+    /// The generator splitmix64 (Steele, Lea, Flood). It is written here, so that a seed repeats
+    /// its faults with every version of every dependency.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -118,7 +118,7 @@ impl Layer {
     }
 }
 
-/// `false` on a thread that injects nothing.
+/// Should a fault happen now? `false` on a thread that injects nothing.
 fn happens(
     which: impl FnOnce(&Faults) -> u32,
     counter: impl FnOnce(&Counted) -> &AtomicU64,
@@ -135,8 +135,8 @@ fn happens(
     happens
 }
 
-/// Runs an operation on a descriptor, or answers for it. `edge_again` has the kernel look at the
-/// descriptor anew.
+/// Runs an operation on a descriptor, or returns an error instead of running it. `edge_again` makes
+/// the kernel check the descriptor again.
 pub(crate) fn disturb<R>(
     operation: impl FnOnce() -> Result<R, Errno>,
     edge_again: impl FnOnce(),
@@ -158,12 +158,12 @@ pub(crate) fn disturb<R>(
     done
 }
 
-/// Is the wait that is about to begin interrupted?
+/// Should the wait that is about to begin be interrupted?
 pub(crate) fn interrupts_wait() -> bool {
     happens(|faults| faults.interrupted, |counted| &counted.interrupted_waits)
 }
 
-/// How many of the `length` bytes of a read or write, or of its slices, may be tried: one at least.
+/// How many of the `length` bytes of a read or write, or of its slices, may be tried: at least one.
 pub(crate) fn shorten(length: usize) -> usize {
     if length < 2 || !happens(|faults| faults.short, |counted| &counted.short) {
         return length;
@@ -172,13 +172,13 @@ pub(crate) fn shorten(length: usize) -> usize {
         let Some(layer) = layer else { return length };
         layer.owes_an_edge = true;
         let random = layer.next();
-        // Of every size, and often tiny.
+        // The result may have every size, and is often tiny.
         let most = if random & 3 == 0 { length.min(9) } else { length };
         1 + usize::try_from((random >> 2) % (most as u64 - 1)).unwrap_or(0)
     })
 }
 
-/// Resets the connection, if that is to happen now.
+/// Resets the connection, if a fault should happen now.
 pub(crate) fn perhaps_reset(socket: BorrowedFd<'_>) {
     if !happens(|faults| faults.reset, |counted| &counted.reset) {
         return;
@@ -187,7 +187,7 @@ pub(crate) fn perhaps_reset(socket: BorrowedFd<'_>) {
         RESET.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie);
     }
     if rustix::net::connect_unspec(socket).is_err() {
-        // A peer that has reset it already leaves nothing to shut down.
+        // If the peer has reset the connection already, nothing is left to shut down.
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             inject(1, Faults { short: 1, ..Faults::default() });
             assert_eq!(disturb(|| Ok(shorten(100) < 100), || looks += 1), Ok(true));
             assert_eq!(looks, 2);
-            // There is no shorter one than of a byte.
+            // A transfer of one byte cannot be shortened.
             assert_eq!(disturb(|| Ok(shorten(1)), || looks += 1), Ok(1));
             assert_eq!(looks, 2);
         })

@@ -1,9 +1,10 @@
 //! Which process is this? After a fork the child has a copy of the loop's memory, but the loop's
 //! epoll, timer and bell are *shared* with the parent: a child that used them would take the
 //! parent's events, and one that merely dropped the loop would remove the parent's descriptors from
-//! the epoll. So every use asks first, by one load: a handler of `pthread_atfork(3)` counts forks
-//! in the child. (A child made by a bare `clone(2)` runs no such handler; that one is found out by
-//! its process id, which only [`Process::check`] asks for, because it is a system call.)
+//! the epoll. So every use first checks for a fork, by one load: a handler of `pthread_atfork(3)`
+//! counts forks in the child. (A child made by a bare `clone(2)` runs no such handler. It is
+//! recognised by its process id, which only [`Process::check`] reads, because that is a system
+//! call.)
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::before_fork::{self, ForkCount};
 use super::closed_in_child;
 
-/// How many forks led from the first process to this one. It starts near its end, so that it wraps
-/// in every test of forks.
+/// The number of forks between the first process and this one. It starts near its end, so that it
+/// wraps around in every test of forks.
 static FORKS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 extern "C" fn before_fork() {
@@ -32,11 +33,11 @@ extern "C" fn in_child() {
     before_fork::after();
 }
 
-/// From now on forks are counted, if they are not yet.
+/// Makes sure that forks are counted from now on.
 fn watch_for_forks() -> io::Result<()> {
-    // No `Once`: a child that was forked while another thread was in it would wait for ever. Two
-    // threads, or a child, may register the handlers again. Then each fork counts twice, which does
-    // no harm.
+    // This is no `Once`, because a child that was forked while another thread was in it would wait
+    // for ever. Two threads, or a child, may register the handlers again. Then each fork counts
+    // twice, which does no harm.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handlers run on the thread that forks, outside of signal handlers. They do
@@ -64,7 +65,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn current() -> io::Result<Self> {
         watch_for_forks()?;
         Ok(Self::now())
@@ -74,27 +75,27 @@ impl Process {
         Self { forks: FORKS.load(Ordering::Relaxed), process: std::process::id() }
     }
 
-    /// A process that this one is a fork of.
+    /// Returns a value that looks like this process's parent.
     #[cfg(test)]
     pub(crate) fn of_parent() -> Self {
         let now = Self::now();
         Self { forks: now.forks.wrapping_sub(1), ..now }
     }
 
-    /// This process, a fork of the one that has this value.
+    /// Returns this process, which is a fork of the one that has this value.
     pub(crate) fn in_this_fork(&self) -> Self {
         debug_assert!(self.is_forked(), "a fork");
         Self::now()
     }
 
-    /// Is this another process, a fork of the one that built the loop? One load.
+    /// Is this process a fork of the one that built the loop? This is one load.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.forks
     }
 
-    /// Are both the same process? Unlike [`is_forked`](Self::is_forked) it also knows a child of a
-    /// bare `clone(2)`, if `other` was made there.
+    /// Are both the same process? Unlike [`is_forked`](Self::is_forked) this also recognises a
+    /// child of a bare `clone(2)`, if `other` was made there.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.forks == other.forks && self.process == other.process
@@ -109,12 +110,13 @@ impl Process {
         Ok(before_fork::fork_count())
     }
 
-    /// A number that is not 0, and another one in a fork.
+    /// A number that is not 0, and that differs between a process and its forks.
     pub(crate) fn stamp(&self) -> u32 {
         stamp_behind(self.forks)
     }
 
-    /// Is it the stamp of this process, and not of one that this is a fork of? One load.
+    /// Is it the stamp of this process, and not of one that this process is a fork of? This is one
+    /// load.
     #[cfg(feature = "internals")]
     #[inline]
     pub(crate) fn is_own_stamp(stamp: u32) -> bool {
@@ -122,8 +124,8 @@ impl Process {
     }
 
     /// # Errors
-    /// This is a fork of the process that built the loop. Asks the kernel, so that no kind of fork
-    /// is overlooked.
+    /// This is a fork of the process that built the loop. The check asks the kernel, so that no
+    /// kind of fork is overlooked.
     pub(crate) fn check(&self) -> io::Result<()> {
         let now = std::process::id();
         if now == self.process && !self.is_forked() {
@@ -132,7 +134,7 @@ impl Process {
         Err(self.refusal(now))
     }
 
-    /// As [`check`](Self::check), by one load.
+    /// Like [`check`](Self::check), by one load.
     #[inline]
     pub(crate) fn check_quickly(&self) -> io::Result<()> {
         if self.is_forked() { Err(self.refusal(std::process::id())) } else { Ok(()) }
@@ -159,7 +161,7 @@ impl ProcessMark {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        // If that fails, a fork is not noticed.
+        // If this fails, forks are not noticed.
         let _ = watch_for_forks();
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }

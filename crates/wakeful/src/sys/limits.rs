@@ -1,5 +1,5 @@
-//! Errors that a limit of the system caused say which limit, and how to raise it; those of a call
-//! that is refused, as a seccomp filter does, say which call.
+//! Explains errors. An error that a limit of the system caused says which limit it is, and how to
+//! raise it. An error of a refused call (for example, by a seccomp filter) says which call it is.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -7,8 +7,9 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// A kernel's error with the limit behind it, or the call. `raw_os_error` of the outer error is
-/// none; find this one by `io::Error::get_ref` and its [`source`](Error::source).
+/// A kernel's error with the limit that caused it, or the call. `raw_os_error` of the outer error
+/// is `None`. Find this error by `io::Error::get_ref`, and the kernel's by its
+/// [`source`](Error::source).
 #[derive(Debug)]
 struct Explained {
     why: Cow<'static, str>,
@@ -27,7 +28,7 @@ impl Error for Explained {
     }
 }
 
-/// Turns the kernel's answer to a descriptor's making or watching into an error that helps.
+/// Explains the kernel's error for making or watching a descriptor.
 pub(crate) fn explain(errno: Errno) -> io::Error {
     let limit = match errno {
         Errno::NOSPC => {
@@ -50,15 +51,16 @@ fn because(errno: Errno, why: Cow<'static, str>) -> io::Error {
     io::Error::new(cause.kind(), Explained { why, cause })
 }
 
-/// Like [`explain`], for an error of the system call `call`: a runtime cannot do without it, and
-/// who refuses it need not know for what it is.
+/// Like [`explain`], for an error of the system call `call`. A runtime cannot work without this
+/// call, and the administrator who refuses it may not know what it is for.
 pub(crate) fn explain_call(call: &'static str) -> impl Fn(Errno) -> io::Error {
     move |errno| match errno {
         Errno::PERM | Errno::NOSYS => {
             let why = format!("the system call {call} is refused, as a seccomp filter does");
             because(errno, Cow::Owned(why))
         }
-        // Of a disk, as for a Unix socket's file, or of memory.
+        // Here ENOSPC means that a disk is full, for example for a Unix socket's file, or that
+        // there is no memory.
         Errno::NOSPC if call != "epoll_ctl" => errno.into(),
         _ => explain(errno),
     }
@@ -104,21 +106,21 @@ pub fn explain_call_error(call: &'static str) -> impl Fn(io::Error) -> io::Error
     }
 }
 
-/// Is this error, made by [`explain`] or straight from the kernel, a lack of descriptors or memory
-/// that may pass?
+/// Does this error, made by [`explain`] or straight from the kernel, mean a lack of descriptors or
+/// memory that may pass?
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
     code(error).is_some_and(|code| shortages.contains(&code))
 }
 
-/// What the kernel said, also where [`explain`] has said more.
+/// The kernel's error, even if [`explain`] has added text.
 pub(crate) fn code(error: &io::Error) -> Option<Errno> {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Explained>());
     Errno::from_io_error(inner.map_or(error, |limit| &limit.cause))
 }
 
-/// The soft and the hard limit of open descriptors. (rustix takes this call for one that cannot
-/// fail, and reads what the kernel has not written.)
+/// The soft and the hard limit of open descriptors. (rustix assumes that this call cannot fail, and
+/// reads memory that the kernel has not written.)
 ///
 /// # Errors
 /// The call is refused.
@@ -147,13 +149,13 @@ pub fn of_file_sizes() -> io::Result<Option<u64>> {
     Ok((limit != libc::RLIM_INFINITY).then_some(limit))
 }
 
-/// What `call` fills in: the pointer is good for reads and writes.
+/// Returns the limit that `call` writes. The pointer that it gets is valid for reads and writes.
 fn read(call: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     if call(&raw mut limit) != 0 { Err(last_error_of("prlimit64")) } else { Ok(limit) }
 }
 
-/// Changes it for this process.
+/// Changes the limit of open descriptors for this process.
 ///
 /// # Errors
 /// The call is refused; the hard limit is lower.

@@ -1,5 +1,5 @@
-//! The platform beneath everything: clock, threads, forks, limits and signals of this process,
-//! panics of anybody's code, and memory that is not initialised. Nothing here knows a loop.
+//! The platform below everything else: clock, threads, forks, limits and signals of this process,
+//! panics of user code, and uninitialised memory. Nothing here knows of loops.
 //!
 //! `unsafe` is allowed file by file, here and in the other rooms that ARCHITECTURE.md names.
 

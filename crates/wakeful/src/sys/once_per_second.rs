@@ -1,4 +1,4 @@
-//! How often a line may be logged that a peer can cause.
+//! Limits how often a line that a peer can cause is logged.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +53,7 @@ impl OncePerSecond {
     fn pass_at(&self, now: u64) -> Option<u64> {
         let last = self.last.load(Ordering::Relaxed);
         let is_due = now >= last + SECOND;
-        // Of several threads that find it due, one logs.
+        // If several threads find that it is time, only one logs.
         let swap = |from, to| {
             self.last.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
@@ -65,7 +65,7 @@ impl OncePerSecond {
     }
 }
 
-/// Milliseconds of the process, from 1,000 on.
+/// Milliseconds since the process began, starting at 1,000.
 fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();

@@ -57,6 +57,6 @@ use std::marker::PhantomData;
 #[derive(Debug, Clone, Copy)]
 pub enum BelongsToOneLoop_UseOnThisLoop {}
 
-/// In a type that belongs to one loop: the first of its fields, so that it is the first one of
-/// which the compiler complains.
+/// For a type that belongs to one loop. It should be the first field, so that the compiler names it
+/// first in its error.
 pub(crate) type OfOneLoop = PhantomData<*const BelongsToOneLoop_UseOnThisLoop>;

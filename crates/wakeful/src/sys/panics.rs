@@ -1,8 +1,8 @@
-//! Panics of code that nobody awaits end where they began: callbacks, closures, wakers, drops and
-//! log subscribers.
+//! Contains panics of code that nobody awaits: callbacks, closures, wakers, drops and log
+//! subscribers.
 //!
-//! All of these may be anybody's code. A panic in a destructor that runs because of another panic
-//! aborts the process, as everywhere in Rust: nothing here can change that.
+//! All of these may be user code. A panic in a destructor that runs because of another panic aborts
+//! the process, as everywhere in Rust. This module cannot change that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,16 +11,17 @@ use std::task::Waker;
 
 use super::once_per_second::OncePerSecond;
 
-/// Counts a panic on the loop of this thread.
+/// The function that counts a panic on the loop of this thread.
 static COUNTER: OnceLock<fn()> = OnceLock::new();
 
-/// Has each panic that ends here counted by `count` from now on. The first caller's stays.
+/// Has `count` called for each panic that is contained from now on. Only the first call of this
+/// function has an effect.
 pub(crate) fn count_by(count: fn()) {
     let _ = COUNTER.set(count);
 }
 
-/// Runs `f`. The panic hook reports a panic in it, the loop of this thread counts it, and it ends
-/// here. Returns whether `f` came to its end.
+/// Runs `f`, and contains a panic in it. The panic hook reports the panic, and the loop of this
+/// thread counts it. Returns whether `f` ran to its end.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
     let ended = catch_unwind(AssertUnwindSafe(f));
     ended.map_err(swallow).is_ok()
@@ -31,7 +32,8 @@ pub(crate) fn discard<T>(value: T) {
     contain(|| drop(value));
 }
 
-/// Drops each of `values`. Two panics within one collection's destructor would abort the process.
+/// Drops each of `values` separately, because two panics within one collection's destructor would
+/// abort the process.
 pub(crate) fn discard_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(discard);
 }
@@ -41,7 +43,7 @@ pub(crate) fn wake(waker: Waker) {
     contain(|| waker.wake());
 }
 
-/// Ends a panic that nobody is told of: the loop of this thread counts it.
+/// Swallows a panic that nobody is told of. The loop of this thread counts it.
 #[cold]
 pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
     if let Some(count) = COUNTER.get() {
@@ -49,13 +51,12 @@ pub(crate) fn swallow(payload: Box<dyn Any + Send>) {
     }
     advise(&*payload);
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // The destructor of this one may panic with yet another one, without end.
+        // The destructor of this payload may panic with another one, and so on without end.
         std::mem::forget(another);
     }
 }
 
-/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is the program's
-/// code.
+/// Logs at a level of `tracing`, and contains a panic in the subscriber, which is user code.
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
         { $crate::sys::panics::contain(|| ::tracing::$level!($($event)+)); }
@@ -63,8 +64,8 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-/// The lock, unless another thread has it. One that a panic has poisoned is free: what it guards
-/// must be valid at any moment.
+/// Takes the lock, unless another thread has it. A lock that a panic has poisoned counts as free,
+/// so what it guards must be valid at every moment.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -73,8 +74,8 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Logs what to do about a panic by which a Tokio type says that it has no runtime, or not the
-/// right one. Once a second at most.
+/// Logs what to do about a panic of a Tokio type that found no runtime, or the wrong kind, at most
+/// once a second.
 #[cold]
 pub(crate) fn advise(payload: &(dyn Any + Send)) {
     let Some(message) = message(payload) else { return };
@@ -84,9 +85,9 @@ pub(crate) fn advise(payload: &(dyn Any + Send)) {
     log!(error, panic = message, count, "{advice}");
 }
 
-/// Tokio's words: "there is no reactor running, must be called from the context of a Tokio 1.x
-/// runtime", "no timer running"; with a runtime, "A Tokio 1.x context was found, but it is being
-/// shutdown", "..., but timers are disabled".
+/// Tokio's messages are "there is no reactor running, must be called from the context of a Tokio
+/// 1.x runtime" and "no timer running"; and with a runtime, "A Tokio 1.x context was found, but it
+/// is being shutdown" and "..., but timers are disabled".
 fn advice(message: &str) -> Option<&'static str> {
     if message.contains("Tokio") && message.contains("context was found, but") {
         return Some(

@@ -1,16 +1,18 @@
-//! A grace period in which only the time counts that the process has run.
+//! A grace period that counts only time in which the process has run.
 //!
 //! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it
 //! runs again. What it waited for could not happen meanwhile, because its other threads were
-//! stopped as well. So the wait is cut into slices, and one that took much longer than it should
-//! counts as one slice.
+//! stopped as well. So the wait is cut into slices, and a slice that took much longer than planned
+//! counts only as its planned length.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Short, so that a pause costs the waiter little of its grace, and long enough to cost nothing.
+/// Short slices, so that a pause of the process costs the waiter little of its grace, but long
+/// enough to cost no CPU time.
 const SLICE: Duration = Duration::from_millis(50);
-/// A thread that waits for its CPU is late by some slices of the scheduler's. That counts.
+/// How much later than planned a slice may end and still count in full. A thread that waits for its
+/// CPU is late by some slices of the scheduler.
 const LATE: Duration = Duration::from_millis(100);
 
 /// See the module's documentation.
@@ -35,7 +37,8 @@ impl Patience {
         self.left.min(SLICE)
     }
 
-    /// Waits for a message for as long as it lasts, and looks once if nothing is left.
+    /// Waits for a message until the patience is used up. It checks at least once, even if nothing
+    /// is left.
     ///
     /// # Errors
     /// The same as for [`Receiver::recv_timeout`].
@@ -51,7 +54,7 @@ impl Patience {
         }
     }
 
-    /// A step that was to take `planned` at most took `took`.
+    /// Counts a step of a wait that should have taken at most `planned`, and took `took`.
     pub(crate) fn took(&mut self, planned: Duration, took: Duration) {
         self.left = self.left.saturating_sub(took.min(planned + LATE));
     }

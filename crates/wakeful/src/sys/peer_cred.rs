@@ -1,11 +1,11 @@
-//! Who is at the other end of a Unix socket.
+//! The process at the other end of a Unix socket.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `SO_PEERCRED`. (rustix has no credentials without a pid, and a peer of another pid namespace has
-/// none.)
+/// Reads `SO_PEERCRED`. (rustix cannot represent credentials without a pid, and a peer of another
+/// pid namespace has none.)
 ///
 /// # Errors
 /// Kernel errors.

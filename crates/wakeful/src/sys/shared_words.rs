@@ -1,10 +1,10 @@
 //! Memory that several processes share: words, each of which is read and written atomically.
 //!
-//! It is a file in memory (`memfd_create(2)`), so that it reaches a forked child by the mapping and
-//! an executed one by the descriptor. The file is sealed at its size: behind the end of a file that
-//! another process has made shorter, a read would be SIGBUS.
+//! It is a file in memory (`memfd_create(2)`), so that a forked child gets it by the mapping, and
+//! an executed program by the descriptor. The size of the file is sealed, because otherwise another
+//! process could make it shorter, and a read beyond its end would raise SIGBUS.
 //!
-//! What another process writes may be anything. Here it is numbers, never addresses to follow.
+//! Another process may write anything. Its words are used as numbers here, and never as addresses.
 
 use std::io;
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::limits::explain_call;
 use super::sync::AtomicUsize;
 
-/// See the [module](self). Unmapped when it is dropped.
+/// The mapped words. They are unmapped when this is dropped. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     first: NonNull<AtomicUsize>,
@@ -34,7 +34,7 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// So many words, all of them 0.
+    /// Makes this many words, all of them 0.
     pub(crate) fn new(words: usize) -> io::Result<Self> {
         let file = new_file()?;
         let size = words.checked_mul(size_of::<AtomicUsize>()).filter(|size| *size > 0);
@@ -45,10 +45,10 @@ impl SharedWords {
         Self::map(file, size)
     }
 
-    /// Those of another process, whose [descriptor](AsFd) came here.
+    /// Maps the words of another process, from their [descriptor](AsFd).
     ///
     /// # Errors
-    /// It is no such memory.
+    /// The descriptor is not that of such memory.
     pub(crate) fn of(file: OwnedFd) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         let size = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
@@ -73,7 +73,7 @@ impl SharedWords {
 fn new_file() -> io::Result<OwnedFd> {
     const NAME: &str = "wakeful-shared";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Where `vm.memfd_noexec` demands the flag, and before Linux 6.3, which refuses it.
+    // Some systems require the flag (`vm.memfd_noexec`). Kernels before Linux 6.3 refuse it.
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
         made => made,
@@ -106,7 +106,7 @@ impl Drop for SharedWords {
     }
 }
 
-/// So many of these words, found without a look at how many there are in all.
+/// A fixed number of these words, which are found without a check against the total number.
 #[derive(Debug)]
 pub(crate) struct SharedLine<const WORDS: usize> {
     line: NonNull<[AtomicUsize; WORDS]>,
@@ -119,10 +119,10 @@ unsafe impl<const WORDS: usize> Send for SharedLine<WORDS> {}
 unsafe impl<const WORDS: usize> Sync for SharedLine<WORDS> {}
 
 impl<const WORDS: usize> SharedLine<WORDS> {
-    /// Those from `first` on.
+    /// Takes the words from `first` on.
     ///
     /// # Panics
-    /// There are not so many.
+    /// There are fewer words.
     pub(crate) fn new(words: &Arc<SharedWords>, first: usize) -> Self {
         let line: &[AtomicUsize; WORDS] = words[first..].first_chunk().expect("within the words");
         Self { line: NonNull::from(line), _words: words.clone() }

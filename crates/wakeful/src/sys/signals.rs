@@ -1,9 +1,9 @@
-//! What runs in a signal handler: a flag is set, and the eventfd that a loop watches is written to.
-//! Handlers are inherited by a forked child, and so is the eventfd; a signal that is sent to the
-//! child must not be told to the parent's loop, so the handler asks first.
+//! The signal handlers. A handler sets a flag, and writes to the eventfd that a loop watches. A
+//! forked child inherits the handlers and the eventfd. A signal that is sent to the child must not
+//! reach the parent's loop, so the handler checks for a fork first.
 //!
-//! An eventfd, and no socket: a filter of system calls that refuses `sendto` would hide the signal,
-//! and `write` is what a loop cannot do without anyway.
+//! The handler uses an eventfd and not a socket, because a seccomp filter that refuses `sendto`
+//! would hide the signal. A loop cannot work without `write` anyway.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     // signal is refused.
     let refused = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        // Each of them: behind a number that is no signal, too.
+        // Every signal is added, even after a number that is no signal.
         let add = |signal: &i32| libc::sigaddset(set.as_mut_ptr(), *signal) != 0;
         let refused = signals.iter().map(add).fold(false, |any, refused| any | refused);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
@@ -34,9 +34,9 @@ pub(crate) fn unblock(signals: &[i32]) -> io::Result<()> {
     if refused { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
 }
 
-/// From now on, and until the returned id is unregistered, each arrival of `signal` in this process
-/// sets `arrived`, and then adds to `eventfd`, which does not block, and which several signals may
-/// share.
+/// From now on, each arrival of `signal` in this process sets `arrived`, and then adds to
+/// `eventfd`, until the returned id is unregistered. The eventfd must not block. Several signals
+/// may share it.
 pub(crate) fn watch(
     signal: i32,
     arrived: Arc<AtomicBool>,
@@ -46,8 +46,8 @@ pub(crate) fn watch(
     let tell = move || {
         if !process.is_forked() {
             arrived.store(true, Ordering::Release);
-            // A full counter: there are arrivals that are not yet taken, and who takes one looks at
-            // all flags.
+            // If the counter is full, there are arrivals that are not yet taken, and the task that
+            // takes one checks all flags.
             let _ = rustix::io::write(&eventfd, &1_u64.to_ne_bytes());
         }
     };
@@ -57,13 +57,13 @@ pub(crate) fn watch(
     between_forks(|| unsafe { signal_hook::low_level::register(signal, tell) })
 }
 
-/// Ends what [`watch`] began.
+/// Undoes a call of [`watch`].
 pub(crate) fn unwatch(id: SigId) {
     between_forks(|| signal_hook::low_level::unregister(id));
 }
 
-/// From now on an arrival of `signal` in this process after `from` does what the signal does by
-/// default. For a thread that cannot listen, because it is busy.
+/// From now on, an arrival of `signal` in this process after `from` does what the signal does by
+/// default. It is for a process whose loop cannot receive signals because it is busy.
 pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     let process = Process::current()?;
     let end = move || {

@@ -1,4 +1,4 @@
-//! Options of sockets that neither rustix nor socket2 knows, as tcp(7) and socket(7) say.
+//! Options of sockets that neither rustix nor socket2 has: see tcp(7) and socket(7).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -34,11 +34,11 @@ pub(crate) fn get(socket: impl AsFd, option: c_int) -> io::Result<c_int> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Returns what the kernel knows of a connection or of a listener. What an older kernel does not
-/// know is 0.
+/// Returns what the kernel knows of a connection or of a listener. Fields that an older kernel does
+/// not know are 0.
 ///
 /// # Errors
-/// Kernel errors: the socket is none of TCP.
+/// Kernel errors: it is not a TCP socket.
 pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let info = read::<libc::tcp_info>(socket, libc::TCP_INFO)?;
     // SAFETY: every pattern of bytes is one of these integers.
@@ -52,8 +52,8 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
 /// Kernel errors: a filter that has more statements than `program` (`EINVAL`), an older kernel than
 /// Linux 3.8, or a filter of another kind.
 pub(crate) fn filter(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io::Result<usize> {
-    // Of this option the kernel counts statements, not bytes (`sk_get_filter`). It takes 0 as a
-    // question for the number.
+    // For this option the kernel counts statements, not bytes (`sk_get_filter`). With a length of 0
+    // it returns only the number.
     let mut length = socklen_t::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel writes at most `length` statements, for which there is room, and `length`.
     // Every pattern of bytes is a statement.
@@ -69,7 +69,7 @@ pub(crate) fn filter(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io
     if refused { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
 }
 
-/// Zeros, of which the kernel has written as many bytes as it knows.
+/// Reads an option into zeroed memory. The kernel writes as many bytes as it knows.
 fn read<T>(socket: impl AsFd, option: c_int) -> io::Result<MaybeUninit<T>> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = length_of::<T>();

@@ -1,6 +1,6 @@
-//! The one place that chooses between the real atomics and loom's, so that the ready queue, the
-//! task's state and the heartbeats' protocol are model-checked as they stand
-//! (`--cfg wakeful_loom`), not as copies of themselves.
+//! The one place that chooses between the real atomics and loom's. So the ready queue, the task's
+//! state and the heartbeats' protocol themselves are model-checked (`--cfg wakeful_loom`), and not
+//! copies of them.
 
 #[cfg(not(wakeful_loom))]
 pub(crate) use self::real::*;

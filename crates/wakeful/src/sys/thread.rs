@@ -17,7 +17,7 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Pins this thread: it runs on those of these CPUs that there are.
+/// Pins this thread to those of these CPUs that exist.
 pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu));
@@ -27,8 +27,8 @@ pub(crate) fn pin_to(cpus: impl IntoIterator<Item = usize>) -> io::Result<()> {
 /// Starts a thread with this name.
 ///
 /// # Errors
-/// A limit is reached, or the kernel refuses it; the message says why, as far as that can be known.
-/// Or the name has a NUL byte, for which the standard library would panic.
+/// A limit is reached, or the kernel refuses the thread; the message says why, as far as that can
+/// be known. Or the name has a NUL byte, for which the standard library would panic.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -54,14 +54,14 @@ fn cannot_start(name: &str, error: &io::Error) -> io::Error {
     }
 }
 
-/// What is behind an error of `pthread_create`: the kernel says EAGAIN for each limit and for a
-/// thread of SCHED_DEADLINE, and the C library says it when there is no memory for a stack.
+/// The reason for an error of `pthread_create`. The kernel returns EAGAIN for each limit and for a
+/// SCHED_DEADLINE thread, and the C library returns it when there is no memory for a stack.
 fn why_no_thread(
     code: i32,
     is_deadline: bool,
     has_room: bool,
 ) -> Option<(io::ErrorKind, &'static str)> {
-    // Never `WouldBlock`: nobody says when to try again.
+    // The kind is never `WouldBlock`, because nothing tells when to try again.
     match code {
         libc::EAGAIN | libc::EPERM | libc::EBUSY if is_deadline => Some((
             io::ErrorKind::Unsupported,
@@ -86,8 +86,8 @@ fn why_no_thread(
     }
 }
 
-/// Could a thread's stack be had now? As large as that of the standard library's threads, with the
-/// page that guards it.
+/// Is there room for a thread's stack now? It is as large as the standard library's stacks, with
+/// its guard page.
 fn has_room_for_stack() -> bool {
     let asked = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok());
     let size = asked.unwrap_or(2_usize << 20).saturating_add(4096);
@@ -101,34 +101,34 @@ fn has_room_for_stack() -> bool {
     }
 }
 
-/// What others took of a thread's CPU while it was ready to run. What a hypervisor takes is not in
-/// it.
+/// How much of a thread's CPU time others took while the thread was ready to run. Time that a
+/// hypervisor takes is not included.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
-    /// The thread's scheduler statistics: none without `/proc`, or if the kernel keeps none.
+    /// The thread's scheduler statistics. `None` without `/proc`, or if the kernel keeps none.
     file: Option<File>,
     waited: u64,
     switches: u64,
 }
 
-/// See [`RunQueue::look`].
+/// The result of [`RunQueue::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// For how many nanoseconds it waited for a CPU, also after a sleep. `None`: nobody knows.
+    /// For how many nanoseconds the thread waited for a CPU, also after a sleep. `None`: unknown.
     pub(crate) waited: Option<u64>,
-    /// How often it lost its CPU without a sleep: to a thread that preempted it, or by a
+    /// How often the thread lost its CPU without a sleep: to a thread that preempted it, or by a
     /// `sched_yield` that let another one run.
     pub(crate) times: u64,
 }
 
 impl RunQueue {
-    /// That of this thread, to be asked on it.
+    /// For this thread, which alone may call [`look`](Self::look).
     pub(crate) fn of_this_thread() -> Self {
         let file = File::open("/proc/thread-self/schedstat").ok();
         Self::with(file.filter(|file| waits(file).is_some()))
     }
 
-    /// That of this thread, without a descriptor: only how often.
+    /// For this thread, without a descriptor. It only tells how often the thread lost its CPU.
     #[cfg(feature = "internals")]
     pub(crate) fn without_descriptor() -> Self {
         Self::with(None)
@@ -140,7 +140,7 @@ impl RunQueue {
         queue
     }
 
-    /// Since it was asked last. Two system calls.
+    /// What was taken since the last call. Two system calls.
     pub(crate) fn look(&mut self) -> Taken {
         let since = |seen: &mut u64, total: u64| {
             let since = total.saturating_sub(*seen);
@@ -159,8 +159,8 @@ fn waits(file: &File) -> Option<u64> {
     waits_in(std::str::from_utf8(&text[..length]).ok()?)
 }
 
-/// Time on a CPU, time without, and turns on one, which nobody who asks has had none of: then the
-/// kernel does not count.
+/// The text has the time on a CPU, the time waiting for one, and the number of turns on a CPU. The
+/// thread that asks has run, so if the last number is 0, the kernel does not count.
 fn waits_in(statistics: &str) -> Option<u64> {
     let mut numbers = statistics.split_ascii_whitespace().map(str::parse::<u64>);
     let waited = numbers.nth(1)?.ok()?;
@@ -168,7 +168,7 @@ fn waits_in(statistics: &str) -> Option<u64> {
     (turns > 0).then_some(waited)
 }
 
-/// How often this thread lost its CPU without asking to.
+/// How often this thread lost its CPU involuntarily.
 fn involuntary_switches() -> u64 {
     usage_of(libc::RUSAGE_THREAD).map_or(0, |usage| usage.ru_nivcsw.unsigned_abs())
 }
@@ -179,11 +179,12 @@ fn usage_of(whom: libc::c_int) -> Option<libc::rusage> {
     unsafe { (libc::getrusage(whom, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
-/// Ends this thread, the only one that a forked child has of its parent's. With it the child ends,
-/// with status 0, unless it has started other threads.
+/// Ends this thread, the only one of the parent's threads that a forked child has. The child then
+/// ends with status 0, unless it has started other threads.
 ///
-/// Nothing else of the thread's end is run: the standard library takes a lock there, and so may a
-/// destructor of a thread-local. A thread of the parent may have held it at the fork.
+/// Nothing else that belongs to the end of a thread runs, because the standard library takes a lock
+/// there, and so may a destructor of a thread-local. A thread of the parent may have held such a
+/// lock at the fork.
 pub(crate) fn end_in_child() -> ! {
     loop {
         // SAFETY: nothing of this thread is used any more. Nobody can join it: its handle is its
@@ -192,8 +193,8 @@ pub(crate) fn end_in_child() -> ! {
     }
 }
 
-/// How much CPU time this process has used. (Not by rustix, which looks for the kernel's own code
-/// in a way that valgrind does not survive.)
+/// How much CPU time this process has used. (It does not use rustix, which searches for the
+/// kernel's vDSO in a way that valgrind does not support.)
 pub(crate) fn process_time() -> Duration {
     let Some(usage) = usage_of(libc::RUSAGE_SELF) else { return Duration::ZERO };
     let time = |time: libc::timeval| {
@@ -203,7 +204,7 @@ pub(crate) fn process_time() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// The CPU on which this thread runs just now. No system call where the C library has a better way.
+/// The CPU on which this thread is running. No system call if the C library has a better way.
 #[inline]
 pub(crate) fn current_cpu() -> Option<usize> {
     // SAFETY: it takes nothing and returns a number.
@@ -211,9 +212,9 @@ pub(crate) fn current_cpu() -> Option<usize> {
 }
 
 /// Does the kernel run this thread before all ordinary ones (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)?
-/// Then `sched_yield` does not let an ordinary thread run. A system call.
+/// Then `sched_yield` does not let an ordinary thread run. One system call.
 pub(crate) fn is_real_time() -> bool {
-    // Refused (-1) only by a seccomp filter.
+    // Only a seccomp filter refuses the call (-1).
     let policy = policy();
     policy >= 0
         && matches!(
@@ -222,7 +223,7 @@ pub(crate) fn is_real_time() -> bool {
         )
 }
 
-/// If this thread has a real-time policy: lets other threads of its priority run first, on its CPU.
+/// If this thread has a real-time policy, lets other threads of its priority run first on its CPU.
 /// One system call without such a policy, and two with it.
 pub(crate) fn yield_to_equals() {
     if is_real_time() {
@@ -238,7 +239,7 @@ fn policy() -> libc::c_int {
     unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) as libc::c_int }
 }
 
-/// From now on this thread runs only when nobody else wants its CPU (SCHED_IDLE).
+/// From now on this thread runs only when no other thread wants its CPU (SCHED_IDLE).
 pub(crate) fn run_only_when_idle() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads one `sched_param` from the pointer.
@@ -248,8 +249,8 @@ pub(crate) fn run_only_when_idle() -> io::Result<()> {
     }
 }
 
-/// Signals that a fault of the thread itself raises, so that a stack overflow is still reported;
-/// and a profiler's.
+/// Signals that a fault of the thread itself raises (blocking them would hide a stack overflow),
+/// and a profiler's signal.
 const OF_A_THREAD: [libc::c_int; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -260,9 +261,10 @@ const OF_A_THREAD: [libc::c_int; 7] = [
     libc::SIGPROF,
 ];
 
-/// The threads that `start` starts block the signals of a process: the kernel gives those to any
-/// thread that does not, and nobody knows of these threads. A program that reads SIGTERM by
-/// sigwait(3) or signalfd(2) would be killed by it.
+/// The threads that `start` starts block the signals that are sent to a process. The kernel gives
+/// such a signal to any thread that does not block it, and the program does not know of these
+/// threads. A program that reads SIGTERM by sigwait(3) or signalfd(2) would be killed by the
+/// signal.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the first call fills in `all`, the next ones change and read it, and the last fills
@@ -324,7 +326,7 @@ mod tests {
         let mut queue = RunQueue { file: None, waited: 0, switches: u64::MAX };
         let taken = queue.look();
         assert_eq!(taken, Taken { waited: None, times: 0 }, "a count that seems to fall is none");
-        // One that has been seen, and more that may come meanwhile.
+        // One switch has been seen, and more may come meanwhile.
         let before = involuntary_switches();
         queue.switches = before.wrapping_sub(1);
         let times = queue.look().times;

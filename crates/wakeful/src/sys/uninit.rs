@@ -1,8 +1,7 @@
-//! Reading into memory that nobody has initialised.
+//! Reading into uninitialised memory.
 //!
-//! The buffers of hyper and tokio hand out such memory and want to be told, by an unsafe call, how
-//! much of it was written. That is done here, next to the system call that did the writing, and
-//! nowhere else.
+//! The buffers of hyper and tokio lend such memory, and must be told, by an unsafe call, how much
+//! of it was written. Only this module does so, next to the system call that has written.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -17,39 +16,39 @@ pub(crate) trait ReadBuffer {
     /// How many bytes fit.
     fn room(&self) -> usize;
 
-    /// The memory behind those bytes.
+    /// The memory that a read may fill.
     ///
     /// # Safety
-    /// Nothing uninitialised is written to it.
+    /// The caller writes no uninitialised bytes to it.
     unsafe fn memory(&mut self) -> &mut [MaybeUninit<u8>];
 
-    /// That many of them, from the start, are written now.
+    /// Notes that the first `count` bytes of the memory are written.
     ///
     /// # Safety
-    /// They are.
+    /// These bytes are initialised.
     unsafe fn written(&mut self, count: usize);
 }
 
 /// Which system call reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadCall {
-    /// `recv`, which has less to do than `read`.
+    /// `recv`, which does less than `read`.
     Plain,
     /// `recv` that does not block, whatever the descriptor's flags are.
     DontWait,
-    /// `recvmsg`, for Unix sockets: a peer may attach descriptors to its bytes, and then a read
-    /// stops behind that message (unix(7)). Without room for them the kernel closes them and says
-    /// so.
+    /// `recvmsg`, for Unix sockets. A peer may attach descriptors to its bytes, and then a read
+    /// stops after that message (unix(7)). Because there is no room for descriptors, the kernel
+    /// closes them and reports that.
     Message,
-    /// `read`, for what is no socket.
+    /// `read`, for descriptors that are not sockets.
     Any,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Read {
     pub(crate) count: usize,
-    /// The count says nothing about whether there is more.
+    /// Whether the count says nothing about whether there is more.
     pub(crate) cut: bool,
 }
 

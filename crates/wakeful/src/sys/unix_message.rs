@@ -1,8 +1,8 @@
 //! One message of a Unix socket, with the descriptors that came with it and the name of its sender.
 //!
-//! rustix has this call, too. But a peer may be in another pid namespace (rustix has no credentials
-//! without a pid), or be bound to a path of 108 bytes (rustix panics), and a pidfd that comes with
-//! a message would stay open.
+//! rustix has this call, too, but with rustix there are three problems: a peer may be in another
+//! pid namespace (rustix has no credentials without a pid), or be bound to a path of 108 bytes
+//! (rustix panics), and a pidfd that comes with a message would stay open.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,30 +14,31 @@ use std::os::unix::net::SocketAddr;
 
 use rustix::io::Errno;
 
-/// `SCM_MAX_FD`: so many descriptors go with one message.
+/// `SCM_MAX_FD`: the most descriptors that one message can carry.
 pub(crate) const MOST_DESCRIPTORS: usize = 253;
 
-/// Room for so many descriptors, and for what else the owner of the socket may have asked for
-/// (`SO_PASSCRED`, `SO_PASSSEC`, `SO_PASSPIDFD`, `SO_TIMESTAMP`), which comes first.
+/// The size of the control buffer. It has room for this many descriptors, and for what else the
+/// owner of the socket may have enabled (`SO_PASSCRED`, `SO_PASSSEC`, `SO_PASSPIDFD`,
+/// `SO_TIMESTAMP`), which comes first.
 const CONTROL: usize = 2048;
 
-/// unix(7). libc has it for some targets only.
+/// See unix(7). libc has the constant for some targets only.
 const SCM_PIDFD: libc::c_int = 4;
 
-/// What [`receive`] does with the message.
+/// What [`receive`] leaves in the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// It is taken.
+    /// Nothing: the message is taken.
     Nothing,
-    /// It stays in the socket.
+    /// The message stays in the socket.
     Message,
 }
 
-/// What came, beside the bytes and the descriptors.
+/// What was received, besides the bytes and the descriptors.
 pub(crate) struct Message {
-    /// So many bytes of the buffer were written.
+    /// How many bytes of the buffer were written.
     pub(crate) count: usize,
-    /// Not all of its descriptors could be opened here.
+    /// Whether not all descriptors could be opened.
     pub(crate) is_cut: bool,
     name: Name,
     name_length: usize,
@@ -50,11 +51,11 @@ struct Name([u8; size_of::<libc::sockaddr_storage>()]);
 #[repr(C, align(8))]
 struct Control(mem::MaybeUninit<[u8; CONTROL]>);
 
-/// Receives a message, or what there is of a stream up to the next descriptors. These are added to
-/// `descriptors`, and close with an exec; without that, the kernel closes them.
+/// Receives a message, or the bytes of a stream up to the next descriptors. The descriptors are
+/// added to `descriptors`, and are close-on-exec. With `None` the kernel closes them.
 ///
 /// # Errors
-/// Kernel errors. Then nothing was added.
+/// Kernel errors. Nothing was added then.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -112,7 +113,7 @@ unsafe fn take_descriptors(header: &libc::msghdr, descriptors: &mut Vec<OwnedFd>
                 // SAFETY: within the data; unaligned, as far as we know.
                 let number = unsafe { data.cast::<RawFd>().add(index).read_unaligned() };
                 if number < 0 {
-                    // A pidfd that the kernel could not open.
+                    // This is a pidfd that the kernel could not open.
                     continue;
                 }
                 // SAFETY: the kernel has opened it for this message, and each is looked at once.

@@ -1,10 +1,10 @@
-//! What the kernel has not delivered yet.
+//! How much the kernel has not delivered yet.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How many bytes were written to a stream socket and are not with the other end's kernel (TCP: not
-/// acknowledged), or not read there (Unix).
+/// How many bytes were written to a stream socket and have not reached the other end: with TCP, are
+/// not acknowledged; with a Unix socket, are not read.
 pub(crate) fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: for a socket it is SIOCOUTQ (tcp(7), unix(7)): the kernel writes an int, and nothing
@@ -13,9 +13,10 @@ pub(crate) fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     if refused { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(bytes).unwrap_or(0)) }
 }
 
-/// How many connections are in the backlog of a TCP listener. `None`: the kernel does not say, as
-/// of Unix sockets.
+/// How many connections are in the backlog of a TCP listener. `None`: the kernel does not tell, for
+/// example for a Unix socket.
 pub(crate) fn unaccepted(listener: BorrowedFd<'_>) -> Option<u32> {
-    // So the kernel uses this field of a listener (`tcp_get_info`, since Linux 2.6.39).
+    // The kernel uses this field for the backlog of a listener (`tcp_get_info`, since Linux
+    // 2.6.39).
     super::socket_options::tcp_info(listener).ok().map(|info| info.tcpi_unacked)
 }

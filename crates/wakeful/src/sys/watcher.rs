@@ -1,24 +1,26 @@
-//! Which epoll watches a descriptor, as `/proc` shows it: for one that belongs to another runtime,
-//! which does not hand it out.
+//! Finds the epoll that watches a descriptor, by `/proc`. It is for the epoll of another runtime,
+//! which does not give access to it.
 
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::duplicate::duplicate;
 
-/// So many descriptors are looked at.
+/// How many descriptors are searched.
 const FAR: i32 = 4096;
 
-/// A duplicate of the epoll that has been made lately and watches `watched`, for as long as that is
-/// open. `None`: there is none, or `/proc` does not say so (it is not mounted, a sandbox).
+/// Returns a duplicate of an epoll that was made recently and watches `watched`. `None`: there is
+/// none, or `/proc` does not show it (it is not mounted, or this is a sandbox).
 ///
-/// Looks at descriptors below `watched`, the nearest first: one made just before is among them.
+/// Searches the descriptors below `watched`, the nearest first, because an epoll that was made just
+/// before is among them.
 pub(crate) fn epoll_that_watches(watched: BorrowedFd<'_>) -> Option<OwnedFd> {
     let watched = watched.as_raw_fd();
     let near = ((watched - FAR).max(0)..watched).rev();
     near.filter(|fd| is_epoll(*fd)).find_map(|fd| {
         let epoll = duplicate(fd).ok()?;
-        // Not before: the number may have become another's.
+        // This check comes after the duplication, because before, the number may have become
+        // another descriptor's.
         watches(epoll.as_raw_fd(), watched).then_some(epoll)
     })
 }
@@ -56,7 +58,7 @@ mod tests {
         add(&others, &unwatched);
         add(&right, &watched);
         let found = epoll_that_watches(watched.as_fd()).unwrap();
-        // It is the same epoll: another entry is seen there.
+        // It is the same epoll, because an entry that is added to one is seen in the other.
         let third = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         add(&right, &third);
         assert!(watches(found.as_raw_fd(), third.as_raw_fd()));

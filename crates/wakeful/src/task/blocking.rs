@@ -94,7 +94,8 @@ where
     BlockingHandle { state }
 }
 
-/// As a call of this thread's loop, whose paused clock does not jump until it is over.
+/// Makes the job count as a call of this thread's loop, whose paused clock does not jump until the
+/// call is over.
 #[cfg(feature = "test-util")]
 fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
     Arc::new(self::in_flight::Counted::new(job))
@@ -105,10 +106,10 @@ fn counted(job: Arc<dyn Run>) -> Arc<dyn Run> {
     job
 }
 
-/// Runs `f` on a thread of its own, which no other work can hold up. `f` does not fork.
+/// Runs `f` on a thread of its own, so that no other work can delay it. `f` must not fork.
 ///
 /// # Errors
-/// No thread can be started. Then what comes back runs `f` here.
+/// No thread can be started. The closure that is returned then runs `f` on the calling thread.
 pub(crate) fn on_own_thread<T, F>(
     name: &str,
     f: F,
@@ -156,11 +157,11 @@ pub struct BlockingHandle<T> {
 enum State<T> {
     Begun {
         job: Arc<dyn Join<T>>,
-        /// Where it is queued, until a thread takes it.
+        /// Where the job is queued, until a thread takes it.
         place: Option<(&'static Pool, u64)>,
     },
     Refused(io::Error),
-    /// Its outcome is taken.
+    /// The outcome was taken.
     Over,
 }
 
@@ -215,12 +216,12 @@ impl<T> BlockingHandle<T> {
             return;
         };
         if is_forked(place) {
-            // Another thread may have held its lock when the process was forked.
+            // Another thread may have held the job's lock when the process was forked.
             mem::forget(job);
             return;
         }
         job.forget_waiter();
-        // Perhaps with its outcome.
+        // The job may still contain its outcome.
         panics::discard(job);
     }
 }

@@ -1,4 +1,4 @@
-//! Futures and streams of other libraries, as operations that spend the cooperative budget.
+//! Makes futures and streams of other libraries spend the cooperative budget.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

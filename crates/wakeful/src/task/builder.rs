@@ -1,4 +1,4 @@
-//! How a task is to be spawned.
+//! Settings for spawning a task.
 
 use crate::priority::Priority;
 

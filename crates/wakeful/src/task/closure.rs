@@ -12,7 +12,7 @@ use crate::sys::panics;
 
 #[repr(C)]
 struct Closure<F> {
-    /// First, so that a pointer to the node is one to the closure.
+    /// The first field, so that a pointer to the node is also one to the closure.
     queued: Queued,
     f: F,
 }

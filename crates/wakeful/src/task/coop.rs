@@ -24,25 +24,26 @@ use super::local;
 #[cfg(feature = "tokio")]
 use super::tokio_budget;
 
-/// How many operations one poll has put off, one after the other, before one may complete. With
-/// that one they are a prime number: of a few futures that are polled in turn, each is at some time
-/// the one.
+/// How many operations in a row one poll puts off before one may complete. Together with that one
+/// they are a prime number. So if a few futures are polled in turn, each of them is at some time
+/// the one that completes.
 const MOST_FORCED_YIELDS: u64 = 36;
 
-/// No loop polls: either nothing is rationed, or Tokio rations. The lower half is 0, like a spent
-/// budget, so that a poll by a loop needs no further check.
+/// No loop is polling, so either nothing is rationed, or Tokio rations. The lower half is 0, like
+/// that of a spent budget, so that a poll by a loop needs no further check.
 const NOT_RATIONED: u64 = u64::MAX << 32;
 
 /// No budget applies, not even Tokio's. [`made_progress`] does not change it.
 const UNCONSTRAINED: u64 = u64::MAX;
 
 thread_local! {
-    /// The lower half: the operations that are left. The upper half: how many operations of this
-    /// poll were put off since the last one completed. Or [`NOT_RATIONED`], or [`UNCONSTRAINED`].
+    /// The lower half is the number of operations that are left. The upper half is how many
+    /// operations of this poll were put off since the last one completed. The value may also be
+    /// [`NOT_RATIONED`] or [`UNCONSTRAINED`].
     static LEFT: Cell<u64> = const { Cell::new(NOT_RATIONED) };
 }
 
-/// The loop starts a poll.
+/// Sets the budget when the loop starts a poll.
 #[inline]
 pub(crate) fn reset(budget: u32) {
     LEFT.set(budget.into());
@@ -54,7 +55,7 @@ pub(crate) fn ration(budget: u32) -> Ration {
     Ration { left: LEFT.replace(budget.into()) }
 }
 
-/// See [`ration`]. It has what was left of the outer ration.
+/// The guard of [`ration`]. It keeps what was left of the outer ration.
 pub(crate) struct Ration {
     left: u64,
 }
@@ -70,7 +71,7 @@ pub(super) fn unconstrained() -> Unconstrained {
     Unconstrained { left: LEFT.replace(UNCONSTRAINED) }
 }
 
-/// See [`unconstrained`].
+/// The guard of [`unconstrained`].
 pub(super) struct Unconstrained {
     left: u64,
 }
@@ -81,7 +82,7 @@ impl Drop for Unconstrained {
     }
 }
 
-/// Is nothing of the budget left?
+/// Is the budget used up?
 pub(crate) fn is_spent() -> bool {
     match LEFT.get() {
         NOT_RATIONED => is_spent_outside(),
@@ -89,7 +90,7 @@ pub(crate) fn is_spent() -> bool {
     }
 }
 
-/// Where no loop polls.
+/// The answer of [`is_spent`] where no loop polls.
 #[cfg(feature = "tokio")]
 fn is_spent_outside() -> bool {
     tokio_budget::is_spent()
@@ -123,8 +124,8 @@ pub fn has_budget_remaining() -> bool {
     !is_spent()
 }
 
-/// An operation begins. Pending: the budget is spent, and the task has been woken for its next
-/// turn.
+/// Called when an operation begins. Pending: the budget is spent, and the task has been woken for
+/// its next turn.
 #[inline]
 pub(crate) fn poll_proceed(cx: &Context<'_>) -> Poll<()> {
     if LEFT.get() as u32 == 0 && is_put_off() {
@@ -152,11 +153,11 @@ fn is_put_off() -> bool {
     true
 }
 
-/// The operation was completed.
+/// Called when the operation has completed.
 #[inline]
 pub(crate) fn made_progress() {
     let left = LEFT.get();
-    // From 1 to `u32::MAX`: rationed, and not spent.
+    // From 1 to `u32::MAX` the value is a ration that is not spent.
     if left.wrapping_sub(1) < u32::MAX.into() {
         LEFT.set(left - 1);
     }

@@ -6,9 +6,9 @@
 //! by a swap. So the set waits for no thread that is in the middle of an addition, and an addition
 //! allocates nothing.
 //!
-//! **Who owns what.** A member in the stack, or in a [`Chain`], is one count of its `Arc`, and is
-//! added once. It knows its set by a `Weak`: what is in the stack of a set that is gone goes with
-//! it.
+//! **Ownership.** A member in the stack, or in a [`Chain`], owns one count of its `Arc`, and is
+//! added at most once. It refers to its set by a `Weak`, so when a set is gone, the members in its
+//! stack go with it.
 //!
 //! **Memory order.** Additions release and the taking acquires. Each addition is a
 //! read-modify-write of the same word, so the taking comes after all of them: it finds their tasks
@@ -25,7 +25,7 @@ use atomic_waker::AtomicWaker;
 use super::registration::register;
 use crate::sys::panics;
 
-/// See the [module](self).
+/// The stack of one set. See the [module](self).
 #[derive(Default)]
 pub(super) struct Finished {
     last: AtomicPtr<Member>,
@@ -36,7 +36,7 @@ pub(super) struct Finished {
 pub(super) struct Member {
     set: Weak<Finished>,
     place: usize,
-    /// The one that was added before it; in a chain, behind it.
+    /// The member that was added before this one. In a chain, the next one.
     next: AtomicPtr<Member>,
     is_added: AtomicBool,
 }
@@ -79,7 +79,7 @@ impl Finished {
         }
     }
 
-    /// Takes those that have finished, in that order.
+    /// Takes the members that have finished, in that order.
     pub(super) fn take(&self) -> Chain {
         if self.last.load(Relaxed).is_null() {
             return Chain::default();
@@ -94,10 +94,10 @@ impl Finished {
         Chain { first: first.into() }
     }
 
-    /// Has `waker` woken when the next one has finished. Look again afterwards: one may have
-    /// finished just before.
+    /// Has `waker` woken when the next task has finished. Check again after this call, because a
+    /// task may have finished just before.
     pub(super) fn wait(&self, waker: &Waker) {
-        // `register` would drop the old one while it holds its lock.
+        // The old waker is removed first, because `register` would drop it while it holds its lock.
         self.forget_waiter();
         register(&self.waiter, waker);
     }
@@ -119,14 +119,14 @@ impl Drop for Finished {
     }
 }
 
-/// Members that were taken, and whose tasks nobody has joined.
+/// Members that were taken from the stack, and whose tasks nobody has joined.
 #[derive(Default)]
 pub(super) struct Chain {
     first: AtomicPtr<Member>,
 }
 
 impl Chain {
-    /// Returns the place of the next one.
+    /// Returns the place of the next member.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let first = NonNull::new(*self.first.get_mut())?;
         // SAFETY: `Finished::add` made the pointer of an `Arc`, whose count is the chain's.
@@ -193,7 +193,7 @@ mod tests {
         let chain = set.take();
         second.wake();
         drop(set);
-        // There is no set any more.
+        // By now the set is gone.
         third.wake();
         drop(chain);
         first.wake();

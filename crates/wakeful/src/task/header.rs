@@ -1,4 +1,4 @@
-//! What is the same in every task, whatever its future.
+//! The part that is the same in every task, whatever its future.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -11,20 +11,20 @@ use super::join_error::JoinError;
 use super::queued::Queued;
 use super::state::State;
 
-/// What every task starts with, whatever its future.
+/// The first field of every task, whatever its future.
 #[repr(C)]
 pub(super) struct Header {
-    /// First, so that a pointer to the node is one to the header and to the task.
+    /// The first field, so that a pointer to the node is also one to the header and to the task.
     pub(super) queued: Queued,
     pub(super) state: State,
     pub(super) queue: Arc<Queue>,
     pub(super) vtable: &'static Vtable,
-    /// Its place among the loop's tasks. The loop's thread alone looks at it.
+    /// The task's place among the loop's tasks. Only the loop's thread uses it.
     pub(super) place: Cell<usize>,
     pub(super) joiner: AtomicWaker,
 }
 
-/// The loop has not met the task yet: it was spawned from another thread.
+/// The place of a task that the loop has not seen yet, because it was spawned from another thread.
 pub(super) const NO_PLACE: usize = usize::MAX;
 
 pub(super) struct Vtable {

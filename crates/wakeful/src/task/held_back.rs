@@ -3,11 +3,12 @@
 //! A [`SafeWaker`](super::SafeWaker)'s stand-in is woken and dropped by a library that holds a
 //! lock. Within a turn the loop calls the other library's waker later. A thread without a loop, and
 //! a loop's own thread between two turns, have no later turn. So each call of such a library
-//! ([`hold_back_wakers`]) collects the calls that its stand-ins ask for, and makes them when it has
-//! returned: the outermost one, because an inner one may run with the lock of an outer one held.
+//! ([`hold_back_wakers`]) collects the calls that its stand-ins ask for, and makes them after it
+//! has returned. If such calls are nested, the outermost one makes them, because an inner call may
+//! run with the lock of an outer one held.
 //!
-//! Each list is taken before its wakers are called. What these call themselves, and wait for, has a
-//! list of its own, and waits for none of the others.
+//! Each list is taken before its wakers are called. A call that such a waker itself makes has a
+//! list of its own, so it does not wait for the other wakers.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,10 +22,10 @@ use super::local;
 use crate::sys::panics;
 
 struct HeldBack {
-    /// A call collects.
+    /// Whether a call is collecting.
     collects: Cell<bool>,
-    /// Dropped, each does what it is for. Empty unless a call collects, so that this needs no
-    /// destructor, and is there while the thread ends, too.
+    /// The collected calls. Each is made by dropping it. The list is empty unless a call collects,
+    /// so it needs no destructor, and exists also while the thread ends.
     deeds: ManuallyDrop<RefCell<Vec<Box<dyn Any>>>>,
 }
 
@@ -62,10 +63,10 @@ impl Drop for End {
     }
 }
 
-/// Drops `deed` when the outermost call that collects has returned.
+/// Adds `deed`, which is dropped when the outermost call that collects has returned.
 ///
 /// # Errors
-/// No call collects: it comes back.
+/// No call collects. `deed` is returned.
 pub(super) fn add<D: Any>(deed: D) -> Result<(), D> {
     HERE.with(|here| {
         if !here.collects.get() {
@@ -81,7 +82,7 @@ pin_project! {
     #[doc(hidden)]
     #[derive(Debug)]
     pub struct Locking<T> {
-        // `None` only while it is dropped.
+        // `None` only during the drop.
         #[pin]
         value: Option<T>,
     }

@@ -1,7 +1,7 @@
 //! Which task this is: an id that costs a task nothing.
 //!
-//! It is the address of the task's memory. That stays the task's own as long as anything refers to
-//! it, so no counter is needed, and no byte.
+//! It is the address of the task's memory. The address belongs to the task as long as anything
+//! refers to the task, so no counter is needed, and no memory for the id.
 
 use std::fmt;
 use std::num::NonZero;

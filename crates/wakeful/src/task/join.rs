@@ -62,13 +62,13 @@ pub struct JoinHandle<T> {
     _output: PhantomData<T>,
 }
 
-/// What the polls of a handle have come to.
+/// The result of a handle's polls so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Polled {
     NotYet,
-    /// One has left its waker with the task.
+    /// A poll has left its waker with the task.
     Waits,
-    /// One has returned the output.
+    /// A poll has returned the output.
     Ready,
 }
 
@@ -131,10 +131,10 @@ impl<T> JoinHandle<T> {
         self.polled == Polled::Ready
     }
 
-    /// Has `waker` woken when the task has finished, or now if it has. It takes the place of the
-    /// one that awaits the handle.
+    /// Has `waker` woken when the task has finished, or at once if it has. It replaces the waker of
+    /// the task that awaits the handle.
     pub(super) fn when_finished(&self, waker: &Waker) {
-        // `register` would drop the old waker while it holds its lock.
+        // The old waker is removed first, because `register` would drop it while it holds its lock.
         panics::discard(self.header().joiner.take());
         register(&self.header().joiner, waker);
         if self.is_finished() {
@@ -163,8 +163,8 @@ impl<T> Future for JoinHandle<T> {
         std::task::ready!(coop::poll_proceed(cx));
         if !self.is_finished() {
             if std::mem::replace(&mut self.polled, Polled::Waits) == Polled::Waits {
-                // `register` would drop the old waker while it holds its lock, and never release it
-                // if that panics.
+                // The old waker is removed first, because `register` would drop it with its lock
+                // held, and never release the lock if the drop panics.
                 panics::discard(self.header().joiner.take());
             }
             register(&self.header().joiner, cx.waker());

@@ -21,7 +21,7 @@ enum Reason {
     Cancelled,
     /// No thread could be started for it.
     Refused(std::io::Error),
-    /// The mutex makes it `Sync`; nobody contends for it.
+    /// The mutex makes the payload `Sync`. There is no contention.
     Panicked(Mutex<Box<dyn Any + Send>>),
 }
 

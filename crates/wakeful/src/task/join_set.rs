@@ -55,7 +55,7 @@ use crate::sys::panics;
 pub struct JoinSet<T> {
     tasks: Slab<Entry<T>>,
     finished: Arc<Finished>,
-    /// Those that have finished and that nobody has joined, in front of those in `finished`.
+    /// Tasks that have finished and that nobody has joined. They come before those in `finished`.
     taken: Chain,
 }
 
@@ -73,7 +73,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The task has finished.
+    /// The outcome of a task that has finished.
     fn join(self) -> (Id, Result<T, JoinError>) {
         match self {
             Self::Task(handle) => (handle.id(), handle.into_output()),
@@ -133,7 +133,7 @@ impl<T> JoinSet<T> {
         self.add(Entry::Task(handle))
     }
 
-    /// See [`Entry::Blocking`].
+    /// Inserts an [`Entry::Blocking`].
     pub(crate) fn insert_blocking(
         &mut self,
         handle: JoinHandle<Result<T, JoinError>>,
@@ -221,12 +221,13 @@ impl<T> JoinSet<T> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(Id, Result<T, JoinError>)>> {
-        // Also for an empty set: what asks it again and again must let others run.
+        // This also applies to an empty set, because a task that polls it again and again must let
+        // others run.
         ready!(coop::poll_proceed(cx));
         let mut next = self.take_next();
         if next.is_none() && !self.is_empty() {
             self.finished.wait(cx.waker());
-            // One may have finished in between.
+            // A task may have finished between the two checks.
             next = self.take_next();
             if next.is_none() {
                 return Poll::Pending;
@@ -309,11 +310,12 @@ impl<T> JoinSet<T> {
     /// Removes all tasks from the set, and lets them continue without a handle.
     pub fn detach_all(&mut self) {
         let tasks = mem::take(&mut self.tasks);
-        // Some may finish meanwhile: what they say must not reach a task with the same place.
+        // Tasks that finish while they are dropped must not be reported for new tasks with the same
+        // places. So `finished` is replaced first.
         let finished = mem::take(&mut self.finished);
         self.taken = Chain::default();
         drop(tasks);
-        // Whoever waits for the set finds it empty.
+        // The task that waits for the set finds it empty.
         finished.wake_waiter();
     }
 }
@@ -332,8 +334,8 @@ impl<T> Drop for JoinSet<T> {
     }
 }
 
-/// The outputs that [`JoinSet::join_all`] has so far. Each may panic in its drop, also while the
-/// panic of a task unwinds.
+/// The outputs that [`JoinSet::join_all`] has so far. Each output may panic in its drop, even while
+/// the panic of a task unwinds.
 struct Outputs<T>(Vec<T>);
 
 impl<T> Drop for Outputs<T> {

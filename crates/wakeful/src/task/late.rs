@@ -1,7 +1,9 @@
-//! What is added to a loop while it ends: it never runs, and is dropped before the end is over.
+//! Tasks and callbacks that are added to a loop while it ends. They never run, and are dropped
+//! before the end is over.
 //!
-//! A drop at the loop's end may add something whose drop adds something, and so on. A drop within
-//! the drop would use the stack up. So each waits here for its turn, and the number is bounded.
+//! A drop at the loop's end may add something whose drop adds something, and so on. Nested drops
+//! would use up the stack. So what is added waits here and is dropped later, and the number is
+//! bounded.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,10 +11,10 @@ use std::collections::VecDeque;
 
 use crate::sys::panics;
 
-/// How many may be added, besides one for each thing that the loop had.
+/// How many things may be added, in addition to one for each thing that the loop had.
 const MORE: usize = 10_000;
 
-/// See the [module](self).
+/// What waits to be dropped. See the [module](self).
 #[derive(Default)]
 pub(crate) struct Late {
     waiting: RefCell<VecDeque<Box<dyn Any>>>,
@@ -23,13 +25,13 @@ pub(crate) struct Late {
 }
 
 impl Late {
-    /// The end begins, of what has `present` tasks or callbacks.
+    /// Begins the end of a loop that has `present` tasks or callbacks.
     pub(crate) fn begin(&self, present: usize) {
         self.has_begun.set(true);
         self.allowance.set(present.saturating_add(MORE));
     }
 
-    /// Has the end begun? Then everything new belongs here.
+    /// Has the end begun? From then on, everything new belongs here.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun.get()
@@ -54,7 +56,7 @@ impl Late {
         }
     }
 
-    /// Drops all, and what that adds. `false`: there was nothing.
+    /// Drops everything, including what the drops add. `false`: there was nothing.
     pub(crate) fn drop_all(&self) -> bool {
         let mut any = false;
         loop {

@@ -6,13 +6,13 @@
 //! # No local push is late
 //! A push to the ready list rings nobody. So it must never come between the moment when the loop
 //! decides to sleep and the end of its wait, although user code may run there: a log line calls a
-//! `tracing` subscriber, which may wake a task. This is kept by one rule: **the thread-local names
-//! a loop only while that loop's queue says awake.**
+//! `tracing` subscriber, which may wake a task. One rule guarantees this: **the thread-local names
+//! a loop only while that loop's queue is marked awake.**
 //!
-//! * [`Local::try_sleep`] makes the queue say asleep, and clears the thread-local. From then on a
-//!   wake on this thread takes the path of every other thread: it pushes to the queue, finds
-//!   ASLEEP, and rings. The proof in `ready_queue` covers it.
-//! * [`Local::take_remote`] drains the queue, which then says awake, and sets the thread-local
+//! * [`Local::try_sleep`] marks the queue asleep, and clears the thread-local. From then on a wake
+//!   on this thread takes the path of every other thread: it pushes to the queue, finds ASLEEP, and
+//!   rings. The proof in `ready_queue` covers it.
+//! * [`Local::take_remote`] drains the queue, which marks it awake, and sets the thread-local
 //!   again.
 //! * [`Local::enter`] does not set it for a loop that is asleep (one that is driven by another
 //!   loop, between `prepare_to_park` and the next turn).
@@ -21,10 +21,10 @@
 //! thread-local names drain the queue. So no code between the two can push locally, or clear
 //! ASLEEP by a drain. A push while the loop is awake pays nothing for this.
 //!
-//! Work that has no node (callbacks, timers) asks [`Local::is_asleep`] after it was queued.
+//! Code that queues work without a node (callbacks, timers) checks [`Local::is_asleep`] afterwards.
 //!
 //! A loop that has Tokio as its guest shares its thread with Tokio's tasks, which run while the
-//! queue says asleep. What they wake needs no bell: `hosted` is the way around it.
+//! queue is marked asleep. Their wakes need no bell: see `hosted`.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -51,20 +51,22 @@ use crate::ready_queue::{Drained, Node};
 use crate::sys::clock::{Clock, between};
 use crate::sys::panics;
 
-/// See the module's documentation.
+/// The loop's tasks and its ready list, on its thread.
 pub(crate) struct Local {
     pub(super) queue: Arc<Queue>,
     ready: Ready,
     #[cfg(debug_assertions)]
     shuffle: Option<super::shuffle::Shuffle>,
     tasks: RefCell<Slab<NonNull<Header>>>,
-    /// The task that is polled, or whose future is dropped.
+    /// The task that is being polled, or whose future is being dropped.
     running: Cell<Option<Id>>,
-    /// Another process is told where it comes from.
+    /// Where the loop reports to another process which task runs.
     told: Option<Running>,
-    /// The queue says asleep: between a `try_sleep` that succeeded and the next `take_remote`.
+    /// Whether the queue is marked asleep: between a `try_sleep` that succeeded and the next
+    /// `take_remote`.
     asleep: Cell<bool>,
-    /// Futures that are spawned while the loop ends. Nothing new is accepted from its begin on.
+    /// Futures that are spawned while the loop ends. Once `late` has begun, no new task is
+    /// accepted.
     pub(super) late: Late,
     pub(super) counters: Arc<Counters>,
     #[cfg(feature = "tokio")]
@@ -72,18 +74,18 @@ pub(crate) struct Local {
 }
 
 thread_local! {
-    /// The loop whose turn runs on this thread, while its queue says awake.
+    /// The loop whose turn runs on this thread, while its queue is marked awake.
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
 #[cfg(feature = "tokio")]
 thread_local! {
-    /// The loop of this thread that has a host, while that one runs it: see [`super::hosted`].
+    /// The loop of this thread that has a host, while the host runs it: see [`super::hosted`].
     static HOSTED: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
 impl Local {
-    /// `told`: who else is told which task runs.
+    /// `told` reports to another process which task runs.
     pub(crate) fn new(queue: Arc<Queue>, counters: Arc<Counters>, told: Option<Running>) -> Self {
         panics::count_by(count_panic);
         Self {
@@ -102,16 +104,16 @@ impl Local {
         }
     }
 
-    /// Makes this the thread's loop until the guard goes; while it is asleep, only for what follows
-    /// the next [`take_remote`](Self::take_remote).
+    /// Makes this the thread's loop until the guard is dropped. While the loop is asleep, that
+    /// takes effect only with the next [`take_remote`](Self::take_remote).
     pub(crate) fn enter(&self) -> Entered<'_> {
         let named: *const Self = if self.asleep.get() { ptr::null() } else { self };
         Entered { outer: CURRENT.replace(named), _local: PhantomData }
     }
 
-    /// The loop says that it is about to sleep. `false`: another thread has pushed, stay awake.
-    /// From `true` until the next [`take_remote`](Self::take_remote) every push rings, also one of
-    /// this thread. The loop must be entered.
+    /// Called when the loop is about to sleep. `false`: another thread has pushed, so the loop must
+    /// stay awake. After `true`, every push rings until the next
+    /// [`take_remote`](Self::take_remote), even a push of this thread. The loop must be entered.
     #[inline]
     pub(crate) fn try_sleep(&self) -> bool {
         let asleep = self.queue.try_sleep();
@@ -122,25 +124,26 @@ impl Local {
         asleep
     }
 
-    /// Does the queue say asleep? What this thread adds without a push must wake the loop then.
+    /// Is the queue marked asleep? If so, anything that this thread adds without a push must wake
+    /// the loop.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.get()
     }
 
-    /// Ready nodes that wait for their run.
+    /// How many nodes are ready to run.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Tasks that are not complete.
+    /// How many tasks are not complete.
     pub(crate) fn tasks(&self) -> usize {
         self.tasks.borrow().len()
     }
 
-    /// Takes what other threads pushed, after what is ready here. The queue says awake from then
-    /// on. The loop must be entered.
+    /// Takes what other threads pushed, and appends it to what is ready here. This marks the queue
+    /// awake. The loop must be entered.
     #[inline]
     pub(crate) fn take_remote(&self) {
         self.accept(self.queue.drain());
@@ -162,8 +165,8 @@ impl Local {
         self.ready.push(node);
     }
 
-    /// A turn is about to run up to `most` nodes. Their order changes here, if the debug mode of
-    /// [`super::shuffle`] asks for it.
+    /// Called before a turn runs up to `most` nodes. Changes their order, if the debug mode of
+    /// [`super::shuffle`] is on.
     #[inline]
     pub(crate) fn before_running(&self, most: usize) {
         #[cfg(debug_assertions)]
@@ -181,7 +184,7 @@ impl Local {
         self.ready.pop_normal().map(|node| self.run(node))
     }
 
-    /// Runs the node whose turn it is, of either class, behind `ran` others of this turn, and
+    /// Runs the node whose turn it is, of either class, after `ran` other nodes of this turn, and
     /// returns where it comes from. `None`: there is none. The loop must be entered.
     pub(crate) fn run_by_class(
         &self,
@@ -213,25 +216,25 @@ impl Local {
         self.counters.remote_latency.record_ticks(between(pushed, clock.now()), &clock);
     }
 
-    /// Which task runs, for another process. `None`: nobody is told.
+    /// The reports to another process about which task runs. `None`: nobody is told.
     #[inline]
     pub(crate) fn told(&self) -> Option<&Running> {
         self.told.as_ref()
     }
 
-    /// What runs next is no node: callbacks, hooks, or a guest's tasks.
+    /// Called before something that is no node runs: callbacks, hooks, or a guest's tasks.
     pub(crate) fn runs_no_node(&self) {
         if let Some(told) = &self.told {
             told.runs_none();
         }
     }
 
-    /// The task that runs, if one does.
+    /// The task that is running, if there is one.
     pub(super) fn running(&self) -> Option<Id> {
         self.running.get()
     }
 
-    /// `task` runs from now on, or none does. Returns which one ran so far.
+    /// Notes that `task` runs from now on, or no task. Returns the previous one.
     #[inline]
     pub(super) fn set_running(&self, task: Option<Id>) -> Option<Id> {
         self.running.replace(task)
@@ -245,15 +248,16 @@ impl Local {
         self.tasks.borrow_mut().try_remove(place);
     }
 
-    /// The loop ends: refuses what comes from now on, and drops what there is, futures in place.
-    /// The loop must be entered, so that what is dropped finds it.
+    /// Ends the loop: refuses new work, and drops all tasks, futures in place. The loop must be
+    /// entered, so that destructors find it.
     ///
     /// In a forked child (`is_inherited`) the futures that have begun are not dropped: see
     /// [`abandon`].
     pub(crate) fn end(&self, is_inherited: bool) {
-        // It may end asleep, between `prepare_to_park` and a turn.
+        // The loop may be marked asleep, between `prepare_to_park` and a turn.
         self.take_remote();
-        // From here on, `schedule` sends this thread's wakes to the queue too, which refuses them.
+        // From here on, `schedule` also sends this thread's wakes to the queue, which refuses them
+        // after `close`.
         self.late.begin(self.tasks() + self.ready());
         let mut left = self.ready.take_all();
         left.extend(self.queue.close());
@@ -261,8 +265,8 @@ impl Local {
             // SAFETY: taken out of its queue, on the loop's thread.
             unsafe { (node.as_ref().kind().discard)(node) };
         }
-        // Each place once. None is filled any more: what a drop spawns gets no place, and a task
-        // that another one's drop has ended is gone from its place.
+        // Each place is visited once. No place is filled any more: a task that a drop spawns gets
+        // no place. A task that another task's drop has ended has left its place.
         let places = self.tasks.borrow().capacity();
         for place in 0..places {
             let task = self.tasks.borrow().get(place).copied();
@@ -301,7 +305,7 @@ unsafe fn abandon(header: NonNull<Header>, local: &Local) {
     }
 }
 
-/// Queues `node` for its loop: on the loop's own thread to its ready list, else to its queue.
+/// Queues `node` for its loop: on the loop's own thread in its ready list, otherwise in its queue.
 ///
 /// # Errors
 /// The node comes back when the loop has ended.
@@ -334,7 +338,8 @@ unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<
     if push_hosted(queue, node) {
         return Ok(());
     }
-    // The oldest of a batch finds the queue empty, and says when it came.
+    // A push that finds the queue empty is the oldest of its batch, so it stamps its node with the
+    // time.
     if !queue.is_pending() {
         // SAFETY: the caller's promise.
         unsafe { Queued::stamp(node) };
@@ -343,8 +348,8 @@ unsafe fn push_remote(queue: &Queue, node: NonNull<Node>) -> Result<(), NonNull<
     unsafe { queue.push(node) }
 }
 
-/// Queues `node` without a ring if its loop is this thread's, has a host, and sleeps. `false`: it
-/// does not, and the node is still the caller's.
+/// Queues `node` without a ring if its loop is this thread's, has a host, and sleeps. `false`: that
+/// is not so, and the node is still the caller's.
 #[cfg(feature = "tokio")]
 fn push_hosted(queue: &Queue, node: NonNull<Node>) -> bool {
     // SAFETY: the pointer is set only while its `InHost` borrows the `Local`.
@@ -359,12 +364,12 @@ fn push_hosted(queue: &Queue, node: NonNull<Node>) -> bool {
 
 #[cfg(feature = "tokio")]
 impl Local {
-    /// From now on a host's root future is polled, until the guard goes.
+    /// Called when a host's root future is being polled. The guard ends that.
     pub(crate) fn enter_host(&self) -> InHost<'_> {
         InHost { local: self, outer: HOSTED.replace(self), ran: self.host.set_runs(true) }
     }
 
-    /// How the root future is woken.
+    /// Stores the waker that wakes the root future.
     #[inline]
     pub(crate) fn know_host(&self, waker: &Waker) {
         self.host.know(waker);
@@ -376,7 +381,7 @@ impl Local {
     }
 }
 
-/// While this lives, a host runs its loop. Guards end in the reverse of their order.
+/// A host runs the loop until this guard is dropped. Guards must be dropped in reverse order.
 #[cfg(feature = "tokio")]
 pub(crate) struct InHost<'a> {
     local: &'a Local,
@@ -392,8 +397,9 @@ impl Drop for InHost<'_> {
     }
 }
 
-/// Like [`schedule`], for what runs in the order in which its thread sent it: on the loop's own
-/// thread behind what the same thread has sent from outside a turn, which is still in the queue.
+/// Like [`schedule`], for nodes that must run in the order in which their thread sent them. On the
+/// loop's own thread such a node runs after what the same thread has sent from outside a turn,
+/// which is still in the queue.
 ///
 /// # Errors
 /// The same as for [`schedule`].
@@ -415,7 +421,7 @@ pub(super) unsafe fn schedule_in_order(
     unsafe { schedule(queue, node) }
 }
 
-/// How many tasks of the loop that runs on this thread wait for their run.
+/// How many tasks of the loop that runs on this thread are ready to run.
 pub(crate) fn ready_here() -> usize {
     with_current_if_any(|local| local.map_or(0, Local::ready))
 }
@@ -433,14 +439,14 @@ fn count_panic() {
     with_current_if_any(|local| local.into_iter().for_each(|it| it.counters.panics.add(1)));
 }
 
-/// Calls `f` with the loop that runs on this thread, if one does.
+/// Calls `f` with the loop that runs on this thread, if there is one.
 #[inline]
 pub(super) fn with_current_if_any<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
     // SAFETY: as in `schedule`.
     f(unsafe { CURRENT.get().as_ref() })
 }
 
-/// Does a loop run on this thread, within a turn of it? One load.
+/// Does a loop run a turn on this thread? This is one load.
 #[inline]
 pub(super) fn is_within_turn() -> bool {
     !CURRENT.get().is_null()
@@ -452,7 +458,8 @@ pub(super) fn with_current<R>(f: impl FnOnce(&Local) -> R) -> R {
     with_current_if_any(|local| f(local.expect("tasks run within a turn of their loop")))
 }
 
-/// While this lives, its loop is the thread's. Guards end in the reverse of their order.
+/// The loop is the thread's loop until this guard is dropped. Guards must be dropped in reverse
+/// order.
 pub(crate) struct Entered<'a> {
     outer: *const Local,
     _local: PhantomData<&'a Local>,

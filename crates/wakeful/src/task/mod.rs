@@ -6,7 +6,7 @@
 //! its last waker may drop the future on any thread. So wakeful has its own task type. A wake
 //! allocates nothing.
 
-// `local` knows the tasks of a loop, `raw` is the shell that wakers and handles hold; its header
+// `local` knows the tasks of a loop. `raw` is the shell that wakers and handles hold. Its header
 // starts with the node of `ready_queue`, which carries nodes between threads. `event_loop` decides
 // when tasks run.
 
@@ -99,5 +99,5 @@ pub(crate) use self::local::ready_here;
 pub(crate) use self::ready::Share;
 pub(crate) use self::scope::InScope;
 
-/// The ready queue as a running loop has it.
+/// The ready queue with the bell of a running loop.
 pub(crate) type Queue = crate::ready_queue::ReadyQueue<crate::driver::bell::LoopBell>;

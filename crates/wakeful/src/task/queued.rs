@@ -1,4 +1,4 @@
-//! What everything in a loop's queues starts with: a node, where it comes from, and when it was
+//! The first field of everything in a loop's queues: a node, where it comes from, and when it was
 //! sent.
 
 use std::cell::Cell;
@@ -8,15 +8,15 @@ use std::ptr::NonNull;
 use crate::ready_queue::{Kind, Node};
 use crate::sys::clock::Clock;
 
-/// The head of every task and every closure.
+/// The first field of every task and every closure.
 #[repr(C)]
 pub(super) struct Queued {
-    /// First, so that a pointer to the node is one to this.
+    /// The first field, so that a pointer to the node is also one to this.
     node: Node,
     /// Where the task was spawned, or the closure sent.
     spawned_at: &'static Location<'static>,
-    /// When it was pushed onto an empty queue, in ticks; 0 otherwise. It belongs to whoever has the
-    /// node's link.
+    /// When the node was pushed onto an empty queue, in ticks; 0 otherwise. Only the owner of the
+    /// node's link may use it.
     pushed: Cell<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Queued {
         Self { node: Node::new(kind), spawned_at, pushed: Cell::new(0) }
     }
 
-    /// Another thread is about to push `node`.
+    /// Stamps `node` with the time. Called by another thread that is about to push it.
     ///
     /// # Safety
     /// The node is the first field of a `Queued`, alive, in no queue, and the caller's to push.
@@ -35,7 +35,7 @@ impl Queued {
         unsafe { node.cast::<Self>().as_ref() }.pushed.set(Clock::get().now() | 1);
     }
 
-    /// Where it comes from.
+    /// Where the node comes from: the place that spawned the task or sent the closure.
     ///
     /// # Safety
     /// The node is the first field of a `Queued`, alive, and the loop's, on whose thread this is.
@@ -45,7 +45,7 @@ impl Queued {
         unsafe { node.cast::<Self>().as_ref() }.spawned_at
     }
 
-    /// When it was pushed, if that is known. 0: it is not.
+    /// When the node was pushed, in ticks. 0: that is unknown.
     ///
     /// # Safety
     /// The same as for [`Queued::spawned_at`].

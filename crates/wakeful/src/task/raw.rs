@@ -1,4 +1,5 @@
-//! The task in memory: a header that everybody may hold, and a stage that the loop's thread owns.
+//! The task in memory: a header that handles and wakers on any thread may use, and a stage that
+//! belongs to the loop's thread.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -27,8 +28,8 @@ use crate::sys::sync::UnsafeCell;
 #[repr(C)]
 struct Task<F: Future> {
     header: Header,
-    /// Until the task is complete, the loop's thread alone touches it; then whoever `State` says
-    /// has the output.
+    /// Until the task is complete, only the loop's thread may use this. Afterwards it belongs to
+    /// the owner of the output, which `State` tells.
     stage: UnsafeCell<Stage<F>>,
 }
 
@@ -38,8 +39,8 @@ enum Stage<F: Future> {
     Empty,
 }
 
-/// Makes a task of `future`. It is scheduled, in no queue yet, and has two references: the loop's
-/// and its handle's.
+/// Makes a task of `future`. The task is scheduled, but in no queue yet. It has two references: the
+/// loop's and its handle's.
 pub(super) fn allocate<F: Future + 'static>(
     priority: Priority,
     future: F,
@@ -64,7 +65,7 @@ pub(super) fn allocate<F: Future + 'static>(
     NonNull::from(Box::leak(Box::new(task))).cast()
 }
 
-/// Takes the future of a task that no loop has met back out, and frees the task.
+/// Takes the future out of a task that no loop has seen yet, and frees the task.
 ///
 /// # Safety
 /// `allocate::<F>` made the task, it is in no queue, and both references are the caller's.
@@ -91,7 +92,7 @@ impl<F: Future> Task<F> {
         Kind { priority, run: Self::run, discard: Self::discard, order: Self::order }
     }
 
-    /// [`Kind::run`]: one poll.
+    /// [`Kind::run`]: polls the task once.
     unsafe fn run(node: NonNull<Node>) {
         local::with_current(|local| {
             local.set_running(Some(Id::of(node.cast())));
@@ -101,7 +102,7 @@ impl<F: Future> Task<F> {
         });
     }
 
-    /// The task may be freed in here, so no reference to it lives longer than its use.
+    /// The task may be freed here, so no reference to it may outlive its use.
     #[inline(always)]
     unsafe fn run_on(local: &Local, node: NonNull<Node>) {
         let task = node.cast::<Self>();
@@ -145,7 +146,7 @@ impl<F: Future> Task<F> {
         unsafe { Self::finish(task, output, local) };
     }
 
-    /// [`Kind::discard`]: a queue ends with this task in it.
+    /// [`Kind::discard`]: drops the task, because its queue ends with the task in it.
     unsafe fn discard(node: NonNull<Node>) {
         // SAFETY: as in `run`.
         if unsafe { node.cast::<Header>().as_ref() }.place.get() == NO_PLACE {
@@ -175,8 +176,8 @@ impl<F: Future> Task<F> {
         }
     }
 
-    /// Drops the future, leaves the output to the handle or drops it too, and gives the loop's
-    /// reference up: the task may be gone afterwards.
+    /// Drops the future, leaves the output to the handle or drops it too, and gives up the loop's
+    /// reference. The task may be gone afterwards.
     ///
     /// # Safety
     /// On the loop's thread, state RUNNING.
@@ -197,10 +198,11 @@ impl<F: Future> Task<F> {
         };
         if let Some(payload) = replace(Stage::Empty) {
             if output.as_ref().is_err_and(JoinError::is_panic) {
-                // The handle is told of the first panic.
+                // The handle gets the first panic, so this one is swallowed.
                 panics::swallow(payload);
             } else {
-                // Also of an aborted task: it did not end as it was asked to.
+                // The panic also replaces the result of an aborted task, because the task did not
+                // end as it was asked to.
                 let lost = std::mem::replace(&mut output, Err(JoinError::panicked(payload)));
                 panics::discard(lost);
             }
@@ -210,7 +212,7 @@ impl<F: Future> Task<F> {
         if header().state.finish() {
             panics::contain(|| header().joiner.wake());
         } else if let Some(payload) = replace(Stage::Empty) {
-            // Nobody will ask, and the output panicked in its drop.
+            // Nobody will take the output, and it has panicked in its drop.
             panics::swallow(payload);
         }
         // SAFETY: the loop's reference, of which there is no use after this.
@@ -225,7 +227,7 @@ impl<F: Future> Task<F> {
         };
         // SAFETY: complete, and the handle asks: the stage is its own.
         *into = task.stage.with_mut(|stage| unsafe {
-            // `abandon` has left the future where it is pinned.
+            // `abandon` has left the future in its pinned place.
             if matches!(*stage, Stage::Future(_)) {
                 return Some(Err(JoinError::cancelled()));
             }

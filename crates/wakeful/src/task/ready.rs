@@ -1,4 +1,4 @@
-//! What is ready to run on a loop: a list for each [`Priority`], and whose turn it is.
+//! The nodes that are ready to run on a loop: a list for each [`Priority`], and which one is next.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -16,8 +16,8 @@ pub(super) struct Ready {
     len: Cell<usize>,
 }
 
-/// How the nodes that a turn runs are shared between the classes: high ones first, but while normal
-/// ones are ready at most half, and not all of a stretch.
+/// How the classes share the nodes that a turn runs. High-priority nodes come first. But while
+/// normal nodes are ready, high ones get at most half of the turn, and never a whole stretch.
 pub(crate) struct Share {
     high: u32,
     most: u32,
@@ -25,12 +25,13 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of up to `most` nodes, two or more. Within each `stretch` both classes have at least one.
+    /// For a turn of up to `most` nodes, two or more. Within each `stretch` nodes both classes get
+    /// at least one.
     pub(crate) fn new(most: u32, stretch: u32) -> Self {
         Self { high: 0, most, stretch }
     }
 
-    /// Does a normal one come next, behind so many, if there is any?
+    /// Is a normal node next, if there is one, after `ran` nodes of this turn?
     fn is_normal_s_turn(&self, ran: u32) -> bool {
         self.high >= self.most.div_ceil(2) || ran % self.stretch == self.stretch - 1
     }
@@ -62,7 +63,7 @@ impl Ready {
         self.normal.pop().inspect(|_| self.len.set(self.len.get() - 1))
     }
 
-    /// The node whose turn it is behind `ran` others of this turn: that of its class that has been
+    /// The node that is next after `ran` others of this turn: the one of its class that has been
     /// ready longest.
     pub(super) fn pop(&self, ran: u32, share: &mut Share) -> Option<NonNull<Node>> {
         let normal = if share.is_normal_s_turn(ran) { self.normal.pop() } else { None };
@@ -72,7 +73,7 @@ impl Ready {
         Some(node)
     }
 
-    /// Everything, at the loop's end.
+    /// Takes all nodes, at the loop's end.
     pub(super) fn take_all(&self) -> Vec<NonNull<Node>> {
         self.len.set(0);
         [&self.high, &self.normal]
@@ -81,7 +82,7 @@ impl Ready {
             .collect()
     }
 
-    /// Shuffles those of the first `most` nodes of each class whose order nobody promised.
+    /// Shuffles the nodes whose order is not promised, among the first `most` of each class.
     #[cfg(debug_assertions)]
     pub(super) fn rearrange(&self, most: usize, shuffle: &super::shuffle::Shuffle) {
         self.high.rearrange(most, shuffle);

@@ -1,8 +1,8 @@
-//! Leaves a waker with an [`AtomicWaker`], also if the waker's clone panics.
+//! Registers a waker with an [`AtomicWaker`], safely even if the waker's clone panics.
 //!
 //! [`AtomicWaker::register`] clones the waker while it holds its lock, and never releases the lock
 //! if that panics. A waker of another library is user code. So its clone is made before, and
-//! `register` is given a waker that hands that clone out.
+//! `register` gets a waker whose own clone is that clone.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -12,8 +12,8 @@ use atomic_waker::AtomicWaker;
 
 use crate::sys::panics;
 
-/// As [`AtomicWaker::register`]. The caller has taken out the waker of an earlier call, whose drop
-/// may panic too.
+/// Like [`AtomicWaker::register`]. The caller must have taken out the waker of an earlier call,
+/// because its drop may panic, too.
 ///
 /// # Panics
 /// When the waker's clone does. `slot` is as before then.
@@ -37,7 +37,7 @@ fn hands_out(clone: &Cell<Option<Waker>>) -> RawWaker {
         // SAFETY: `register` keeps the cell alive, on this thread.
         let clone = unsafe { &*data.cast::<Cell<Option<Waker>>>() };
         let waker = clone.take().unwrap_or_else(|| Waker::noop().clone());
-        // Its count belongs to the raw waker now.
+        // From here on the raw waker owns the count.
         let waker = ManuallyDrop::new(waker);
         RawWaker::new(waker.data(), waker.vtable())
     }

@@ -10,7 +10,7 @@ use super::local;
 #[must_use]
 #[track_caller]
 pub fn id() -> Id {
-    // No closure here: it would be the caller.
+    // This is no closure, because a closure would be the caller that a panic names.
     let Some(id) = try_id() else {
         panic!(
             "no task runs here: call `task::id` within a future that was spawned. The future of `block_on`, \

@@ -1,10 +1,10 @@
-//! Wakers for libraries that clone, wake or drop them with a lock held: h2 with that of a
-//! connection, `event-listener` with that of all who wait. A waker of another library that panics
-//! there would keep others from being woken, or leave the lock poisoned. One that polls its task at
-//! once, or whose drop drops its task, would come back to the same lock and wait for ever, and the
-//! loop with it. So it is woken, and dropped, by the loop's next node, when nothing is locked any
-//! more; on a thread whose loop does not run, when the call of the library has returned
-//! ([`held_back`]).
+//! Wakers for libraries that clone, wake or drop wakers with a lock held. h2 holds the lock of a
+//! connection, and `event-listener` holds the lock of all waiters. If another library's waker
+//! panics there, other waiters are not woken, or the lock stays poisoned. If it polls its task at
+//! once, or its drop drops its task, it comes back to the same lock, and blocks the loop for ever.
+//! So the library gets a stand-in. The real waker is woken and dropped by the loop's next node,
+//! when nothing is locked any more. On a thread whose loop does not run, that happens when the call
+//! of the library has returned ([`held_back`]).
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::sys::panics;
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct SafeWaker {
-    /// The stand-in that was given last.
+    /// The last stand-in that was made.
     last: Weak<StandIn>,
 }
 
@@ -43,7 +43,8 @@ impl SafeWaker {
         })
     }
 
-    /// The same one for the same waker, as long as it is kept, so that `will_wake` tells.
+    /// Returns the stand-in for this waker. As long as it is kept, the same waker gets the same
+    /// stand-in, so that `will_wake` works.
     #[cold]
     fn stand_in_for(&mut self, waker: &Waker) -> Arc<StandIn> {
         let is_for_it =
@@ -57,7 +58,7 @@ impl SafeWaker {
 
 #[derive(Debug)]
 struct StandIn(
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     Option<Waker>,
 );
 
@@ -79,27 +80,27 @@ impl Drop for StandIn {
     }
 }
 
-/// Gives it up where nothing is locked.
+/// Gives the stand-in up, where nothing is locked.
 fn release(mut stand_in: Arc<StandIn>) {
     let waker = Arc::get_mut(&mut stand_in).and_then(|last| last.0.take());
     panics::discard(waker);
 }
 
-/// Drops `deed`, which does what it is for, when all that runs now has returned: by a node of the
-/// loop that runs on this thread, before the loop sleeps. While the loop ends, before the end is
-/// over. Where none runs, when the call that may hold a lock has returned; now, if there is no such
-/// call.
+/// Drops `deed` later; the drop does the work. On a thread whose loop runs, a node of the loop
+/// drops it, before the loop sleeps. While the loop ends, it is dropped before the end is over. If
+/// no loop runs, it is dropped when the call that may hold a lock has returned, or now, if there is
+/// no such call.
 #[cold]
 fn run_soon(deed: impl Send + 'static) {
     local::with_current_if_any(|local| match local {
         None => drop(held_back::add(deed)),
         Some(local) if local.late.has_begun() => local.late.add(deed),
-        // Refused, it is dropped here.
+        // If the loop refuses the closure, it is dropped here.
         Some(local) => drop(send(&local.queue, Priority::High, move || drop(deed))),
     });
 }
 
-/// Dropped, it wakes: also if the loop ends before.
+/// Wakes when it is dropped, so that it also wakes if the loop ends before.
 struct Wakes(Option<Arc<StandIn>>);
 
 impl Drop for Wakes {
@@ -111,7 +112,7 @@ impl Drop for Wakes {
     }
 }
 
-/// Dropped, it drops.
+/// Drops the waker when it is dropped.
 struct Drops(Option<Waker>);
 
 impl Drop for Drops {
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&safe.last.upgrade().unwrap()), 3);
         drop((one, other));
         assert!(safe.last.upgrade().is_none());
-        // The last one: its drop is contained, too.
+        // The drop of the last waker is contained, too.
         let last = safe.with(&mut Context::from_waker(&theirs), |cx| cx.waker().clone());
         panics::discard(theirs);
         drop(last);
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(notes.all(), [2, 3, 0]);
     }
 
-    /// What a library keeps of the one who waits, and drops with its lock held.
+    /// What a library stores for a waiter, and drops with its lock held.
     struct Kept(Arc<Notes>, Option<Waker>);
 
     impl Drop for Kept {
@@ -276,7 +277,7 @@ mod tests {
         off_every_loop(|| {
             let notes = Arc::new(Notes::default());
             held_back::hold_back_wakers(|| {
-                // The inner call returns with the lock of the outer one held.
+                // The inner call returns while the lock of the outer one is held.
                 notes
                     .locked(|| held_back::hold_back_wakers(|| notes.use_locked(stand_ins(&notes))));
                 notes.is_locked.store(true, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Tasks that belong to one future: it is ready when the last of them has ended, and ends them all
 //! if it is dropped.
 //!
-//! They are tasks of the loop as all others. What the scope adds is a guard beside each future
-//! ([`InScope`]), which is dropped with it, on the loop's thread: so the scope knows which of its
-//! tasks live, and keeps nothing of those that have ended. How a scope spawns is in
+//! They are ordinary tasks of the loop. The scope adds a guard to each future ([`InScope`]), which
+//! is dropped with the future, on the loop's thread. So the scope knows which of its tasks exist,
+//! and keeps nothing of those that have ended. How a scope spawns is in
 //! `event_loop/task_builder.rs`.
 //!
 //! No user code runs while something is borrowed here: an abort queues the task, and wakers are
@@ -129,9 +129,9 @@ pub struct Spawner {
 
 #[derive(Default)]
 struct Members {
-    /// `None` for a moment: it is being spawned.
+    /// `None` only while the task is being spawned.
     tasks: RefCell<Slab<Option<AbortHandle>>>,
-    /// It takes no more tasks.
+    /// Whether the scope takes no more tasks.
     closed: Cell<bool>,
     waiter: Cell<Option<Waker>>,
 }
@@ -229,7 +229,8 @@ impl Future for Scope {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Also for an empty one: what asks it again and again must let others run.
+        // This also applies to an empty scope, because code that polls it again and again must let
+        // others run.
         ready!(coop::poll_proceed(cx));
         if !self.is_empty() {
             self.members().wait(cx.waker());
@@ -257,12 +258,12 @@ impl fmt::Debug for Scope {
 }
 
 impl Spawner {
-    /// The task of this place is that one.
+    /// Notes that the task at this place is `task`.
     pub(crate) fn know(&self, place: usize, task: AbortHandle) {
         if self.members.closed.get() {
             task.abort();
         }
-        // The loop may have dropped the future already, because it ends.
+        // The future may be gone already, because the loop is ending.
         if let Some(known @ None) = self.members.tasks.borrow_mut().get_mut(place) {
             *known = Some(task);
         }
@@ -280,14 +281,14 @@ impl fmt::Debug for Spawner {
 pin_project_lite::pin_project! {
     /// A future that is spawned in a scope.
     pub(crate) struct InScope<F> {
-        // First, so that it is dropped before the guard.
+        // The first field, so that it is dropped before the guard.
         #[pin]
         future: F,
         member: Member,
     }
 }
 
-/// While this lives, the scope has this task.
+/// The scope has this task until this is dropped.
 struct Member {
     members: Rc<Members>,
     place: usize,
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn a_task_of_a_scope_costs_what_its_documentation_says() {
         assert_eq!(size_of::<InScope<()>>(), 16);
-        // The slab's tag, beside the handle.
+        // The slab adds its tag to the handle.
         assert_eq!(size_of::<Option<AbortHandle>>() + size_of::<usize>(), 16);
     }
 }

@@ -1,9 +1,9 @@
 //! A debug mode that runs ready tasks in another order than the one in which they became ready, so
 //! that code which relies on an order that nobody promised fails in a test and not in production.
 //!
-//! `WAKEFUL_SHUFFLE=seed` (a number) turns it on, in builds with debug assertions only. What is
-//! promised stays: closures, and tasks that have not begun, keep their order and their places; only
-//! tasks that were woken, or yielded, change places with one another, within what a turn runs.
+//! `WAKEFUL_SHUFFLE=seed` (a number) turns it on, in builds with debug assertions only. Promised
+//! orders stay: closures, and tasks that have not begun, keep their order and their places. Only
+//! tasks that were woken, or yielded, change places with one another, within the nodes of one turn.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Shuffle(Cell<u64>);
 
 impl Shuffle {
-    /// What the environment asks for; each loop of the process gets an order of its own.
+    /// The shuffle that the environment asks for. Each loop of the process gets its own order.
     pub(super) fn from_environment() -> Option<Self> {
         static SEED: OnceLock<Option<u64>> = OnceLock::new();
         static LOOPS: AtomicU64 = AtomicU64::new(0);
@@ -34,16 +34,16 @@ impl Shuffle {
         seed.map(|seed| Self(Cell::new(seed ^ of_this_loop)))
     }
 
-    /// Fisher and Yates.
+    /// Fisher and Yates's algorithm.
     pub(super) fn shuffle<T>(&self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }
     }
 
-    /// A number from 0 to `end` - 1. (Steele, Lea, Flood: splitmix64, by hand, so that a seed
-    /// repeats an order in every version of every dependency. The bias of the remainder does not
-    /// matter here.)
+    /// A number from 0 to `end` - 1, by splitmix64 (Steele, Lea, Flood). It is written here, so
+    /// that a seed repeats an order with every version of every dependency. The bias of the
+    /// remainder does not matter.
     fn below(&self, end: usize) -> usize {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);

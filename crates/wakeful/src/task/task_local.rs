@@ -1,14 +1,14 @@
-//! Values that a future carries along: [`task_local!`](crate::task_local).
+//! Values that belong to a future and the calls in it: [`task_local!`](crate::task_local).
 //!
-//! The value stays where its scope has it: in the scope's future, or in the frame of
+//! The value stays in its place: in the scope's future, or in the frame of
 //! [`LocalKey::sync_scope`]. While the scope runs, a thread-local points to it. So no poll moves
-//! the value, no scope allocates, and nothing is borrowed at run time that a scope within `with`
-//! could find locked.
+//! the value, no scope allocates, and there is no run-time borrow that a scope within `with` could
+//! conflict with.
 //!
-//! **Why the pointer is valid.** Only [`LocalKey::enter`] sets it, and the guard sets back what was
-//! there before, also in a panic. The guard borrows the value, and lives in a frame of this
-//! thread's stack further up than whatever reads the pointer. Frames end in the reverse of their
-//! order.
+//! **Why the pointer is valid.** Only [`LocalKey::enter`] sets it, and the guard restores the
+//! previous pointer, even in a panic. The guard borrows the value. It lives in a stack frame of
+//! this thread that is older than the frame of any code that reads the pointer, and frames end in
+//! reverse order.
 
 use std::cell::Cell;
 use std::fmt;
@@ -156,7 +156,7 @@ impl<T: 'static> LocalKey<T> {
     /// If the call is not in a scope of this key. See [`try_with`](Self::try_with).
     #[track_caller]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
-        // No closure here: it would be the caller.
+        // This is no closure, because a closure would be the caller that a panic names.
         match self.value() {
             Some(value) => f(value),
             None => panic!("{AccessError}"),
@@ -184,7 +184,7 @@ impl<T: 'static> LocalKey<T> {
         self.with(T::clone)
     }
 
-    /// The value. Not to be kept beyond the call that asks for it.
+    /// Returns the value. The reference must not be kept beyond the call that asks for it.
     fn value<'a>(&'static self) -> Option<&'a T> {
         let value = self.slot.with(|slot| slot.0.get());
         // SAFETY: see the module: it is valid as long as the frame of the guard that set it, which
@@ -204,7 +204,7 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// While this lives, its value is the one that is seen. It is never moved out of its frame.
+/// Its value is the current one until this is dropped. It is never moved out of its frame.
 struct Entered<'a, T: 'static> {
     key: &'static LocalKey<T>,
     outer: *const T,
@@ -223,7 +223,7 @@ pin_project_lite::pin_project! {
     pub struct TaskLocalFuture<T: 'static, F> {
         key: &'static LocalKey<T>,
         value: T,
-        // `None`: it was ready, and is dropped.
+        // `None`: the future was ready, and was dropped.
         #[pin]
         future: Option<F>,
     }

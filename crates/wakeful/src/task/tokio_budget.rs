@@ -1,8 +1,8 @@
 //! The budget of a task that Tokio polls instead of a loop: Tokio's own budget.
 //!
-//! A Tokio task may use the loop's sockets. Each operation on them spends Tokio's budget, as one on
-//! a Tokio socket does, so a task whose socket always has data lets others run. Outside of Tokio's
-//! tasks nothing is rationed.
+//! A Tokio task may use the loop's sockets. Each operation on them spends Tokio's budget, as an
+//! operation on a Tokio socket does, so a task whose socket always has data lets others run.
+//! Outside of Tokio's tasks nothing is rationed.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -19,9 +19,9 @@ pub(super) fn is_spent() -> bool {
     !has_budget_remaining()
 }
 
-/// Returns whether the operation that begins must wait for the task's next turn. At most `most`
-/// operations of one poll do, one after the other, and the next one does not: a `block_on` of
-/// another library inside a task polls again at once, and never returns to Tokio.
+/// Returns whether the operation that begins must wait for the task's next turn. After `most`
+/// operations in a row of one poll were put off, the next one is not. Otherwise a `block_on` of
+/// another library inside a task, which polls again at once, would never return to Tokio.
 pub(super) fn is_put_off(most: u64) -> bool {
     if !is_spent() {
         BEGUN.set(0);
@@ -32,8 +32,8 @@ pub(super) fn is_put_off(most: u64) -> bool {
     begun % (most + 1) < most
 }
 
-/// The operation was completed.
+/// Called when the operation has completed.
 pub(super) fn made_progress() {
-    // `is_spent` was asked before.
+    // The caller has checked `is_spent` before.
     let _ = pin!(consume_budget()).poll(&mut Context::from_waker(Waker::noop()));
 }

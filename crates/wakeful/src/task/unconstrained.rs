@@ -1,4 +1,4 @@
-//! A future that spends none of the cooperative budget.
+//! A future that does not spend the cooperative budget.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

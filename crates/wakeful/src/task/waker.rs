@@ -49,7 +49,7 @@ pub(super) fn raw_waker(header: NonNull<Header>) -> RawWaker {
     RawWaker::new(header.as_ptr().cast_const().cast(), vtable())
 }
 
-/// Is it a task's own? Its clone, its drop, and waking by it run nobody's code.
+/// Is this the waker of one of our tasks? If so, cloning, dropping and waking it run no user code.
 pub(super) fn is_own(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), vtable())
 }

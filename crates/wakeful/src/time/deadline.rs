@@ -40,7 +40,8 @@ use super::{Sleep, deadline_after, now, sleep_until};
 pub struct Deadline {
     instant: Instant,
     sleep: Sleep,
-    /// The limit has passed, and was seen to; the sleep is for the turn after.
+    /// The limit has passed, and the loop has seen what arrived before. The sleep now waits for the
+    /// turn after that.
     is_last_call: bool,
 }
 
@@ -88,8 +89,8 @@ impl Future for Deadline {
             self.is_last_call = true;
             self.sleep.reset(now());
             if self.sleep.is_seen() {
-                // The clock stands still. Whoever arrived before the limit is in front of this
-                // task's next poll, and so is who is told by them.
+                // The clock stands still. This task's next poll comes after all tasks for which
+                // something arrived before the limit, and after the tasks that these wake.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

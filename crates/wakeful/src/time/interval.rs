@@ -134,7 +134,8 @@ impl Interval {
             MissedTickBehavior::Delay => deadline_after(now, self.period),
             MissedTickBehavior::Skip => {
                 let into_period = now.duration_since(due).as_nanos() % self.period.as_nanos();
-                // Less than the period, and a period that was missed fits: it is under 584 years.
+                // This is less than the period. A missed period fits into a `u64`, because it is
+                // under 584 years.
                 let into_period = Duration::from_nanos(into_period as u64);
                 deadline_after(now, self.period - into_period)
             }

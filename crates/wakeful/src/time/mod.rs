@@ -93,7 +93,7 @@ pub fn seen_until() -> Instant {
     of_current(Inner::seen_until).unwrap_or_else(Instant::now)
 }
 
-/// `now + duration`, or a deadline that nobody lives to see.
+/// `now + duration`, or a moment thirty years ahead if that cannot be represented.
 pub(crate) fn deadline_after(now: Instant, duration: Duration) -> Instant {
     const THIRTY_YEARS: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
     now.checked_add(duration).unwrap_or_else(|| now + THIRTY_YEARS)

@@ -57,7 +57,7 @@ use crate::event_loop::{Inner, current, explain_missing};
 /// If the clock is already paused, or if no loop runs on this thread.
 #[track_caller]
 pub fn pause() {
-    // No closure here, nor below: it would be the caller.
+    // There is no closure here or below, because a closure would be the caller that a panic names.
     if let Err(refusal) = this_loop().pause_clock() {
         panic!("{refusal}");
     }
@@ -123,8 +123,8 @@ pub async fn advance(duration: Duration) {
         Ok(false) => by_tokio(duration).await,
         Err(refusal) => panic!("{refusal}"),
     }
-    // It fires behind all that are due: timers of one moment fire in the order in which they were
-    // set.
+    // This timer fires after all that are due, because timers of the same moment fire in the order
+    // in which they were set.
     let mut last = sleep_until(now());
     poll_fn(|cx| last.poll_fired(cx)).await;
 }

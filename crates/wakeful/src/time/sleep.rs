@@ -10,7 +10,8 @@ use crate::sys::panics;
 use crate::task::coop;
 use crate::timers::TimerKey;
 
-/// How soon a deadline that has passed looks again whether the loop has fetched all that was ready.
+/// After a deadline has passed, how soon the loop checks again whether it has fetched all that was
+/// ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Waits until `duration` has passed since this call. Any duration is allowed. If no [`Instant`]
@@ -50,11 +51,11 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep {
     deadline: Instant,
     timer: Option<Timer>,
-    /// It was over, and the task's budget was spent.
+    /// Whether the sleep was over, and was put off because the task's budget was spent.
     was_put_off: bool,
 }
 
-/// A timer of some loop, which need not be this thread's.
+/// A timer of some loop, perhaps of another thread's.
 #[derive(Debug)]
 struct Timer {
     handle: LoopHandle,
@@ -62,24 +63,24 @@ struct Timer {
 }
 
 impl Timer {
-    /// The timer's loop, within its turns.
+    /// The timer's loop, if one of its turns runs on this thread.
     fn here(&self) -> Option<Rc<Inner>> {
         current().filter(|inner| inner.handle().is_same(&self.handle))
     }
 
     fn cancel(self) {
         match self.here() {
-            // A task that unwinds may drop the sleep: a second panic would abort the process.
+            // The task may be unwinding, and a second panic would abort the process.
             Some(inner) => panics::discard(inner.cancel_timer(self.key)),
             None => self.take_out(panics::discard),
         }
     }
 
-    /// Moves the timer, which keeps its waker. `None`: it has fired, or its loop has it no longer.
+    /// Moves the timer, which keeps its waker. `None`: it has fired, or its loop no longer has it.
     fn move_to(self, deadline: Instant) -> Option<Self> {
         let Some(inner) = self.here() else {
-            // A message that moves it could arrive after a later reset. So it takes the timer out,
-            // and has the waiting task set it anew.
+            // A message that moves the timer could arrive after a later reset. So the message takes
+            // the timer out instead, and wakes the task, which sets it again.
             self.take_out(panics::wake);
             return None;
         };
@@ -87,8 +88,9 @@ impl Timer {
         Some(Self { key, ..self })
     }
 
-    /// From another thread, or outside the loop's turns: removes the timer and gives its waker to
-    /// `then`, on the loop. Refused when the loop has ended, and then the timer is gone too.
+    /// Called from another thread, or outside the loop's turns. Removes the timer and passes its
+    /// waker to `then`, on the loop. If the loop has ended, it refuses this, and the timer is gone
+    /// anyway.
     fn take_out(self, then: fn(Waker)) {
         let key = self.key;
         let _ = self.handle.post(move || {
@@ -142,7 +144,7 @@ impl Sleep {
     fn arm(&mut self, instant: Instant, waker: &Waker) {
         let Some(inner) = current() else {
             if guest_goes_on() {
-                // A task of Tokio's that is dropped soon.
+                // This is one of Tokio's tasks, which is dropped soon.
                 return;
             }
             let missing = explain_missing(
@@ -157,8 +159,7 @@ impl Sleep {
         if key.and_then(|key| inner.timers().borrow().will_wake(key, waker)) == Some(true) {
             return;
         }
-        // Cloning and dropping a waker may be anybody's code: the timers are not borrowed
-        // meanwhile.
+        // Cloning and dropping a waker may run user code, so the timers are not borrowed meanwhile.
         let waker = waker.clone();
         let replaced = match key {
             Some(key) => inner.timers().borrow_mut().set_waker(key, waker),
@@ -197,7 +198,7 @@ impl Sleep {
         if has_seen {
             return self.poll_elapsed(cx);
         }
-        // A timer that has fired already: more is ready than the loop fetches at once. It needs
+        // If the timer has fired already, more is ready than the loop fetches at once, and it needs
         // some turns.
         let instant = match self.timer {
             Some(_) => self.deadline.max(now() + LOOK_AGAIN),
@@ -212,8 +213,8 @@ impl Sleep {
         current().is_some_and(|inner| inner.has_seen(self.deadline))
     }
 
-    /// Ready once a timer has fired, also where the deadline has passed before: behind all timers
-    /// that were set for this moment.
+    /// Ready when a timer has fired, even if the deadline has passed before. That is after all
+    /// timers that were set for this moment.
     #[cfg(feature = "test-util")]
     pub(super) fn poll_fired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let has_fired = self.timer.as_ref().is_some_and(|timer| {
@@ -228,7 +229,8 @@ impl Sleep {
     }
 
     fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Once: beside what spends the budget in every poll, it would be put off for ever.
+        // The sleep is put off only once. In a task that spends its budget in every poll, it would
+        // be put off for ever.
         if !self.was_put_off {
             self.was_put_off = true;
             std::task::ready!(coop::poll_proceed(cx));

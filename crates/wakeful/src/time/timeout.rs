@@ -73,7 +73,8 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        // A future that spends the budget in every poll must still be given up.
+        // The timeout must also work for a future that spends the budget in every poll, so the
+        // deadline gets one operation.
         let _ration = (!was_spent && coop::is_spent()).then(|| coop::ration(1));
         Pin::new(this.deadline).poll(cx).map(|()| Err(Elapsed))
     }

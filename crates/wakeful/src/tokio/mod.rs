@@ -84,7 +84,7 @@ use crate::event_loop::EventLoop;
 /// errors instead, except if a Tokio runtime already runs.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    // No closure here: it would be the caller.
+    // This is no closure, because a closure would be the caller that a panic names.
     let built = EventLoop::builder().tokio().build();
     let mut event_loop = built.unwrap_or_else(|error| panic!("wakeful::tokio::block_on: {error}"));
     match event_loop.block_on(future) {

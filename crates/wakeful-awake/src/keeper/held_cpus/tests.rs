@@ -66,7 +66,7 @@ fn what_stood_there_before_is_restored() {
     tree.put(2, "n/a");
     let mut held = tree.held();
     bring(&mut held, &[0, 1, 2], Some(5)).unwrap();
-    // Never less tight than somebody else wants it.
+    // The value is never less strict than another program's.
     assert_eq!(tree.says(), ["5", "5", "n/a", "0"]);
     bring(&mut held, &[0, 1], Some(0)).unwrap();
     assert_eq!(tree.says(), ["n/a", "n/a", "n/a", "0"]);
@@ -232,8 +232,9 @@ fn our_own_value_is_somebody_else_s_once_the_cpu_was_released() {
     is_left();
 }
 
-/// Whatever clients and others do, and whenever the keeper is killed, what others wrote last
-/// stands there in the end. (While a CPU is held, others write no value of ours.)
+/// Whatever clients and other programs do, and whenever the keeper is killed, the last value of
+/// other programs stands there in the end. (While a CPU is held, other programs do not write one of
+/// our values.)
 #[test]
 fn what_others_wrote_last_stands_there_after_each_kill() {
     const VALUES: [&str; 4] = ["0", "n/a", "5", "77"];

@@ -9,7 +9,8 @@ fn asked(method: &str) -> Http1 {
     http
 }
 
-/// What is answered, with `!` if the connection is closing and with what the end adds behind a `|`.
+/// The answers. A `!` follows if the connection is closing, and a `|` is followed by the answers
+/// that the end of the connection completes.
 fn answered(method: &str, bytes: &[u8]) -> Result<String, String> {
     let ways = [1, 2, 5, bytes.len()].map(|step| {
         let mut http = asked(method);

@@ -31,25 +31,26 @@ pub(super) const STATIC_NAMES: [&str; 61] = [
 const STATIC_STATUS: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 const FIRST_STATUS: usize = 8;
 
-/// How much a peer's table may hold, since we announce nothing else.
+/// The most bytes that the peer's table may hold. It is the default, because we announce no other
+/// size.
 const MAX_TABLE: usize = 4096;
-/// What a field takes in the table besides its letters.
+/// How many bytes a field takes in the table besides its letters.
 const OVERHEAD: usize = 32;
 
-/// What a block says of the status.
+/// What a header block says about the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     Absent,
     Code(u16),
-    /// Not three digits, or given twice.
+    /// The status does not have three digits, or is given twice.
     Invalid,
 }
 
-/// What a block says of how a request went.
+/// What a header block says about the result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) status: Status,
-    /// Whether `grpc-status` is 0, if it is there.
+    /// Whether `grpc-status` is 0. `None` if the block does not have it.
     pub(super) grpc_ok: Option<bool>,
 }
 
@@ -61,17 +62,17 @@ struct Field {
     says: Says,
 }
 
-/// What a field says, by its name.
+/// What a field means, according to its name.
 #[derive(Debug, Clone, Copy)]
 enum Says {
     Nothing,
     Status(Status),
-    /// It is 0.
+    /// The field is `grpc-status`, and this is whether it is 0.
     GrpcStatus(bool),
 }
 
 impl Says {
-    /// What another field of the same name says with `value`.
+    /// What a field of the same name with the value `value` means.
     fn with(self, value: &[u8]) -> Self {
         match self {
             Self::Nothing => Self::Nothing,
@@ -84,11 +85,11 @@ impl Says {
 /// Reads the blocks of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
-    /// Newest first. Holds fields whose sizes sum up to `size`, which is at most `max`.
+    /// The newest field is first. The sizes of the fields sum up to `size`, which is at most `max`.
     table: VecDeque<Field>,
     size: usize,
     max: usize,
-    /// A string that has just been unfolded.
+    /// The last string that was decoded from Huffman code.
     scratch: Vec<u8>,
 }
 
@@ -138,7 +139,8 @@ impl Decoder {
         if let Some(name) = STATIC_NAMES.get(before) {
             let status = index.checked_sub(FIRST_STATUS).and_then(|at| STATIC_STATUS.get(at));
             let says = status.map_or(Says::Nothing, |code| Says::Status(Status::Code(*code)));
-            // No one asks how long its value is: it does not go into the table.
+            // The length of the value does not matter, because the field does not go into the
+            // table.
             return Ok(Field { name: name.len(), value: 0, says });
         }
         let field = self.table.get(before - STATIC_NAMES.len());
@@ -160,7 +162,7 @@ impl Decoder {
             (field.name, field.says)
         };
         let value = string(rest)?;
-        // Nobody needs to know what the value is, or how long.
+        // The value and its length do not matter, because the field does not go into the table.
         if !indexed && matches!(says, Says::Nothing) {
             return Ok(Field { name, value: 0, says });
         }
@@ -172,7 +174,7 @@ impl Decoder {
         Ok(field)
     }
 
-    /// The string's letters.
+    /// Returns the string's letters, decoded if need be.
     fn unfold<'a>(&'a mut self, string: Text<'a>) -> Result<&'a [u8], Fault> {
         if !string.huffman {
             return Ok(string.bytes);
@@ -186,7 +188,7 @@ impl Decoder {
     fn insert(&mut self, field: Field) {
         let size = field.name + field.value + OVERHEAD;
         self.make_room(size);
-        // A field larger than the table only empties it.
+        // A field that is larger than the table empties the table and is not added.
         if size <= self.max {
             self.table.push_front(field);
             self.size += size;
@@ -217,7 +219,7 @@ fn string<'a>(rest: &mut &'a [u8]) -> Result<Text<'a>, Fault> {
     Ok(Text { huffman, bytes })
 }
 
-/// Takes an integer behind a prefix of so many bits.
+/// Takes an integer with a prefix of `prefix` bits.
 fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
     let mut next = || -> Result<usize, Fault> {
         let (first, after) = rest.split_first().ok_or("an integer beyond the block's end")?;
@@ -229,7 +231,7 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Result<usize, Fault> {
     if value < most {
         return Ok(value);
     }
-    // Four bytes reach beyond every length and index that can be.
+    // No possible length or index needs more than four bytes after the prefix.
     for shift in [0, 7, 14, 21] {
         let byte = next()?;
         value += (byte & 0x7f) << shift;

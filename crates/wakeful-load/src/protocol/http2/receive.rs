@@ -12,11 +12,11 @@ use super::{
 };
 use crate::protocol::{Answer, Outcome, ProtocolError};
 
-/// Header blocks longer than this, as they are sent, are refused.
+/// Header blocks that are longer than this in their encoded form are refused.
 const MAX_BLOCK: usize = 64 << 10;
 
 impl Http2 {
-    /// Takes one frame, or a part of DATA. `None` when more bytes are needed.
+    /// Takes one frame, or a part of a DATA frame. Returns `None` if more bytes are needed.
     pub(super) fn step(
         &mut self,
         input: &[u8],
@@ -67,7 +67,7 @@ impl Http2 {
         Ok(Some(end))
     }
 
-    /// Whether a frame may come now, and on that stream.
+    /// Checks whether a frame may come now, and on that stream.
     fn check(&self, header: Header) -> Result<(), ProtocolError> {
         let Header { length, kind, stream, .. } = header;
         if length > MIN_MAX_FRAME {
@@ -88,7 +88,7 @@ impl Http2 {
         if fits { Ok(()) } else { Err(error(format!("a frame {kind:?} on stream {stream}"))) }
     }
 
-    /// A stream on which the peer may send: we have opened it once.
+    /// Checks that the peer may send on a stream, because we have opened it.
     fn opened(&self, stream: u32) -> Result<(), ProtocolError> {
         if stream % 2 == 1 && stream < self.next {
             Ok(())
@@ -97,8 +97,8 @@ impl Http2 {
         }
     }
 
-    /// Takes the front of a DATA frame, with the length of its padding. All of it counts for the
-    /// windows.
+    /// Takes the front of a DATA frame, with the length of its padding. The whole frame counts for
+    /// the windows.
     fn data(
         &mut self,
         header: Header,
@@ -176,8 +176,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// A whole header block: a head, one of those that come before it, or what comes behind the
-    /// body.
+    /// Handles a whole header block: an interim head, the final head, or the trailers.
     fn block(
         &mut self,
         Block { stream: id, end }: Block,
@@ -207,7 +206,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// The peer has said all it has to say on a stream.
+    /// Handles the end of the peer's side of a stream.
     fn ended(&mut self, id: u32, out: &mut Vec<u8>, answers: &mut Vec<Answer>) {
         let Some(stream) = self.streams.get(&id) else { return };
         let Some(outcome) = stream.outcome else {
@@ -215,7 +214,7 @@ impl Http2 {
         };
         let is_ok = !self.request.is_grpc || stream.grpc_ok == Some(true);
         let outcome = if is_ok { outcome } else { Outcome::Failure };
-        // It does not want the rest of the body.
+        // The peer does not want the rest of the body.
         if stream.unsent > 0 {
             wire::write_reset(out, id, Code::Cancel);
         }
@@ -279,7 +278,8 @@ impl Http2 {
         Ok(())
     }
 
-    /// The peer takes no more requests, and has not taken those behind the last it names.
+    /// Handles GOAWAY: the peer takes no more requests, and has not taken those after the last
+    /// stream that it names.
     fn go_away(
         &mut self,
         header: Header,
@@ -298,10 +298,10 @@ impl Http2 {
     }
 }
 
-/// Counts bytes of a body, and says whether it is time to give the peer room for more: when half of
-/// it is used.
+/// Counts bytes of a body. Returns whether to give the peer room for more, which is so when half of
+/// the room is used.
 fn count(received: &mut u32, bytes: usize) -> Result<bool, ProtocolError> {
-    // At most the largest frame's length.
+    // The cast loses nothing, because a frame has at most the largest length.
     *received += bytes as u32;
     if *received > WINDOW {
         return Err(error("more of a body than there was room for"));

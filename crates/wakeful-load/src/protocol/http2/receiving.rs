@@ -2,17 +2,19 @@
 
 use super::hpack;
 
-/// Where in the peer's bytes we are.
+/// How far the peer's bytes have been read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Receiving {
     /// A DATA frame of which a part is still to come.
     pub(super) data: Option<Data>,
     /// A header block of which a part is still to come.
     pub(super) block: Option<Block>,
-    /// That block's part which has come. Bounded by `MAX_BLOCK`; kept for its room.
+    /// The part of that block that has come. It is bounded by `MAX_BLOCK`. The buffer is kept so
+    /// that it need not be allocated again.
     pub(super) fragments: Vec<u8>,
     pub(super) fields: hpack::Decoder,
-    /// Bytes of bodies on the whole connection since the peer was last given room.
+    /// How many bytes of bodies have come on the whole connection since the peer was last given
+    /// room.
     pub(super) received: u32,
 }
 

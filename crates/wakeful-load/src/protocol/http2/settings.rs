@@ -3,11 +3,11 @@
 use super::wire::{self, Kind, MAX_31, MIN_MAX_FRAME, error};
 use crate::protocol::ProtocolError;
 
-/// How much of bodies the peer may send ahead, on each stream and on the whole connection. Bodies
-/// are dropped as they arrive, so this costs nothing, and the fewer updates are sent, the less they
-/// disturb.
+/// How many bytes of bodies the peer may send ahead, on each stream and on the whole connection. A
+/// large window costs no memory, because bodies are dropped as they arrive, and it needs fewer
+/// window updates, which would disturb the measurement.
 pub(super) const WINDOW: u32 = (1 << 30) - 1;
-/// What both sides' windows are before anything is announced.
+/// The windows of both sides before anything is announced.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,7 +35,7 @@ pub(super) fn open(out: &mut Vec<u8>) {
 /// What the peer has announced.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// Whether it has announced anything yet.
+    /// Whether the peer's settings have come.
     pub(super) known: bool,
     pub(super) max_frame: usize,
     /// The window with which a stream begins.

@@ -10,22 +10,24 @@ use crate::protocol::Outcome;
 /// One request under way.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
-    /// How much of the body the peer takes. Negative after it has taken room back.
+    /// How many bytes of the body the peer takes. It is negative after the peer has made its window
+    /// smaller.
     pub(super) window: i64,
     /// How much of the body is still to be sent.
     pub(super) unsent: usize,
-    /// How much of the answer's body has come since the peer was last given room.
+    /// How many bytes of the answer's body have come since the peer was last given room.
     pub(super) received: u32,
     /// What the answer's head said, once it has come.
     pub(super) outcome: Option<Outcome>,
-    /// Whether its `grpc-status` was 0, once it has come.
+    /// Whether the answer's `grpc-status` was 0, once it has come.
     pub(super) grpc_ok: Option<bool>,
 }
 
 /// The map keeps its room, so that a steady number of streams allocates nothing.
 pub(super) type Streams = HashMap<u32, Stream, BuildHasherDefault<Spread>>;
 
-/// The numbers are our own and consecutive: no one can choose them so that they collide.
+/// A hasher for stream numbers. The numbers are our own and consecutive, so nobody can choose them
+/// so that they collide.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spread(u64);
 

@@ -16,7 +16,7 @@ pub(super) const END_HEADERS: u8 = 0x4;
 pub(super) const PADDED: u8 = 0x8;
 pub(super) const PRIORITY: u8 = 0x20;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     GoAway,
     WindowUpdate,
     Continuation,
-    /// An extension, to be ignored.
+    /// An extension, which is ignored.
     Unknown,
 }
 
@@ -48,7 +48,7 @@ impl Kind {
     ];
 }
 
-/// Why we end a stream.
+/// The reason why we end a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Code {
     Protocol = 0x1,
@@ -56,7 +56,7 @@ pub(super) enum Code {
     Cancel = 0x8,
 }
 
-/// What stands in front of every frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) length: usize,
@@ -66,7 +66,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads it from the front of the input, if it is whole.
+    /// Reads a header from the front of the input, if it is complete.
     pub(super) fn read(input: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, ref stream @ ..] = input.first_chunk::<HEADER>()?;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -92,7 +92,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, paylo
     out.extend_from_slice(payload);
 }
 
-/// Gives the peer more room for bodies; stream 0 is the connection.
+/// Gives the peer more room for bodies. Stream 0 stands for the whole connection.
 pub(super) fn write_window(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     write(out, Kind::WindowUpdate, 0, stream, &bytes.to_be_bytes());
 }
@@ -116,7 +116,7 @@ pub(super) fn fragment(header: Header, payload: &[u8]) -> Result<&[u8], Protocol
     Ok(&rest[..end])
 }
 
-/// The payload of a frame that has exactly so many bytes.
+/// Returns the payload of a frame that must have exactly `N` bytes.
 pub(super) fn exactly<const N: usize>(
     header: Header,
     payload: &[u8],

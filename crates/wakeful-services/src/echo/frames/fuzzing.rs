@@ -1,13 +1,13 @@
-//! What has to be true of the frames whatever is sent: for the fuzz target `frames`, and for the
-//! tests.
+//! What must be true of the frames, whatever is sent. The fuzz target `frames` and the tests check
+//! it.
 
 use std::io::Read;
 
 use super::{Frames, HEADER, MAX_PAYLOAD};
 use crate::buffers::Budget;
 
-/// Of frames one after another: how many bytes are whole ones, and whether a longer one than is
-/// allowed comes behind.
+/// For a sequence of frames: how many bytes belong to whole frames, and whether a frame follows
+/// that is too long.
 fn model(bytes: &[u8]) -> (usize, bool) {
     let mut whole = 0;
     while let Some(header) = bytes[whole..].first_chunk::<HEADER>() {
@@ -23,11 +23,11 @@ fn model(bytes: &[u8]) -> (usize, bool) {
     (whole, false)
 }
 
-/// The first byte says in what pieces the rest comes.
+/// Checks the frames. The first byte says in what pieces the rest comes.
 ///
 /// # Panics
-/// A frame is answered that is not whole, or differently from how it came; or one that is too long
-/// is not refused.
+/// An incomplete frame is answered, or an answer differs from its frame, or a frame that is too
+/// long is not refused.
 pub(crate) fn check(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else { return };
     let (whole, refused) = model(bytes);

@@ -1,5 +1,5 @@
-//! What has to be true of the parser whatever it is given: for the fuzz target `resp`, and for the
-//! tests.
+//! What must be true of the parser, whatever it gets. The fuzz target `resp` and the tests check
+//! it.
 
 use super::{Limits, Parser, ProtocolError};
 

@@ -3,16 +3,17 @@
 use super::key::Key;
 use super::operation::Refused;
 
-/// What an entry takes besides its bytes: its place in a table, the places that a table keeps free,
-/// and what the allocator adds. An estimate: with a million keys, and values of 10 to 1,000 bytes,
-/// the resident set was as large as what is counted, or up to a tenth smaller.
+/// What an entry takes in addition to its bytes: its place in a table, the places that a table
+/// keeps free, and the overhead of the allocator. This is an estimate. With a million keys, and
+/// values of 10 to 1,000 bytes, the resident set was as large as the counted memory, or up to a
+/// tenth smaller.
 const OVERHEAD: usize = 80;
 
 /// Key and value, in one allocation.
 #[derive(Debug)]
 pub(super) struct Entry {
     bytes: Box<[u8]>,
-    /// Kept, so that a table that grows need not look at the keys.
+    /// The hash is stored, so that a table that grows need not read the keys.
     hash: u64,
     key: u32,
 }
@@ -72,7 +73,7 @@ impl Entry {
 }
 
 /// # Errors
-/// There is no memory for both. `concat` would end the process.
+/// There is no memory for both. (`concat` would abort the process.)
 fn joined(key: &[u8], value: &[u8]) -> Result<Box<[u8]>, Refused> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(key.len() + value.len()).map_err(|_| Refused::NoMemory)?;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 pub(super) const TABLES: usize = 1024;
-/// Which bits of a hash choose the table. The lowest choose the place in a table and the highest
-/// seven tell its entries apart (hashbrown); those between choose the loop.
+/// The bits of a hash that choose the table, and those that choose the loop. The lowest bits choose
+/// the place in a table, and the highest seven distinguish its entries (hashbrown).
 const TABLE_BITS: Range<u32> = 22..32;
 const LOOP_BITS: Range<u32> = 32..56;
 
@@ -16,7 +16,7 @@ pub(in crate::kv) struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// Which of so many loops owns it.
+    /// The loop that owns the key, if there are `loops` loops.
     #[inline]
     pub(in crate::kv) fn owner(&self, loops: usize) -> usize {
         let bits = self.hash >> LOOP_BITS.start & ((1 << LOOP_BITS.len()) - 1);

@@ -1,10 +1,10 @@
-//! What the shards hold, for everybody to read.
+//! Counts what the shards hold. Any thread can read the numbers.
 //!
-//! Each loop writes its own numbers only, so a change is a load and a store; they are atomic to be
-//! read by others. The cap is on the sum: a loop adds up all of them before it takes more. Loops
-//! that do so at the same time may go beyond it together, by one value each. The large buffers of
-//! connections have a cap of their own, so that no client can make the writes of others fail by
-//! what it sends and does not finish.
+//! Each loop writes only its own numbers, so a change is a load and a store. They are atomic so
+//! that other threads can read them. The cap is on the sum: a loop adds up all numbers before it
+//! takes more. Loops that do so at the same time may exceed the cap together, by one value each.
+//! The large buffers of connections have a separate cap, so that a client's unfinished commands
+//! cannot make the writes of others fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(in crate::kv) struct Meters {
     shards: Box<[Numbers]>,
 }
 
-/// On cache lines of their own, as they are written all the time.
+/// The numbers are on separate cache lines, because they change all the time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Numbers {
@@ -109,14 +109,14 @@ impl Meter {
         add(if found { &self.own().hits } else { &self.own().misses }, 1);
     }
 
-    /// Is there room for `new` bytes in the place of `old` ones?
+    /// Is there room for `new` bytes instead of `old` ones?
     #[inline]
     pub(super) fn check(&self, old: usize, new: usize) -> Result<(), Refused> {
         let fits = new <= old || self.all.used().saturating_add(new - old) <= self.all.cap;
         if fits { Ok(()) } else { Err(Refused::OutOfMemory) }
     }
 
-    /// An entry of `old` bytes has become one of `new`, after [`check`](Self::check).
+    /// Notes that an entry of `old` bytes has become one of `new`, after [`check`](Self::check).
     #[inline]
     pub(super) fn resize(&self, old: usize, new: usize) {
         if old != new {
@@ -147,7 +147,7 @@ impl Meter {
     }
 }
 
-/// By the only thread that writes it.
+/// Adds to a counter. Only one thread writes it.
 #[inline]
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);

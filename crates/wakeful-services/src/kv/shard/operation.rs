@@ -1,21 +1,21 @@
-//! What is done with a key, and why not.
+//! The operations on a key, and the reasons to refuse them.
 
-/// What is done with a key. Each has one answer.
+/// An operation on a key. Each has one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kv) enum Operation {
-    /// Its value, or null.
+    /// Answers the value, or null.
     Get,
-    /// OK, or null if the condition did not hold.
+    /// Answers OK, or null if the condition was not met.
     Set(Condition),
-    /// As `Set`, but the answer is what was there before, or null.
+    /// Like `Set`, but answers the previous value, or null.
     Swap(Condition),
-    /// So much more: the new number.
+    /// Adds to the number, and answers the new number.
     Add(i64),
-    /// How many keys were removed: one or none.
+    /// Answers how many keys were removed: 1 or 0.
     Remove,
-    /// How many there are: one or none.
+    /// Answers how many keys exist: 1 or 0.
     Count,
-    /// Every key is removed, whatever this one is: OK.
+    /// Removes all keys, whatever this one is, and answers OK.
     Clear,
 }
 
@@ -27,7 +27,7 @@ pub(in crate::kv) enum Condition {
     IfPresent,
 }
 
-/// Why a key is as it was.
+/// Why a key was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::kv) enum Refused {
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]

@@ -1,8 +1,9 @@
-//! Memory that a shard keeps back. Where the process may have no more (`RLIMIT_AS`), keys and
+//! Memory that a shard keeps back. If the process may have no more memory (`RLIMIT_AS`), keys and
 //! values are refused while there is still some for what cannot be refused: an answer, a buffer, a
-//! log line. Without it, whatever asks for a few bytes next would end the process.
+//! log line. Otherwise the next small allocation would abort the process.
 
-/// One piece, as many of them. They are never written, so they take next to no memory.
+/// The size of a piece, and the number of pieces. They are never written, so they take next to no
+/// memory.
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 16;
 
@@ -14,7 +15,8 @@ impl Spare {
         Self(Vec::with_capacity(PIECES))
     }
 
-    /// Is all of it there, now at the latest? As long as it is not, nothing may grow.
+    /// Is all of the spare memory there, perhaps from now on? As long as it is not, nothing may
+    /// grow.
     #[inline]
     pub(super) fn is_there(&mut self) -> bool {
         self.0.len() == PIECES || self.keep()
@@ -33,7 +35,7 @@ impl Spare {
         true
     }
 
-    /// There is no memory left: for all others.
+    /// Releases the spare memory for everything else, because there is none left.
     #[cold]
     pub(super) fn give(&mut self) {
         self.0.clear();

@@ -35,7 +35,7 @@ pub struct Client {
     caller: Caller,
     /// `192.0.2.1`
     address: HeaderValue,
-    /// `for=192.0.2.1`, with quotes and brackets where they have to be
+    /// `for=192.0.2.1`, with quotes and brackets where necessary.
     node: Box<str>,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn tell(
 /// `for=192.0.2.1;host=example.org;proto=http`
 fn add_element(list: &mut BytesMut, client: &Client, host: Option<&HeaderValue>) {
     list.extend_from_slice(client.node.as_bytes());
-    // It was checked to be a host, so there is nothing in it to escape.
+    // The host was checked before, so nothing in it needs escaping.
     if let Some(host) = host.map(HeaderValue::as_bytes) {
         let is_token = host.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(b));
         let quote: &[u8] = if is_token { b"" } else { b"\"" };
@@ -119,7 +119,7 @@ fn add_element(list: &mut BytesMut, client: &Client, host: Option<&HeaderValue>)
     list.extend_from_slice(client.scheme().as_bytes());
 }
 
-/// What there is of a list, which may be on several lines, and a comma if there is something.
+/// The list so far, which may be on several lines, followed by a comma if it is not empty.
 fn list(headers: &HeaderMap, name: HeaderName) -> BytesMut {
     let mut list = BytesMut::with_capacity(96);
     for value in headers.get_all(name) {
@@ -132,7 +132,7 @@ fn list(headers: &HeaderMap, name: HeaderName) -> BytesMut {
 fn put(headers: &mut HeaderMap, name: HeaderName, list: BytesMut) {
     match HeaderValue::from_maybe_shared(list.freeze()) {
         Ok(value) => headers.insert(name, value),
-        // Made of values and an address: there is nothing in it that a value may not have.
+        // The value consists of valid values and an address, so it is valid.
         Err(_) => headers.remove(name),
     };
 }

@@ -1,5 +1,5 @@
-//! Where a body ends. Two readers that disagree about it are how requests are smuggled, so whatever
-//! can be read in two ways is refused.
+//! Where a body ends. If two readers disagree about that, requests can be smuggled. So every
+//! message that can be read in two ways is refused.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Version};
@@ -41,7 +41,7 @@ pub(super) fn of_request(version: Version, headers: &HeaderMap) -> Result<Framin
 
 struct Chunked;
 
-/// Chunked, once, and nothing else.
+/// Whether the body is chunked. Any other coding, or a repeated one, is refused.
 fn coding(headers: &HeaderMap) -> Result<Option<Chunked>, Refusal> {
     let mut values = headers.get_all(TRANSFER_ENCODING).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -56,14 +56,15 @@ fn coding(headers: &HeaderMap) -> Result<Option<Chunked>, Refusal> {
         !coding.is_empty() && coding.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     };
     let is_known = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
-    // In order, but with a coding that nobody here undoes.
+    // The list is valid, but has a coding that the proxy does not support.
     let is_unknown = codings.clone().all(is_token)
         && codings.clone().filter(|coding| is_known(coding)).count() == 1
         && codings.next_back().is_some_and(is_known);
     Err(if is_unknown { Refusal::UnknownCoding } else { Refusal::TransferEncoding })
 }
 
-/// The length that all agree on, if any says one; outside, `None`: they do not, or it is no number.
+/// The length on which all headers agree, if there is one. The outer `None`: they disagree, or one
+/// is no number.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<Option<u64>> {
     let mut agreed = None;
     for value in headers.get_all(CONTENT_LENGTH) {
@@ -76,7 +77,7 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<Option<u64>> {
     Some(agreed)
 }
 
-/// Digits and nothing else: neither a sign nor a space nor a list.
+/// Parses a number of digits only: no sign, no space, no list.
 fn digits(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok()?;
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! What a fuzzer calls, and what has to hold of whatever goes on to a backend.
+//! The functions that a fuzzer calls, and what must be true of every request that is forwarded to a
+//! backend.
 
 use std::sync::OnceLock;
 
@@ -15,10 +16,10 @@ use super::{
     Upgrades, to_backend,
 };
 
-/// One for all, because none is freed.
+/// There is only one, because it is never freed.
 static PSEUDONYM: OnceLock<Pseudonym> = OnceLock::new();
 
-/// A head of HTTP/1 in bytes, and the same as if HTTP/2 had brought it.
+/// Checks a head of HTTP/1, and the same head as if HTTP/2 had brought it.
 pub(crate) fn heads(data: &[u8]) {
     if let Some(mut parts) = head(data) {
         check(&parts);
@@ -27,7 +28,7 @@ pub(crate) fn heads(data: &[u8]) {
     }
 }
 
-/// A head of HTTP/1 as hyper's parser reads it. `None`: it does not.
+/// A head of HTTP/1 as hyper's parser reads it. `None`: it is refused.
 pub(crate) fn head(bytes: &[u8]) -> Option<Parts> {
     let mut fields = [httparse::EMPTY_HEADER; 100];
     let mut request = httparse::Request::new(&mut fields);
@@ -54,7 +55,7 @@ pub(crate) fn parts(method: Method, uri: Uri, version: Version, headers: HeaderM
     request.into_parts().0
 }
 
-/// Sends it on in each way that there is, and panics if what comes out could be understood in two
+/// Forwards the request in each possible way, and panics if a result could be understood in two
 /// ways.
 pub(crate) fn check(came: &Parts) {
     let peers = [PeerAddr::Unix, PeerAddr::Tcp(([192, 0, 2, 1], 80).into())];
@@ -87,7 +88,7 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, settings:
     if let Some(asked) = asked {
         check_upgrade(came, parts, asked, settings);
     }
-    // The connection to the backend is told nothing about framing but that there is no body.
+    // The only framing header for the connection to the backend is that there is no body.
     let lengths: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
     match framing {
         Framing::Length(0) => assert_eq!(lengths, ["0"]),
@@ -116,7 +117,7 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, settings:
         None if is_te => assert_eq!(connection, ["te"]),
         None => assert!(connection.is_empty()),
     }
-    // One host, which is one, unless HTTP/1.0 said none.
+    // There is exactly one valid host, except that HTTP/1.0 need not have one.
     let hosts: Vec<_> = headers.get_all(HOST).iter().collect();
     match hosts[..] {
         [] => assert_eq!(came.version, Version::HTTP_10),
@@ -132,7 +133,7 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, settings:
     let target = parts.uri.to_string();
     assert!(target.starts_with('/') || target == "*" && came.method == Method::OPTIONS, "{target}");
     assert!(!target.bytes().any(|byte| byte <= b' ' || byte == 0x7f), "{target:?}");
-    // One coding or none, and one length or none.
+    // There is at most one coding, and at most one length.
     if framing == Framing::Chunked {
         assert_eq!(came.version, Version::HTTP_11);
         assert!(!came.headers.contains_key(CONTENT_LENGTH));
@@ -142,7 +143,8 @@ fn check_one(came: &Parts, parts: &Parts, step: Result<Step, Refusal>, settings:
     }
 }
 
-/// A tunnel is asked for only where the client did, for what is allowed, and without a body.
+/// Checks that an upgrade is asked for only if the client did, for an allowed protocol, and without
+/// a body.
 fn check_upgrade(came: &Parts, parts: &Parts, asked: Asked, settings: &Settings) {
     assert!(settings.upgrades != Upgrades::Off && settings.version == HttpVersion::Http1);
     assert!(!came.headers.contains_key("transfer-encoding"));

@@ -7,11 +7,11 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 use super::Refusal;
 
-/// What the request says it is for, and its target in origin form. `None`: HTTP/1.0 need not say
-/// it.
+/// Returns the host of a request, and puts its target into origin form. `None`: there is no host,
+/// which HTTP/1.0 allows.
 ///
-/// An absolute target goes before `Host` in HTTP/1, as RFC 9112 asks of proxies; in HTTP/2 they
-/// must not differ.
+/// With HTTP/1 an absolute target takes precedence over `Host`, as RFC 9112 requires of proxies.
+/// With HTTP/2 the two must not differ.
 pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
     let header = of_headers(&parts.headers)?;
     let is_http2 = parts.version == Version::HTTP_2;
@@ -21,7 +21,7 @@ pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
     {
         return Err(Refusal::Scheme);
     }
-    // `example.org:80` alone is for CONNECT.
+    // The form `example.org:80` is allowed only for CONNECT.
     if uri.authority.is_some() && uri.scheme.is_none() && !is_http2 {
         return Err(Refusal::Target);
     }
@@ -45,7 +45,7 @@ pub(super) fn of(parts: &mut Parts) -> Result<Option<HeaderValue>, Refusal> {
     Ok(host)
 }
 
-/// Said once, by the proxy.
+/// Sets the host, exactly once.
 pub(super) fn put(headers: &mut HeaderMap, host: Option<HeaderValue>) {
     match host {
         Some(host) => {
@@ -63,14 +63,14 @@ fn of_headers(headers: &HeaderMap) -> Result<Option<&HeaderValue>, Refusal> {
     if hosts.next().is_some() { Err(Refusal::ManyHosts) } else { Ok(host) }
 }
 
-/// A host with or without a port, and no user.
+/// Checks a host with or without a port. A user name is refused.
 fn checked(text: &[u8]) -> Result<HeaderValue, Refusal> {
     let authority = Authority::try_from(text).map_err(|_| Refusal::InvalidHost)?;
     let text = authority.as_str();
     if authority.host().is_empty() || text.contains('@') {
         return Err(Refusal::InvalidHost);
     }
-    // A port that is none is not silently another one.
+    // An invalid port must not silently become another one.
     let behind = &text[authority.host().len()..];
     if !behind.is_empty() && authority.port_u16().is_none() {
         return Err(Refusal::InvalidHost);
@@ -78,16 +78,17 @@ fn checked(text: &[u8]) -> Result<HeaderValue, Refusal> {
     HeaderValue::from_str(text).map_err(|_| Refusal::InvalidHost)
 }
 
-/// Is it `http://host` (RFC 9112, 3.2.4: OPTIONS of the server as a whole) and not `http://host/`?
-/// `http` writes both as the latter. But what it reads is one piece of memory, in which a path that
-/// was sent stands right behind the authority; the one that `http` puts in its place does not.
+/// Is this `http://host` (RFC 9112, 3.2.4: OPTIONS for the whole server) and not `http://host/`?
+/// The crate `http` shows both as the latter. But it keeps what it has parsed in one piece of
+/// memory, in which a path that was sent comes directly after the authority. The path that `http`
+/// adds is elsewhere.
 fn names_no_path(uri: &http::uri::Parts) -> bool {
     let (Some(authority), Some(path)) = (&uri.authority, &uri.path_and_query) else { return false };
     path.as_str() == "/"
         && authority.as_str().as_bytes().as_ptr_range().end != path.as_str().as_ptr()
 }
 
-/// A path, or `*` for OPTIONS. An absolute target without a path is `/`.
+/// The path, or `*` for OPTIONS. An absolute target without a path becomes `/`.
 fn target(
     method: &Method,
     target: Option<PathAndQuery>,
@@ -97,7 +98,7 @@ fn target(
         return if is_absolute { Ok(PathAndQuery::from_static("/")) } else { Err(Refusal::Target) };
     };
     match target.as_str() {
-        // So it is called as well if it is empty, as in front of a fragment.
+        // `http` also returns this for an empty path, for example before a fragment.
         "/" => Ok(PathAndQuery::from_static("/")),
         "*" if *method == Method::OPTIONS => Ok(target),
         text if text.starts_with('/') => Ok(target),

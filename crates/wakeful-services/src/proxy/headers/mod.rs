@@ -7,9 +7,9 @@
 //! last, so a `Connection: host` cannot remove them. No body length is ever copied: the connection
 //! to the backend frames its own messages.
 
-// `names` has the headers that are removed, `framing` where a body ends, `host` whom a request is
-// for, `forwarded` what is said about the client, `via` which proxies it has passed, `upgrade` who
-// may leave HTTP, `response` the way back.
+// `names` has the headers that are removed. `framing` finds the end of a body, and `host` the host
+// of a request. `forwarded` tells backends about the client, and `via` has the proxies that a
+// message has passed. `upgrade` handles requests that leave HTTP, and `response` handles responses.
 
 mod forwarded;
 mod framing;
@@ -61,7 +61,7 @@ pub fn to_backend(
     if parts.method == Method::CONNECT && parts.version != Version::HTTP_2 {
         return Err(Refusal::Connect);
     }
-    // Before `Connection` may take `Via` away.
+    // This comes before `Connection` may remove `Via`.
     if settings.pseudonym.is_in(&parts.headers) {
         return Err(Refusal::Loop);
     }
@@ -78,7 +78,7 @@ pub fn to_backend(
     headers.remove(CONTENT_LENGTH);
     headers.remove(EXPECT);
     if framing == Framing::Length(0) {
-        // "No body" is what it says; the connection would say nothing.
+        // The request has a length of 0, and the connection itself would not send that.
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     if let Some(answer) = count_down(&parts.method, headers) {
@@ -101,14 +101,14 @@ pub fn to_backend(
     Ok(Step::Forward(framing))
 }
 
-/// The proxy answers it itself, by reading the body; nobody else has to.
+/// The proxy itself answers the expectation, by reading the body.
 fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     let known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if headers.get_all(EXPECT).iter().all(known) { Ok(()) } else { Err(Refusal::Expectation) }
 }
 
-/// `Max-Forwards` (RFC 9110, 7.6.2): only TRACE and OPTIONS count, and what is no number is left
-/// alone.
+/// Handles `Max-Forwards` (RFC 9110, 7.6.2): it applies only to TRACE and OPTIONS, and an invalid
+/// number is left alone.
 fn count_down(method: &Method, headers: &mut HeaderMap) -> Option<StatusCode> {
     if *method != Method::TRACE && *method != Method::OPTIONS {
         return None;
@@ -119,13 +119,14 @@ fn count_down(method: &Method, headers: &mut HeaderMap) -> Option<StatusCode> {
             headers.insert(MAX_FORWARDS, left.into());
             None
         }
-        // What is in a request may be secret, so it is not sent back.
+        // A request may contain secrets, so TRACE does not send it back.
         None if *method == Method::TRACE => Some(StatusCode::METHOD_NOT_ALLOWED),
         None => Some(StatusCode::NO_CONTENT),
     }
 }
 
-/// HTTP/2 may send cookies one by one; HTTP/1 knows one line only (RFC 9113, 8.2.3).
+/// Joins the cookies, which HTTP/2 may send separately, because HTTP/1 allows only one line (RFC
+/// 9113, 8.2.3).
 fn join_cookies(version: Version, headers: &mut HeaderMap) {
     if version != Version::HTTP_2 || headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Fields that are meant for one hop, and fields that would be taken for others further on.
+//! Fields that are meant for one hop, and fields that a backend would mistake for others.
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
@@ -7,8 +7,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What belongs to one connection whether `Connection` names it or not (RFC 9110, 7.6.1), besides
-/// `proxy-*`.
+/// The fields that always belong to one connection, whether `Connection` names them or not (RFC
+/// 9110, 7.6.1). `proxy-*` belongs to it, too.
 const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
     TE,
@@ -18,18 +18,20 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// What backends by CGI's rules cannot tell from the same name with hyphens, and would believe.
+/// Names that CGI backends cannot distinguish from the same names with hyphens, and would believe.
 const NOT_WITH_UNDERSCORES: [&str; 6] =
     ["host", "content-length", "content-type", "transfer-encoding", "connection", "authorization"];
 
-/// Names of the connection that came with HTTP/2, where they are an error (RFC 9113, 8.2.2).
+/// Does a request of HTTP/2 have fields of a connection, which are an error there (RFC 9113,
+/// 8.2.2)?
 pub(super) fn has_connection_fields(headers: &HeaderMap) -> bool {
     let other = |name: &HeaderName| *name != TE && headers.contains_key(name);
     HOP_BY_HOP.iter().any(other) || headers.contains_key("proxy-connection")
 }
 
-/// Takes away what is for this hop: what each `Connection` names, what always is, and `proxy-*`,
-/// among them `proxy`, which CGI turns into HTTP_PROXY.
+/// Removes the fields that are meant only for this hop: those that a `Connection` field names,
+/// those that always are, and `proxy-*`. These include `proxy`, because CGI turns it into the
+/// variable HTTP_PROXY.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named = |value: &HeaderValue| -> Vec<HeaderName> {
@@ -47,7 +49,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     remove_where(headers, is_misleading);
 }
 
-/// Usually there is nothing to remove, and nothing is allocated.
+/// Removes matching fields. Usually there are none, and then nothing is allocated.
 pub(super) fn remove_where(headers: &mut HeaderMap, is_one: impl Fn(&HeaderName) -> bool) {
     if headers.keys().any(&is_one) {
         let names: Vec<_> = headers.keys().filter(|name| is_one(name)).cloned().collect();
@@ -69,13 +71,13 @@ fn is_misleading(name: &HeaderName) -> bool {
     NOT_WITH_UNDERSCORES.contains(&&*name) || is_about_client(&name)
 }
 
-/// May backends take it for the truth about a client? `Forwarded`, `X-Forwarded` with whatever
-/// behind it, `X-Real-IP`.
+/// Could a backend take the field for the truth about a client? That applies to `Forwarded`,
+/// `X-Forwarded` with any suffix, and `X-Real-IP`.
 pub(super) fn is_about_client(name: &str) -> bool {
     name.starts_with("x-forwarded") || matches!(name, "forwarded" | "x-real-ip")
 }
 
-/// Would the sender read trailers? Only that is told to the next hop, of all that `TE` may say.
+/// Does the sender accept trailers? That is the only part of `TE` that is forwarded.
 pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(TE).iter();
     values.any(|value| {
@@ -84,8 +86,8 @@ pub(super) fn wants_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What no trailer may say, because who merged it into the head would be misled: the framing, the
-/// route, the credentials (RFC 9110, 6.5.1). And what is said about the client, see
+/// Fields that a trailer must not contain, because a reader that merges it into the head would be
+/// misled: framing, routing, credentials (RFC 9110, 6.5.1), and fields about the client, see
 /// [`forwarded`](super::forwarded).
 const NOT_IN_TRAILERS: [HeaderName; 14] = [
     CONTENT_LENGTH,

@@ -1,4 +1,4 @@
-//! Whatever comes, what goes on can be understood in one way only.
+//! Checks that every forwarded message can be understood in only one way, whatever came.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Why a request does not go on.
+//! Why a request is not forwarded.
 
 use http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! The way back: a backend's head becomes one for the client.
+//! Turns the head of a backend's response into one for the client.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, VIA};
 use http::response::Parts;
@@ -48,7 +48,8 @@ pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> 
         }
     }
     clean(parts);
-    // There it says how long a body would be that does not come; else the body says it.
+    // Here the length is that of a body that does not come. Otherwise the body itself has the
+    // length.
     let is_bodiless = *method == Method::HEAD || parts.status == StatusCode::NOT_MODIFIED;
     if let Some(length) = length.filter(|_| is_bodiless) {
         parts.headers.insert(CONTENT_LENGTH, length.into());
@@ -56,11 +57,11 @@ pub fn to_client(parts: &mut Parts, method: &Method) -> Result<(), BadResponse> 
     Ok(())
 }
 
-/// Takes away what is for the hop to the backend, and the framing, and says how the response came.
+/// Removes the fields for the hop to the backend, and the framing, and adds `Via`.
 pub(super) fn clean(parts: &mut Parts) {
     names::remove_hop_by_hop(&mut parts.headers);
     parts.headers.remove(CONTENT_LENGTH);
     parts.headers.append(VIA, via::of_response(parts.version));
-    // The client's connection says which one it is.
+    // The client's connection sets the version.
     parts.version = Version::HTTP_11;
 }

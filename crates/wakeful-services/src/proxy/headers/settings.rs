@@ -1,4 +1,4 @@
-//! What there is to choose.
+//! Settings for the heads of messages.
 
 use wakeful_http::client::HttpVersion;
 

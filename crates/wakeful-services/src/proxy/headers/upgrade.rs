@@ -1,11 +1,11 @@
-//! Requests that ask for another protocol: which may, how they are written anew for a backend, and
-//! when its 101 is the answer to what was asked.
+//! Requests that ask for another protocol: which of them may, how they are rewritten for a backend,
+//! and which 101 answers them.
 //!
-//! A tunnel is open only when both sides agree that it is. So everything that is said about the
-//! upgrade on the way to the backend is the proxy's own (one `Connection: upgrade`, one protocol),
-//! and nothing but a 101 for that very protocol opens it: neither any other status that a client or
-//! a backend may take for one, nor a 101 that nobody asked for. Never h2c, by which requests would
-//! pass the proxy unseen.
+//! A tunnel may open only if both sides agree that it does. So the proxy itself writes all headers
+//! about the upgrade that the backend gets (one `Connection: upgrade`, one protocol), and only a
+//! 101 for exactly that protocol opens the tunnel. No other status does, even if a client or a
+//! backend could take it for an upgrade, and neither does a 101 without a request. h2c is never
+//! allowed, because its requests would pass the proxy unseen.
 
 use async_tungstenite::tungstenite::handshake::client::generate_key;
 use async_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -33,15 +33,15 @@ pub enum Asked {
 #[derive(Debug, Clone)]
 pub struct Question {
     asked: Asked,
-    /// By what the backend is asked.
+    /// The method and the protocol of the request to the backend.
     method: Method,
     protocol: HeaderValue,
-    /// What the backend has to say to the proxy's own key.
+    /// The backend's correct answer to the proxy's own key.
     accept: Option<HeaderValue>,
 }
 
-/// What a request asks for, if it does and may. An upgrade that is not to be is ignored, as RFC
-/// 9110 lets everybody do; a CONNECT that is not is refused.
+/// Returns the protocol that a request asks for, if it may. An upgrade that is not allowed is
+/// ignored, as RFC 9110 permits. A CONNECT that is not allowed is refused.
 pub(super) fn asked(
     parts: &Parts,
     framing: Framing,
@@ -57,11 +57,11 @@ pub(super) fn asked(
         return Ok(Some((Asked::ExtendedConnect, HeaderValue::from_static("websocket"))));
     }
     let headers = &parts.headers;
-    // Most requests end here.
+    // This is the case for most requests.
     if !headers.contains_key(UPGRADE) || settings.version == HttpVersion::Http2 {
         return Ok(None);
     }
-    // What follows a body would be in doubt, and HTTP/1.0 knows no upgrades.
+    // With a body, it would be unclear what follows the body. HTTP/1.0 has no upgrades.
     let has_body = !matches!(framing, Framing::None | Framing::Length(0));
     let is_meant = list(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
     if has_body || parts.version != Version::HTTP_11 || !is_meant {
@@ -83,7 +83,8 @@ fn is_allowed(protocol: &[u8], upgrades: Upgrades) -> bool {
         Upgrades::Off => false,
         Upgrades::WebSocket => is(b"websocket"),
         Upgrades::Any => {
-            // Also by names that only begin so: a backend may read them generously.
+            // This includes names that only begin like this, because a backend may read them
+            // generously.
             let begins = |name: &[u8]| {
                 protocol.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
             };
@@ -95,7 +96,7 @@ fn is_allowed(protocol: &[u8], upgrades: Upgrades) -> bool {
     }
 }
 
-/// Puts what was asked for into a head from which all that is for one hop has gone.
+/// Adds the upgrade to a head from which all hop-by-hop fields were removed.
 pub(super) fn put(parts: &mut Parts, asked: Asked, protocol: HeaderValue) {
     let headers = &mut parts.headers;
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -191,8 +192,8 @@ impl Question {
         }
         super::to_client(parts, &self.method)?;
         if self.asked == Asked::Upgrade {
-            // What the client sent behind its request may have been meant for the other protocol:
-            // it is not read as requests.
+            // Bytes that the client sent after its request may have been meant for the other
+            // protocol, so they must not be read as requests.
             parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(())

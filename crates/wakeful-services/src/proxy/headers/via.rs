@@ -1,4 +1,5 @@
-//! `Via` (RFC 9110, 7.6.3): which proxies a message has passed, and whether this one is among them.
+//! `Via` (RFC 9110, 7.6.3) names the proxies that a message has passed. It shows whether this proxy
+//! is among them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -12,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Version};
 /// instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pseudonym {
-    /// With the protocol before it, for each.
+    /// The entries, one for each protocol version.
     entries: [&'static str; 3],
 }
 
@@ -26,12 +27,12 @@ impl Pseudonym {
         Self { entries: ["1.0", "1.1", "2.0"].map(entry) }
     }
 
-    /// What a request that came by `version` is marked with.
+    /// The entry for a request that came by `version`.
     pub(super) fn entry(self, version: Version) -> HeaderValue {
         HeaderValue::from_static(self.entries[place(version)])
     }
 
-    /// Has a request with these fields been here?
+    /// Has a request with these fields passed this proxy before?
     pub(super) fn is_in(self, headers: &HeaderMap) -> bool {
         let own = received_by(self.entries[0].as_bytes());
         let mut values = headers.get_all(VIA).iter();
@@ -49,7 +50,7 @@ fn received_by(entry: &[u8]) -> Option<&[u8]> {
     words.nth(1)
 }
 
-/// What a response that came by `version` is marked with.
+/// The entry for a response that came by `version`.
 pub(super) fn of_response(version: Version) -> HeaderValue {
     HeaderValue::from_static(["1.0 wakeful", "1.1 wakeful", "2.0 wakeful"][place(version)])
 }

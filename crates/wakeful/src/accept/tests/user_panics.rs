@@ -1,5 +1,5 @@
-//! A log line of ours runs the user's subscriber, which may panic. That panic ends there, and no
-//! connection is lost.
+//! The library's log lines run the user's subscriber, which may panic. Such a panic is contained,
+//! and no connection is lost.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use tracing::{Event, Metadata};
 use super::*;
 
 thread_local! {
-    /// So many of the next log lines on this thread panic.
+    /// How many of the next log lines on this thread panic.
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -37,7 +37,7 @@ impl tracing::Subscriber for Panics {
     fn exit(&self, _span: &Id) {}
 }
 
-/// The next log line on each of these loops panics.
+/// Makes the next log line on each of these loops panic.
 fn panic_at_the_next_line(serving: &Serving) {
     for handle in serving.handles() {
         let prepare = || {

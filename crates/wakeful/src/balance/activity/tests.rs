@@ -2,8 +2,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// The load in loops, as it is seen by a group that can do only so much at a time: reviews every 10
-/// ms for `times`.
+/// Reviews a group every 10 ms, `times` times, at a load of this many loops' work. The group cannot
+/// do more than its active loops can.
 fn settle(activity: &mut Activity, now: &mut u64, load: f64, times: u32) -> usize {
     for _ in 0..times {
         *now += 10 * MS;
@@ -22,7 +22,8 @@ fn what_one_loop_can_do_one_loop_does() {
 #[test]
 fn a_group_grows_within_a_few_reviews() {
     let (mut activity, mut now) = (Activity::new(128, Targets::default()), 0);
-    // 60 loops' work: behind 40 ms without a pause it nearly doubles each time.
+    // The work of 60 loops: after 40 ms without a pause, each review nearly doubles the number of
+    // active loops.
     let active = settle(&mut activity, &mut now, 60.0, 12);
     assert!((60..=128).contains(&active), "{active} after 120 ms");
     let active = settle(&mut activity, &mut now, 60.0, 100);
@@ -52,13 +53,14 @@ fn a_steady_load_moves_nothing() {
         for _ in 0..1_000 {
             assert_eq!(settle(&mut activity, &mut now, load, 1), settled, "at a load of {load}");
         }
-        // And no more of them than the target needs, but for the room that it is slow to give up.
+        // And there are no more loops than the target needs, except for the ones that the group
+        // gives up slowly.
         assert!((settled as f64 - 1.0) * 0.6 * ROOM <= load, "{settled} at a load of {load}");
     }
 }
 
-/// Requests of 1 ms at random times: a review sees a handful, more or fewer. That is no reason to
-/// move anything.
+/// Requests of 1 ms each at random times. Each review sees a different handful, which is no reason
+/// to change the number of loops.
 #[test]
 fn a_steady_load_of_few_long_requests_moves_nothing() {
     for (requests, most) in [(1, 1), (3, 1), (5, 2), (10, 4)] {
@@ -72,7 +74,7 @@ fn a_steady_load_of_few_long_requests_moves_nothing() {
         let (mut activity, mut waiting) = (Activity::new(16, Targets::default()), 0.0);
         let mut changes = 0;
         for review in 1..6_000 {
-            // So many of them in 10 ms on average, each a tenth of a loop's time.
+            // The average number of requests in 10 ms. Each takes a tenth of a loop's time.
             let came = (0..1_000).filter(|_| comes()).count();
             waiting += came as f64 / 10.0;
             let before = activity.active();

@@ -81,7 +81,8 @@ fn connections_that_go_at_once_are_spread_evenly() {
 
 #[test]
 fn light_load_stays_on_one_loop() {
-    // It would have to be busy all the time to be too much, as on a machine that is.
+    // The target is so high that only a loop that is busy all the time would exceed it, as may
+    // happen on a busy machine.
     let targets = Targets::new().utilisation(0.95).least(1);
     let group = LoopGroup::builder().concentrate(targets).event_loop(parking());
     let (serving, counts) = counting(group, 4);
@@ -102,7 +103,7 @@ fn where_the_only_active_loop_ends_another_one_accepts() {
     block_on(async {
         drop(connect(&serving).await);
         serving.handles()[0].stop();
-        // Gone, with its listener.
+        // The first loop is gone, with its listener.
         while serving.handles()[0].post(|| ()).is_ok() {
             crate::time::sleep(Duration::from_millis(1)).await;
         }
@@ -151,7 +152,7 @@ mod listening {
     }
 }
 
-/// A loop that ends closes its listeners one after another, and drops anybody's tasks in between.
+/// A loop that ends closes its listeners one after another, and drops user tasks in between.
 #[test]
 fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
     let group = LoopGroup::builder().loops(2).spread().event_loop(parking()).build().unwrap();
@@ -168,12 +169,12 @@ fn a_loop_that_has_closed_one_listener_is_nobody_to_rely_on_there() {
     assert_eq!((inside(0), inside(1)), ([true; 2], [true; 2]));
 
     listening::close(&group.handles()[0], 0);
-    // The membership itself is still there: somebody is looking at it just now.
+    // The membership itself still exists, because another thread is using it.
     assert_eq!(inside(0), [false, true]);
     balance.step_back(1);
     assert_eq!(inside(1), [true, false], "nobody else is at the first listener");
 
-    // Nor may a loop rely on one that ends while it steps back itself.
+    // Nor may a loop rely on one that ends during its own step back.
     listening::close(&group.handles()[0], 1);
     assert_eq!(inside(1), [true, true]);
     drop(memberships);
@@ -215,7 +216,7 @@ fn two_loops_that_step_back_at_once_leave_no_listener_alone() {
 #[test]
 fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_it_says_so() {
     const ROUNDS: usize = 10_000;
-    // More stay than there are CPUs.
+    // More workers stay than there are CPUs.
     let others = std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let (lifeline, _master) = rustix::pipe::pipe().unwrap();
     let siblings = Siblings::new(others + 1, lifeline).unwrap();
@@ -224,7 +225,7 @@ fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_
     let in_list = |_| {
         let other = OurTurn::new(siblings.join().unwrap(), Targets::new());
         other.begins();
-        // It sleeps.
+        // The sibling sleeps.
         other.leave(false);
         other
     };
@@ -237,13 +238,13 @@ fn a_worker_that_steps_back_while_its_loops_look_is_in_its_listeners_lists_when_
     let turn = balance.turn().unwrap();
     let is_inside = || (0..2).any(|number| balance.shares[number].is_inside(0));
     let together = std::sync::Barrier::new(2);
-    // What does not hold is told at the end: the other thread waits for this one.
+    // A failed check is reported at the end, because the other thread waits for this one.
     let (mut was_out, mut wrong) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..ROUNDS {
                 together.wait();
-                // In every other round nobody looks meanwhile.
+                // In every other round this thread does not check whose turn it is meanwhile.
                 (0..round % 2 * 20).for_each(|_| balance.see_whose_turn_it_is());
                 together.wait();
             }
@@ -290,7 +291,8 @@ fn an_accept_registers_its_own_listener_anew_and_no_other() {
             drop(connect(&serving).await);
         }
     });
-    // The stream, and the listener. A few more where a loop steps back or comes in again.
+    // Each connection registers its stream, and its accept re-registers the listener. A few more
+    // come from loops that step back or come in again.
     let registered = watches(&serving) - before;
     assert!(
         (2 * CONNECTIONS..4 * CONNECTIONS).contains(&registered),

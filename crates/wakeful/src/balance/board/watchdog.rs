@@ -13,7 +13,7 @@ use crate::driver::epoll::Timer;
 use crate::event_loop::{SleepObserver, Spent};
 use crate::sys::panics;
 
-/// The loops of a group of several.
+/// The loops of a group that has several.
 #[derive(Clone, Copy)]
 struct Loops<'a> {
     board: &'a Board,
@@ -64,7 +64,7 @@ impl Board {
         self.alarm.as_ref().map(|alarm| Loops { board: self, alarm })
     }
 
-    /// A loop is awake, and takes turns.
+    /// Loop `number` is awake and runs its turns.
     pub(super) fn hear(&self, number: usize) {
         if let Some(loops) = self.crowd() {
             loops.hear(number);
@@ -74,7 +74,7 @@ impl Board {
         }
     }
 
-    /// A loop has slept.
+    /// Loop `number` has woken up.
     fn is_back(&self, number: usize) {
         if let Some(loops) = self.crowd() {
             loops.is_back(number);
@@ -84,25 +84,25 @@ impl Board {
         }
     }
 
-    /// A loop sleeps next. `often`: it has done so before since it said something last.
+    /// Loop `number` is about to sleep. `often`: it has slept before since its last report.
     fn leave(&self, number: usize, often: bool) {
         if let Some(loops) = self.crowd() {
             loops.leave(number, often);
         }
-        // A worker sleeps when its last loop does. (A single loop says nothing on the board.)
+        // A worker sleeps when its last loop does. (A single loop does not write to the board.)
         let Some(turn) = &self.turn else { return };
         let all_sleep =
             || self.members.iter().all(|member| member.heard.load(Ordering::SeqCst) == 0);
         if all_sleep() {
             turn.leave(often);
-            // Another loop may have come back meanwhile.
+            // Another loop may have woken up meanwhile.
             if !all_sleep() {
                 turn.is_back();
             }
         }
     }
 
-    /// Which loops do not come back from their turns?
+    /// Returns a function that says whether a loop is stuck in its turn.
     pub(crate) fn stuck(&self) -> impl Fn(usize) -> bool + Copy + '_ {
         let loops = self.crowd().map(|loops| (loops, loops.alarm.now()));
         move |number| loops.is_some_and(|(loops, now)| loops.is_stuck(number, now))
@@ -114,13 +114,13 @@ impl Board {
 pub(crate) struct Seat {
     board: Arc<Board>,
     number: usize,
-    /// It has slept since it said something last.
+    /// The loop has slept since its last report.
     slept: Cell<bool>,
     _sibling: Option<Arc<Taken>>,
 }
 
 impl Seat {
-    /// Keeps the group's place among its siblings, if it has one.
+    /// `sibling` keeps the group's place among its siblings, if it has one.
     pub(crate) fn new(board: Arc<Board>, number: usize, sibling: Option<Arc<Taken>>) -> Self {
         Self { board, number, slept: Cell::new(false), _sibling: sibling }
     }
@@ -130,7 +130,7 @@ impl Seat {
         self.board.say(self.number, spent);
     }
 
-    /// What wakes the loop when it has to stand in for others, if it ever has.
+    /// The timers that wake the loop when it has to stand in for others.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = &Timer> {
         let of_workers = self.board.turn.as_ref().map(OurTurn::timer);
         self.board.alarm.as_ref().map(Alarm::timer).into_iter().chain(of_workers)

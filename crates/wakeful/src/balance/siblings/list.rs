@@ -1,43 +1,47 @@
-//! Who is in the kernel's list, who should be, and how that changes without a lock.
+//! Which workers are in the kernel's list, which should be, and how that changes without a lock.
 //!
-//! A worker's state is one word. It alone changes it, but that the master frees the place of a dead
-//! one. All accesses are sequentially consistent.
+//! A worker's state is one word. Only the worker itself changes it, except that the master frees
+//! the place of a dead worker. All accesses are sequentially consistent.
 //!
 //! # Somebody is in the list
-//! A worker that goes out writes that, and then looks for another one that is in; if there is none,
-//! it comes in again. Of two that go out at once, one sees that the other has, at least.
+//! A worker that goes out first writes that it is out, and then looks for another worker that is
+//! in. If there is none, it comes in again. If two go out at the same time, at least one of them
+//! sees that the other is out.
 //!
-//! One that steps back comes in again by itself, soon, unless it is no longer its turn.
+//! A worker that steps back comes in again by itself after a short time, unless it is no longer its
+//! turn.
 //!
 //! # Somebody comes in if nobody is
-//! When the last one that is in leaves, all that are out are rung, and each that finds nobody in
-//! comes in. (Whose turn it is may be stuck, and hear nothing.)
+//! When the last worker that is in leaves, the bells of all that are out ring, and each that finds
+//! nobody in comes in. (It is not enough to ring those whose turn it is, because they may be stuck
+//! and not hear the bell.)
 //!
 //! # Who is to come in is rung
-//! Whose turn it is follows from the states and from how many are active. Whoever changes one of
-//! these first writes it, and then rings those whose turn it is and who are out. A worker that goes
-//! out looks again behind that whether it is its turn. So it sees the change, or is seen to be out.
+//! The states and the number of active workers determine whose turn it is. A worker that changes
+//! one of these first writes the change, and then rings those whose turn it is and who are out. A
+//! worker that goes out checks afterwards whether it is its turn. So either it sees the change, or
+//! the worker that makes the change sees that it is out.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::sys::sync::AtomicUsize;
 
-/// What a worker is. Those that are `OUT` or `IN` accept.
+/// The state of a worker. A worker that is `OUT` or `IN` accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(pub(super) usize);
 
 impl State {
     pub(super) const FREE: Self = Self(0);
-    /// It starts.
+    /// The worker starts, and does not accept yet.
     pub(super) const JOINED: Self = Self(1);
-    /// It accepts, and is not in the kernel's list.
+    /// `OUT`: it accepts, and is not in the kernel's list. `IN`: it accepts, and is in the list.
     pub(super) const OUT: Self = Self(2);
     pub(super) const IN: Self = Self(3);
-    /// It accepts no more.
+    /// The worker accepts no more.
     pub(super) const LEAVES: Self = Self(4);
-    /// It is stopped (SIGSTOP), and would accept.
+    /// The worker is stopped (SIGSTOP). Otherwise it would accept.
     pub(super) const STOPPED: Self = Self(5);
-    /// It has no room for another connection, and will accept when it has.
+    /// The worker has no room for another connection. It accepts again when it has.
     pub(super) const FULL: Self = Self(6);
 
     fn accepts(self) -> bool {
@@ -45,13 +49,13 @@ impl State {
     }
 }
 
-/// See the [module](self).
+/// The page's words, and the changes of state. See the [module](self).
 pub(super) trait List {
     fn places(&self) -> usize;
 
     fn state_word(&self, place: usize) -> &AtomicUsize;
 
-    /// How many are to be in.
+    /// How many workers should be in the list.
     fn active_word(&self) -> &AtomicUsize;
 
     fn ring(&self, place: usize);
@@ -65,7 +69,8 @@ pub(super) trait List {
         between();
     }
 
-    /// Does nothing if it has another state by now. Returns whether it did.
+    /// Changes the state of `place` from `from` to `to`, unless it is another state by now. Returns
+    /// whether it did.
     fn change_state(&self, place: usize, from: State, to: State) -> bool {
         let word = self.state_word(place);
         let changed = word.compare_exchange(from.0, to.0, SeqCst, SeqCst).is_ok();
@@ -73,7 +78,7 @@ pub(super) trait List {
         changed
     }
 
-    /// Those that accept, in their order.
+    /// The places of the workers that accept, in order.
     fn accepting(&self) -> impl Iterator<Item = usize> {
         (0..self.places()).filter(|place| self.state(*place).accepts())
     }
@@ -86,12 +91,13 @@ pub(super) trait List {
         self.active_word().load(SeqCst)
     }
 
-    /// Is it the turn of this one?
+    /// Is it the turn of the worker at `place`?
     fn is_turn_of(&self, place: usize) -> bool {
         self.accepting().take(self.active()).any(|one| one == place)
     }
 
-    /// Does nothing if somebody else has changed it meanwhile. Returns whether it did.
+    /// Changes the number of active workers, unless another worker has changed it meanwhile.
+    /// Returns whether it did.
     fn change_active(&self, from: usize, to: usize) -> bool {
         let changed = self.active_word().compare_exchange(from, to, SeqCst, SeqCst).is_ok();
         if changed && to > from {
@@ -101,8 +107,8 @@ pub(super) trait List {
         changed
     }
 
-    /// Says that this one goes out, unless it is its turn or nobody else is in. Returns whether it
-    /// may.
+    /// Notes that the worker at `place` goes out, unless it is its turn or nobody else is in.
+    /// Returns whether it may.
     fn may_go_out(&self, place: usize) -> bool {
         if self.state(place) != State::IN {
             return false;
@@ -115,15 +121,15 @@ pub(super) trait List {
         may
     }
 
-    /// Says that this one goes out for a while although it is its turn, unless fewer than `stay` of
-    /// those that are in take connections then. Returns whether it may.
+    /// Notes that the worker at `place` goes out for a while although it is its turn, unless then
+    /// fewer than `stay` of the workers that are in take connections. Returns whether it may.
     fn may_step_back(&self, place: usize, stay: usize, takes: impl Fn(usize) -> bool) -> bool {
         let enough =
             || self.are_in().filter(|it| *it != place && takes(*it)).count() >= stay.max(1);
         if !enough() || !self.change_state(place, State::IN, State::OUT) {
             return false;
         }
-        // Others may have gone at once.
+        // Others may have gone out at the same time.
         let may = enough();
         if !may {
             self.change_state(place, State::OUT, State::IN);
@@ -131,13 +137,14 @@ pub(super) trait List {
         may
     }
 
-    /// This one accepts no more: it is dead, or says so itself.
+    /// Notes that the worker at `place` accepts no more: it is dead, or calls this itself.
     fn leaves(&self, place: usize, state: State) {
         self.set_state(place, state);
         self.others_take_over();
     }
 
-    /// This one would accept, and does not now. Nothing happens to one that does not accept.
+    /// Notes that the worker at `place` accepts nothing for now. Does nothing if the worker does
+    /// not accept anyway.
     fn pauses(&self, place: usize, state: State) {
         for accepts in [State::IN, State::OUT] {
             self.change_state(place, accepts, state);
@@ -145,8 +152,9 @@ pub(super) trait List {
         self.others_take_over();
     }
 
-    /// One has left. Those whose turn it is come in. If nobody is in, all do, since those may be
-    /// stuck; and go out again, but for one. One that is in looks for what was the other's.
+    /// Called after a worker has left. Those whose turn it is come in. If nobody is in, all come
+    /// in, because those whose turn it is may be stuck; then all but one go out again. One worker
+    /// that is in looks for connections that the kernel woke the other one for.
     fn others_take_over(&self) {
         match self.are_in().next() {
             Some(inside) => {
@@ -160,19 +168,19 @@ pub(super) trait List {
         }
     }
 
-    /// Should this one be in?
+    /// Should the worker at `place` be in?
     fn is_wanted(&self, place: usize) -> bool {
         self.is_turn_of(place) || self.are_in().next().is_none()
     }
 
-    /// Of those that are out.
+    /// Rings the bells of the workers that are out and should be in.
     fn ring_whose_turn_it_is(&self) {
         let turns = self.accepting().take(self.active());
         turns.filter(|place| self.state(*place) == State::OUT).for_each(|place| self.ring(place));
     }
 }
 
-/// Loom takes `SeqCst` of an access for `AcqRel` (but that of a fence as it is meant).
+/// Loom treats a `SeqCst` access as `AcqRel`. Only a `SeqCst` fence has its full meaning there.
 #[inline(always)]
 fn between() {
     #[cfg(wakeful_loom)]

@@ -17,33 +17,34 @@ use crate::balance::watch::Crowd;
 use crate::driver::epoll::Timer;
 use crate::sys::panics;
 
-/// How long a worker that is ahead of its siblings takes no connections. Long enough that those
-/// take some meanwhile, and too short to be seen in a latency at saturation.
+/// How long a worker that is ahead of its siblings takes no connections. It is long enough for the
+/// siblings to take some, and too short to matter for the latency at saturation.
 pub(crate) const STEP_BACK: Duration = Duration::from_millis(2);
 
-/// See the [module](super).
+/// One worker's part in the turns of all workers. See the [module](super).
 #[derive(Debug)]
 pub(crate) struct OurTurn {
     sibling: Sibling,
     alarm: Alarm,
-    /// The master is gone.
+    /// Whether the master is gone.
     is_alone: AtomicBool,
     /// The millisecond when it last compared itself with its siblings.
     compared: AtomicU32,
     reviews: Mutex<Reviews>,
 }
 
-/// What this worker has seen. Each of them looks by itself; what they decide is in the page.
+/// What this worker has seen. Each worker reviews by itself. What the reviews decide is in the
+/// page.
 #[derive(Debug)]
 struct Reviews {
     activity: Activity,
-    /// How busy each had been at the last look.
+    /// How busy each worker had been at the last review.
     busy: Box<[u64]>,
     at: u64,
 }
 
 impl OurTurn {
-    /// Workers are active up to this utilisation.
+    /// `targets` has the utilisation up to which workers are active.
     pub(crate) fn new(sibling: Sibling, targets: Targets) -> Self {
         let page = &sibling.page;
         let alarm = Alarm::shared(page.timer().clone(), page.due());
@@ -62,7 +63,8 @@ impl OurTurn {
         self.alarm.timer()
     }
 
-    /// Of its own: readable when [`is_ours`](Self::is_ours) may have changed.
+    /// Returns a duplicate of this worker's bell. It is readable when [`is_ours`](Self::is_ours)
+    /// may have changed.
     ///
     /// # Errors
     /// No descriptors left.
@@ -70,7 +72,7 @@ impl OurTurn {
         self.sibling.bell().try_clone_to_owned()
     }
 
-    /// Of its own: readable when the master is gone.
+    /// Returns a duplicate of the lifeline. It is readable when the master is gone.
     ///
     /// # Errors
     /// No descriptors left.
@@ -78,18 +80,18 @@ impl OurTurn {
         self.sibling.lifeline().try_clone_to_owned()
     }
 
-    /// The master is gone: from now on it is this worker's turn.
+    /// Notes that the master is gone. From now on it is always this worker's turn.
     pub(crate) fn is_alone_now(&self) {
         self.is_alone.store(true, Ordering::SeqCst);
     }
 
-    /// This worker accepts, and is in the kernel's list.
+    /// Notes that this worker accepts, and is in the kernel's list.
     pub(crate) fn begins(&self) {
         self.page().set_state(self.sibling.place, State::IN);
         self.hear();
     }
 
-    /// It accepts no more: others do.
+    /// Notes that this worker accepts no more. Its siblings do.
     pub(crate) fn ends(&self) {
         if self.page().state(self.sibling.place) != State::LEAVES {
             self.page().leaves(self.sibling.place, State::LEAVES);
@@ -100,17 +102,18 @@ impl OurTurn {
         self.is_alone.load(Ordering::SeqCst) || self.page().is_wanted(self.sibling.place)
     }
 
-    /// This worker has no room for another connection: others accept.
+    /// Notes that this worker has no room for another connection. Its siblings accept.
     pub(crate) fn is_full(&self) {
         self.page().pauses(self.sibling.place, State::FULL);
     }
 
-    /// It has room again.
+    /// Notes that this worker has room again.
     pub(crate) fn has_room(&self) {
         self.page().change_state(self.sibling.place, State::FULL, State::OUT);
     }
 
-    /// One that is in the list looks for a connection that another one was woken for.
+    /// Rings a worker in the list. It looks for a connection that the kernel woke another worker
+    /// for.
     pub(crate) fn ring_one_inside(&self) {
         if let Some(place) = self.page().are_in().next() {
             self.page().ring(place);
@@ -121,27 +124,28 @@ impl OurTurn {
         self.page().state(self.sibling.place) == State::OUT
     }
 
-    /// Are further workers in the list?
+    /// Are other workers in the list, too?
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.page().active() > 1
     }
 
-    /// This worker is in the kernel's list again.
+    /// Notes that this worker is in the kernel's list again.
     pub(crate) fn came_in(&self) {
         self.page().change_state(self.sibling.place, State::OUT, State::IN);
         self.may_block_at_once();
     }
 
-    /// This worker has come in while it is awake. When it woke up it was out, and left the alarm
-    /// alone; and who sleeps meanwhile may have stopped that. It may never say anything again.
+    /// Called after this worker has come in while it is awake. When it woke up it was out, and did
+    /// not set the alarm, and a worker that went to sleep since may have stopped the alarm. So it
+    /// sets the alarm now, because a turn may block before its next report.
     fn may_block_at_once(&self) {
         if self.page().heard(self.sibling.place) != 0 {
             self.hear();
         }
     }
 
-    /// Says that this worker leaves the kernel's list, unless nobody else is in it, or it is its
+    /// Notes that this worker leaves the kernel's list, unless nobody else is in it, or it is its
     /// turn after all. Returns whether it may.
     pub(crate) fn may_go_out(&self) -> bool {
         let may = self.page().may_go_out(self.sibling.place);
@@ -151,19 +155,19 @@ impl OurTurn {
         may
     }
 
-    /// This worker took a connection. Returns whether it has taken far more of late than its
-    /// siblings, where workers are more than CPUs.
+    /// Notes that this worker took a connection. Returns whether it has lately taken far more than
+    /// its siblings. `false` if there are no more active workers than CPUs.
     pub(crate) fn accepted_too_many(&self) -> bool {
         let (page, me) = (self.page(), self.sibling.place);
         let now = (page.now() / 1_000_000) as u32;
-        // Of two loops that write at once one may be lost.
+        // If two loops write at the same time, one accept may be lost, which does not matter.
         let mine = recent::with_one_more(page.recent(me), now);
         page.set_recent(me, mine);
-        // Once a millisecond at most, as there may be many siblings.
+        // The comparison runs at most once a millisecond, because there may be many siblings.
         if page.active() <= page.cpus() || self.compared.swap(now, Ordering::Relaxed) == now {
             return false;
         }
-        // Those that are stuck take none: they are no measure.
+        // Workers that are stuck take no connections, so they do not count in the mean.
         let ticks = self.alarm.now();
         let (mut sum, mut count) = (0.0, 0.0);
         for place in page.accepting().take(page.active()).filter(|it| !self.is_stuck(*it, ticks)) {
@@ -173,10 +177,10 @@ impl OurTurn {
         count > 0.0 && recent::count(mine, now) > recent::most(sum / count)
     }
 
-    /// Says that this worker is out for a while although it is its turn, unless fewer than there
-    /// are CPUs stay in the list and come back from their turns. Returns whether it may.
+    /// Notes that this worker is out for a while although it is its turn, unless then fewer workers
+    /// than CPUs are in the list and not stuck. Returns whether it may.
     pub(crate) fn may_step_back(&self) -> bool {
-        // Nobody says which of the others are dead.
+        // Without the master nobody reports which workers are dead.
         if self.is_alone.load(Ordering::SeqCst) {
             return false;
         }
@@ -189,8 +193,8 @@ impl OurTurn {
         may
     }
 
-    /// Says how long each loop of this worker has worked, in the mean, in nanoseconds; and looks
-    /// how many workers should be active.
+    /// Reports how long each loop of this worker has worked, on average, in nanoseconds, and
+    /// reviews how many workers should be active.
     pub(crate) fn review(&self, busy: u64) {
         let page = self.page();
         page.set_busy(self.sibling.place, busy);
@@ -203,9 +207,9 @@ impl OurTurn {
         for place in page.accepting() {
             accepting += 1;
             let busy = page.busy(place);
-            // A new worker in the place begins at 0.
+            // A new worker in this place begins at 0.
             let more = busy.saturating_sub(std::mem::replace(&mut before[place], busy)) as f64;
-            // One that is stuck says nothing.
+            // A worker that is stuck reports nothing, so it counts as busy.
             together += if self.is_stuck(place, ticks) { 1.0 } else { (more / passed).min(1.2) };
         }
         let said = page.active();
@@ -263,7 +267,8 @@ impl Crowd for OurTurn {
         }
     }
 
-    /// One that is not may have to look after what those were woken for.
+    /// Rings a worker that is not stuck. Perhaps it must take connections that the kernel woke the
+    /// stuck ones for.
     fn tell_of_stuck(&self) {
         let now = self.alarm.now();
         let well = self.active_members().find(|place| !self.is_stuck(*place, now));

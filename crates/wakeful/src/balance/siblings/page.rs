@@ -14,10 +14,11 @@ use crate::sys::limits::explain_call;
 use crate::sys::shared_words::{SharedLine, SharedWords};
 use crate::sys::sync::AtomicUsize;
 
-/// No two processors write to one line: 128 bytes, as adjacent cache lines are fetched together.
+/// The words of a line. A line has 128 bytes, because processors fetch adjacent cache lines
+/// together, and no two processors should write to one line.
 const LINE: usize = 16;
 
-/// The first line is everybody's, and each further one a worker's.
+/// The first line is common to all workers. Each further line belongs to one worker.
 const ACTIVE: usize = 0;
 const LAYOUT: usize = 1;
 const CPUS: usize = 2;
@@ -28,8 +29,8 @@ const BUSY: usize = 1;
 const HEARD: usize = 2;
 const RECENT: usize = 3;
 
-/// Of another program, or of another version of this one, the number is another. To be changed with
-/// the layout.
+/// Another program, or another version of this one, has another number here. Change it with the
+/// layout.
 const THIS_LAYOUT: usize = 0x7761_6b53;
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(super) struct Page {
     words: Arc<SharedWords>,
     bells: Box<[OwnedFd]>,
     timer: Arc<Timer>,
-    /// How many workers can run at once.
+    /// How many workers can run at the same time.
     cpus: usize,
 }
 
@@ -53,15 +54,15 @@ impl Page {
         Ok(Self { words, bells, timer: Arc::new(Timer::new()?), cpus })
     }
 
-    /// In the order in which [`from_descriptors`](Self::from_descriptors) takes them.
+    /// The descriptors, in the order that [`from_descriptors`](Self::from_descriptors) expects.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.words.as_fd(), self.timer.as_fd()]
             .into_iter()
             .chain(self.bells.iter().map(AsFd::as_fd))
     }
 
-    /// The page of another process. `None`: these are not its descriptors, or the page is another
-    /// version's.
+    /// The page that another process made. `None`: these are not the descriptors of a page, or the
+    /// page has another layout.
     pub(super) fn from_descriptors(descriptors: impl Iterator<Item = OwnedFd>) -> Option<Self> {
         let mut descriptors = descriptors;
         let words = Arc::new(SharedWords::of(descriptors.next()?).ok()?);
@@ -75,7 +76,7 @@ impl Page {
         Some(Self { words, bells, timer, cpus })
     }
 
-    /// In nanoseconds, on one clock for all workers.
+    /// The time in nanoseconds, on one clock for all workers.
     pub(super) fn now(&self) -> u64 {
         clock::monotonic()
     }
@@ -104,7 +105,7 @@ impl Page {
         self.word(place, HEARD).store(ticks as usize, SeqCst);
     }
 
-    /// What it has accepted of late: see `balance::recent`.
+    /// How many connections the worker has accepted lately: see `balance::recent`.
     pub(super) fn recent(&self, place: usize) -> u64 {
         self.word(place, RECENT).load(Relaxed) as u64
     }
@@ -117,7 +118,7 @@ impl Page {
         &self.timer
     }
 
-    /// When the alarm rings.
+    /// The word that says when the alarm rings.
     pub(super) fn due(&self) -> SharedLine<1> {
         SharedLine::new(&self.words, DUE)
     }
@@ -126,14 +127,15 @@ impl Page {
         self.bells[place].as_fd()
     }
 
-    /// For the master, which alone gives places and takes them back.
+    /// Takes a free place. Only the master calls this, because it alone gives places and takes them
+    /// back.
     pub(super) fn join(&self) -> Option<usize> {
         let place = (0..self.places()).find(|place| self.state(*place) == State::FREE)?;
         self.set_state(place, State::JOINED);
         Some(place)
     }
 
-    /// Its worker is dead.
+    /// Takes a place back, because its worker is dead.
     pub(super) fn free(&self, place: usize) {
         self.set_heard(place, 0);
         self.set_busy(place, 0);
@@ -155,7 +157,7 @@ impl List for Page {
         &self.words[ACTIVE]
     }
 
-    /// A full counter is a bell that rings already.
+    /// The write fails if the counter is full, and then the bell rings already.
     fn ring(&self, place: usize) {
         let _ = rustix::io::write(&self.bells[place], &1_u64.to_ne_bytes());
     }

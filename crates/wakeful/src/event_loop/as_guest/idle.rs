@@ -1,15 +1,15 @@
 //! What a loop with Tokio as its guest does when neither has anything to do: its idle policy, in
 //! Tokio's park hooks.
 //!
-//! Tokio calls [`before_park`] when it has nothing to run, and sleeps behind it unless the hook
-//! wakes the root future. The hook spins as the loop itself does, but asks *Tokio's* epoll, of
-//! which it has a duplicate, whether there is anything: that has the loop's within it. Nothing is
-//! taken from it. When something has come, or Tokio's timers have not been looked at for a while
-//! ([`ROUND`]), the root future is woken: then Tokio asks without waiting. The queue says asleep
-//! meanwhile, so a push from another thread rings.
+//! Tokio calls [`before_park`] when it has nothing to run, and then sleeps unless the hook wakes
+//! the root future. The hook spins as the loop itself does, but it asks a duplicate of *Tokio's*
+//! epoll whether there are events. Tokio's epoll contains the loop's. The hook takes no events from
+//! it. When an event has come, or Tokio's timers have not been checked for a while ([`ROUND`]), the
+//! hook wakes the root future, and so Tokio asks its epoll without waiting. The queue is marked
+//! asleep meanwhile, so a push from another thread rings the bell.
 //!
 //! Each look of a spin counts as a wait of the loop, whether the hook asks or Tokio does. A sleep
-//! counts as a park alone, and what Tokio asks between tasks nobody sees.
+//! counts only as a park. The waits that Tokio makes between tasks are not counted.
 //!
 //! Without the duplicate (no `/proc`) a loop that adapts sleeps at once.
 //!
@@ -27,12 +27,12 @@ use super::super::inner::Inner;
 use super::super::wait::Spun;
 use crate::idle::{Holder, Idle, Next, Spinner};
 
-/// Tokio's timers are looked at so often within a spin, in nanoseconds. They are exact to a
+/// How often Tokio's timers are checked during a spin, in nanoseconds. They are exact to a
 /// millisecond.
 const ROUND: u64 = 250_000;
 
-/// The timer in the epoll may seem to fire early by less than this, in nanoseconds: another CPU may
-/// handle it, whose clock is ahead of this one's.
+/// The timer in the epoll may seem to fire early by less than this, in nanoseconds, because another
+/// CPU, whose clock is ahead of this one's, may handle it.
 const CLOCKS_DIFFER: u64 = 5_000;
 
 /// What ended a wait of Tokio's.
@@ -40,19 +40,19 @@ const CLOCKS_DIFFER: u64 = 5_000;
 enum Ended {
     Work,
     Timer,
-    /// It has not ended, or a signal has ended it.
+    /// The wait has not ended, or a signal has ended it.
     Nothing,
 }
 
-/// Tokio looks behind this whether there is work.
+/// After this hook Tokio checks whether there is work.
 pub(super) fn before_park() {
     let Some(inner) = current() else { return };
     if inner.handle.process().is_forked() {
-        // The root future tells the child that it must not go on.
+        // The root future reports to the child that it must not continue.
         inner.local.wake_host();
         return;
     }
-    // Tokio moves a clock that stands still only where it would sleep.
+    // Tokio advances a clock that stands still only where it would sleep.
     if !inner.clock.runs() {
         return inner.sleeps_in_tokio(Last::Slept);
     }
@@ -94,7 +94,7 @@ pub(super) fn after_park() {
 }
 
 impl Inner {
-    /// As [`wait`](super::super::wait) does, but for who asks the kernel.
+    /// The same as [`wait`](super::super::wait) does, but Tokio asks the kernel.
     fn adapt_in_tokio(&self, spinner: &mut Spinner) {
         let now = self.now();
         let back = self.guest_idle.back.get();
@@ -113,7 +113,8 @@ impl Inner {
                     (Last::Slept, Ended::Work) => spinner.woken(back),
                     (Last::Slept | Last::Nothing, _) => {}
                 }
-                // There already, and so no gap: Tokio rings for a timer that one of its tasks sets.
+                // There is work already, so this is no gap between two events. Tokio also rings the
+                // bell for a timer that one of its tasks sets.
                 if spinner.expects_soon() && self.has_something_for_tokio().unwrap_or(false) {
                     return self.asks_tokio(Last::Nothing);
                 }
@@ -132,14 +133,15 @@ impl Inner {
         self.sleeps_held_in_tokio(now.real, None, Last::Slept);
     }
 
-    /// `false`: the loop is to sleep now.
+    /// Returns `false` if the loop should sleep now.
     fn spin_in_tokio(&self, spinner: &mut Spinner, now: Reading) -> bool {
         let timer = self.deadline(now, None);
         let armed = self.guest_idle.armed.get().filter(|armed| *armed > now.real);
         let round = armed.unwrap_or(u64::MAX).min(now.real + ROUND);
         let deadline = timer.map_or(round, |timer| timer.min(round));
         self.stopwatch.skip();
-        // What is found at the deadline may be the timer in the epoll, which is no event.
+        // An event that is found at the deadline may be the timer in the epoll, which does not
+        // count as an event.
         let timer_fires = deadline.saturating_sub(CLOCKS_DIFFER);
         let look = || {
             let found = self.has_something_for_tokio()? && self.now().real < timer_fires;
@@ -159,7 +161,7 @@ impl Inner {
         true
     }
 
-    /// Is there anything for Tokio, or for the loop?
+    /// Are there events for Tokio, or for the loop?
     fn has_something_for_tokio(&self) -> io::Result<bool> {
         self.counters.waits.add(1);
         self.guest_idle.has_something()
@@ -182,18 +184,18 @@ impl Inner {
         self.sleeps_held_in_tokio(now.real, silence, last);
     }
 
-    /// Has Tokio ask its epoll without waiting, and look at its timers.
+    /// Has Tokio ask its epoll without waiting, and check its timers.
     fn asks_tokio(&self, last: Last) {
         self.guest_idle.last.set(last);
         self.guest_idle.is_round.set(true);
         self.local.wake_host();
     }
 
-    /// For `silence` at most, if that is known.
+    /// Sleeps for `silence` at most, if that is known.
     fn sleeps_held_in_tokio(&self, now: u64, silence: Option<Duration>, last: Last) {
         let until = silence.map(|silence| now.saturating_add(silence.as_nanos() as u64));
         if self.arm_timer(until).is_err() {
-            // The root future meets the same error, and returns it.
+            // The root future gets the same error, and returns it.
             self.local.wake_host();
         }
         self.sleeps_in_tokio(last);
@@ -229,7 +231,7 @@ impl Inner {
         }
     }
 
-    /// What has ended Tokio's last wait, as far as that is known.
+    /// What ended Tokio's last wait, as far as that is known.
     fn ended(&self) -> Ended {
         let (then, now) = (self.guest_idle.counts.get(), self.counts());
         let slept = !matches!(self.guest_idle.last.get(), Last::Nothing | Last::Spun);
@@ -238,16 +240,16 @@ impl Inner {
         } else if now.timers != then.timers {
             Ended::Timer
         } else if slept && now.waits == then.waits {
-            // Nothing of the loop's: something of Tokio's.
+            // The loop has got nothing, so the wait ended for Tokio's own work.
             Ended::Work
         } else {
             Ended::Nothing
         }
     }
 
-    /// Has the epoll readable when the next timer is due, or at `until`, if it will not be so
-    /// before. An early one costs a turn in which nothing is due; most timers are limits, which are
-    /// never reached.
+    /// Makes the epoll readable when the next timer is due, or at `until`, unless the timer is
+    /// already armed for an earlier moment. A timer that fires early costs a turn in which nothing
+    /// is due. Most timers are limits, which are never reached.
     pub(super) fn arm_timer(&self, until: Option<u64>) -> io::Result<()> {
         let now = self.now();
         let Some(next) = [self.deadline(now, None), until].into_iter().flatten().min() else {

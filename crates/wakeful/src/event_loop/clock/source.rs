@@ -1,6 +1,6 @@
-//! The timers' clock where a test may pause it.
+//! The source of the timers' clock, which a test may pause.
 //!
-//! A loop that has Tokio as its guest goes by Tokio's clock, so that there are not two of them.
+//! A loop that has Tokio as its guest uses Tokio's clock, so that there are not two clocks.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ pub(crate) enum Source {
 /// The states of a clock of the loop's own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
-    /// It is the machine's.
+    /// The machine's clock.
     Real,
-    /// It was paused, and said `from` when it went on, at the real moment `since`.
+    /// The clock was paused at `from`, and resumed at the real moment `since`.
     Resumed {
         from: Instant,
         since: Instant,
@@ -30,7 +30,7 @@ pub(crate) enum State {
 }
 
 impl Source {
-    /// `paused`: since when it stands still, if it does.
+    /// A clock of the loop's own. `paused`: the moment at which it stands still, if it does.
     pub(crate) fn own(paused: Option<Instant>) -> Self {
         let state = paused.map_or(State::Real, State::Paused);
         Self::Own(Cell::new(state))
@@ -38,7 +38,7 @@ impl Source {
 }
 
 impl State {
-    /// What it says at the real moment `now`.
+    /// The clock's time at the real moment `now`.
     fn at(self, now: Instant) -> Instant {
         match self {
             Self::Real => now,
@@ -48,13 +48,13 @@ impl State {
     }
 }
 
-/// Why the clock cannot be steered so.
+/// The reason why the clock refuses a call.
 pub(crate) type Refusal = &'static str;
 
 const NOT_PAUSED: Refusal = "the loop's clock is not paused: call `wakeful::time::pause` before, or build the loop with `start_paused`";
 
 impl Source {
-    /// What it says at the real moment `now`.
+    /// The clock's time at the real moment `now`.
     pub(crate) fn at(&self, now: Instant) -> Instant {
         match self {
             Self::Own(state) => state.get().at(now),
@@ -71,7 +71,7 @@ impl Source {
         }
     }
 
-    /// Panics where Tokio's does.
+    /// Pauses the clock. Panics where Tokio's `pause` does.
     #[track_caller]
     pub(crate) fn pause(&self) -> Result<(), Refusal> {
         match self {
@@ -85,7 +85,7 @@ impl Source {
         Ok(())
     }
 
-    /// As [`pause`](Self::pause).
+    /// Resumes the clock. Panics where Tokio's `resume` does.
     #[track_caller]
     pub(crate) fn resume(&self) -> Result<(), Refusal> {
         match self {
@@ -99,7 +99,7 @@ impl Source {
         Ok(())
     }
 
-    /// `false`: the clock is Tokio's, which moves it.
+    /// Advances the clock. `false`: the clock is Tokio's, which advances it itself.
     pub(crate) fn advance(&self, duration: Duration) -> Result<bool, Refusal> {
         match self {
             Self::Own(state) => {

@@ -1,5 +1,5 @@
-//! The predicate, kind by kind: each kind of work alone keeps the loop awake, and without it the
-//! loop may sleep.
+//! Tests of the predicate for each kind of work: each kind alone keeps the loop awake, and without
+//! it the loop may sleep.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use crate::event_loop::{EventLoop, current};
 use crate::priority::Priority;
 use crate::timers::TimerTime;
 
-/// A kind of work: how to make it without anything else.
+/// A kind of work, and how to make it without any other kind.
 struct Kind {
     name: &'static str,
     make: fn(&EventLoop),
     keeps_awake: MayPark,
 }
 
-/// All kinds that a loop holds by itself. The pattern names every field of [`Work`], so that a new
-/// one does not compile until it is here.
+/// All kinds of work that a loop itself holds. The pattern names every field of [`Work`], so that a
+/// new field does not compile until it is here.
 fn local_kinds(work: &Work) -> [(bool, Kind); 4] {
     let Work { ready, this_turn_callbacks, next_turn_callbacks, due_timers } = *work;
     let local = |name, make| Kind { name, make, keeps_awake: MayPark::LocalWork };
@@ -31,7 +31,7 @@ fn local_kinds(work: &Work) -> [(bool, Kind); 4] {
     ]
 }
 
-/// And what others hold for it.
+/// The kinds of work that other threads hold for the loop.
 fn remote_kinds() -> [Kind; 5] {
     let remote = |name, make| Kind { name, make, keeps_awake: MayPark::RemoteWork };
     [
@@ -90,8 +90,8 @@ fn each_kind_of_work_alone_keeps_the_loop_awake() {
     }
 }
 
-/// The predicate says no, a turn without a limit comes back without a park, and then the loop may
-/// sleep.
+/// Checks that the predicate says no, that a turn without a limit then returns without a park, and
+/// that the loop may sleep afterwards.
 fn check(mut event_loop: EventLoop, kind: &Kind) {
     for _ in 0..3 {
         assert_eq!(may_park(&event_loop), kind.keeps_awake, "{}", kind.name);

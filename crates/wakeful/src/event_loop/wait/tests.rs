@@ -1,5 +1,5 @@
-//! User code that runs after the loop has decided to sleep, and before the wait: what it makes
-//! runnable ends that wait.
+//! User code that runs after the loop has decided to sleep, and before the wait. If it makes
+//! something runnable, the wait must end.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -23,7 +23,7 @@ use crate::{IdlePolicy, LoopHandle, run_next_turn, run_this_turn, spawn};
 /// How long a wait lasts that nothing ends.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Counts what ran.
+/// Counts what has run.
 type Done = Arc<AtomicUsize>;
 
 fn count(done: &Done) {
@@ -57,7 +57,7 @@ fn waiting_task(event_loop: &mut EventLoop, done: &Done) -> Waker {
     slot.lock().unwrap().take().expect("it has been polled")
 }
 
-/// What is to happen once, when the loop leaves for its wait.
+/// A function that runs once, when the loop leaves for its wait.
 type Once = Rc<Cell<Option<Box<dyn FnOnce()>>>>;
 
 struct OnLeaving(Once);
@@ -76,7 +76,7 @@ fn park() -> EventLoop {
     EventLoop::builder().idle(IdlePolicy::Park).build().unwrap()
 }
 
-/// Has a timer that is far away, and whose deadline a test moves.
+/// Polls a timer whose deadline is far away. A test moves the deadline.
 fn polled(timer: Sleep, done: &Done) -> Pin<Box<Sleep>> {
     let mut timer = Box::pin(timer);
     let waker = Arc::new(Counts(done.clone())).into();
@@ -131,7 +131,7 @@ thread_local! {
     static ON_LOG: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Calls this thread's `ON_LOG` for the line that says what the kernel lacks.
+/// Calls this thread's `ON_LOG` for the line that reports what the kernel lacks.
 struct Subscriber;
 
 impl tracing::Subscriber for Subscriber {

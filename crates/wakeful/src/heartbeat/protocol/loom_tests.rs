@@ -16,7 +16,8 @@ struct Model {
     watches: [AtomicUsize; 2],
     beats: [AtomicUsize; 2],
     unheard: AtomicUsize,
-    /// All rings. Not loom's: it is read after the joins.
+    /// The number of rings. It is not one of loom's atomics, because it is read only after the
+    /// joins.
     rings: std::sync::atomic::AtomicUsize,
     waiter: std::sync::Mutex<Option<Thread>>,
 }
@@ -72,7 +73,7 @@ impl Model {
                 return rests;
             }
             if seen.iter().any(Option::is_some) {
-                // It looks again in a while.
+                // The watchdog looks again after a while.
                 thread::yield_now();
                 continue;
             }
@@ -124,7 +125,7 @@ fn loom_of_two_loops_that_wake_at_once_none_is_missed() {
     });
 }
 
-/// The mark of the first must not stand in for the ring of the second.
+/// The mark of the first loop must not replace the ring of the second.
 #[test]
 fn loom_a_loop_that_wakes_behind_the_sleep_of_another_is_not_missed() {
     static TWICE: AtomicBool = AtomicBool::new(false);

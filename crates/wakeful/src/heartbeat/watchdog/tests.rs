@@ -7,7 +7,7 @@ use crate::heartbeat::WorkText;
 use crate::heartbeat::{Heartbeat, Running};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A quarter of the time-out, and of what a beat may take.
+/// A quarter of the time-out and of the longest beat together.
 const LOOK: Duration = Duration::from_nanos(30_030_000_000 / 4 + 1);
 
 /// A watchdog, a page of some loops, and the time.
@@ -30,7 +30,8 @@ impl World {
         Self { watchdog, page, loops, now: Instant::now() }
     }
 
-    /// Time passes, and the watchdog looks. The numbers of the loops that are stuck.
+    /// Lets time pass, and has the watchdog look. Returns the numbers of the stuck loops, and
+    /// whether there is a next look.
     fn look_after(&mut self, time: Duration) -> (Vec<usize>, bool) {
         self.now += time;
         let look = self.watchdog.look(self.now);
@@ -38,7 +39,7 @@ impl World {
         (look.stuck.iter().map(|stuck| stuck.number).collect(), look.next.is_some())
     }
 
-    /// It looks so often, each time when it wanted to.
+    /// Has the watchdog look `times` times, each time when it wanted to.
     fn look_in_time(&mut self, times: u32) -> Vec<usize> {
         (0..times).fold(Vec::new(), |_, _| self.look_after(LOOK).0)
     }
@@ -77,7 +78,7 @@ fn a_loop_that_takes_turns_is_never_stuck() {
         world.loops[0].goes_on();
         assert_eq!(world.look_after(LOOK), (vec![], true));
     }
-    // Nor one that always sleeps and is awake whenever the watchdog looks.
+    // Nor is a loop stuck that sleeps between the looks, and is awake at each of them.
     for _ in 0..100 {
         world.loops[0].sleeps();
         world.loops[0].wakes();
@@ -91,7 +92,7 @@ fn a_pause_of_everybody_counts_for_nothing_wherever_it_falls() {
         let mut world = World::new(1);
         world.loops[0].wakes();
         assert_eq!(world.look_in_time(looks_before), [0; 0]);
-        // SIGSTOP of the whole group, or a suspended machine.
+        // A SIGSTOP of the whole process group, or a suspended machine.
         assert_eq!(world.look_after(Duration::from_secs(86_400)).0, [0; 0]);
         assert_eq!(world.look_in_time(5 - looks_before - 1), [0; 0], "{looks_before}");
         assert_eq!(world.look_in_time(1), [0], "{looks_before}");
@@ -106,7 +107,7 @@ fn a_watchdog_that_is_always_a_little_late_counts_the_distance_that_it_planned()
         assert_eq!(world.look_after(LOOK + LOOK / 2).0, [0; 0]);
     }
     assert_eq!(world.look_after(LOOK + LOOK / 2).0, [0]);
-    // One that comes far too late each time does not know.
+    // A watchdog that always looks far too late cannot know whether a loop is stuck.
     let mut world = World::new(1);
     world.loops[0].wakes();
     for _ in 0..100 {
@@ -120,7 +121,7 @@ fn looks_before_their_time_count_for_what_they_are() {
     world.loops[0].wakes();
     let step = TIMEOUT / 1_000;
     let looks = (0..).find(|_| !world.look_after(step).0.is_empty()).unwrap();
-    // The first one sees it begin; the beat's own length is 30 ms.
+    // The first look sees the beat begin. The longest beat adds 30 ms.
     assert_eq!(looks, 1_001);
 }
 
@@ -169,8 +170,8 @@ fn a_watchdog_that_is_rung_by_one_worker_watches_all_and_rests_when_all_do() {
     assert_eq!(world.look_after(LOOK * 2), (vec![], false));
 }
 
-/// A worker may be killed between its ring and its mark, or before the ring; and while another one
-/// uses the page, nothing of that is left.
+/// A worker may be killed before its ring, or between its ring and its mark. When another worker
+/// uses the page, nothing of that must be left.
 #[test]
 fn a_page_whose_worker_was_killed_is_as_new_after_a_reset() {
     let mut world = World::new(2);
@@ -182,7 +183,7 @@ fn a_page_whose_worker_was_killed_is_as_new_after_a_reset() {
     assert_eq!(world.look_in_time(4), [0; 0]);
     world.watchdog.reset(&world.page);
     assert_eq!(world.watchdog.loops(&world.page), [LoopState::Asleep, LoopState::Asleep]);
-    // The next worker's numbers begin anew, and its first beat is not the old one's.
+    // The next worker's numbers start again. Its first beat is not a continuation of the old one's.
     world.loops = vec![beats_of(&world.page, 0), beats_of(&world.page, 1)];
     world.loops[1].wakes();
     assert_eq!(world.look_in_time(4), [0; 0]);
@@ -216,13 +217,13 @@ fn a_watchdog_knows_what_a_loop_runs_and_for_how_long() {
     assert_eq!(world.watchdog.loops(&world.page), [state]);
     running.runs(place);
     running.works_on(7, &text);
-    // Another task from the same place.
+    // This is another task from the same place.
     running.runs(place);
     let stuck = &world.watchdog.look(world.now).stuck[0];
     assert_eq!((&stuck.running, &stuck.work), (&shown, &None));
 }
 
-/// Tokio may run tasks of its own for long, between which the loop takes no turn.
+/// Tokio may run its own tasks for long without a turn of the loop.
 #[test]
 fn a_loop_that_has_a_guest_is_asked_once_before_it_is_called_stuck() {
     let mut world = World::with_guests(2, 2);

@@ -1,14 +1,14 @@
 //! How much CPU time spinning may use: a token bucket, in nanoseconds of spinning.
 
-/// So much of its rate a loop may save up: over any second, spinning is at most the rate and a
-/// fiftieth of it. A fifth of the period of a cgroup quota, so that what was saved up does not use
-/// up a period.
+/// How much unused time a loop may save up, in nanoseconds at the full rate. In any second,
+/// spinning takes at most the rate plus a fiftieth of it. This is a fifth of the period of a cgroup
+/// quota, so that saved time does not use up a whole period.
 const SAVED: u64 = 20_000_000;
 
-/// See the [module](self).
+/// The token bucket. See the [module](self).
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
-    /// Of a CPU, 0 to 1.
+    /// The rate as a share of a CPU, 0 to 1.
     share: f64,
     level: f64,
     at: u64,
@@ -25,8 +25,8 @@ impl Allowance {
         self.level = self.level.min(share * SAVED as f64);
     }
 
-    /// How long a spin may be that wants to be `wanted` long: all of it, or not at all, because
-    /// half a window is CPU for nothing. A window that could never be saved up for is shortened.
+    /// How long a spin may last that should last for `wanted`: all of it, or nothing, because half
+    /// a window only wastes CPU time. A window that is longer than can be saved up is shortened.
     pub(super) fn grant(&mut self, now: u64, wanted: u64) -> u64 {
         if self.share >= 1.0 {
             return wanted;
@@ -36,8 +36,8 @@ impl Allowance {
         if self.level >= possible as f64 { possible } else { 0 }
     }
 
-    /// What was granted is less than what there was. A spin that took far longer was stopped, or
-    /// had lost its CPU: no debt for that.
+    /// Takes the time of a spin away. A spin is granted no more than there is. If it took far
+    /// longer, it was stopped, or had lost its CPU, so the debt is limited.
     pub(super) fn spend(&mut self, spun: u64) {
         self.level = (self.level - spun as f64).max(-self.share * SAVED as f64);
     }

@@ -9,28 +9,30 @@
 /// Buckets for each doubling. A window ends where a bucket does, so that a spin that ended without
 /// an event has watched whole buckets.
 const PER_OCTAVE: u64 = 8;
-/// 2^10: gaps under a microsecond are one bucket.
+/// 2^10: all gaps under a microsecond are in one bucket.
 const FIRST: u32 = 10;
-/// 2^24 ns, a little over 16.7 ms: the end of the last bucket that has one.
+/// 2^24 ns, a little over 16.7 ms: the end of the last bucket but one. The last bucket has no end.
 const LAST: u32 = 24;
 const BUCKETS: usize = ((LAST - FIRST) as usize) * PER_OCTAVE as usize + 2;
 
-/// The longest gap that can be told from a longer one, in nanoseconds.
+/// The longest gap that can be distinguished from a longer one, in nanoseconds.
 pub(super) const LONGEST: u64 = 1 << LAST;
 
-/// Old samples count half when so many have come.
+/// After about this many samples, old ones count half.
 const MEMORY: f32 = 512.0;
 
-/// Windows are equally good if they differ by this part of an event's worth: an estimate from a few
-/// hundred samples is no better, and the longer one has fewer sleeps in its tail.
+/// Windows are equally good if they differ by no more than this part of an event's worth. An
+/// estimate from a few hundred samples is not more exact, and with the longer window fewer sleeps
+/// are needed.
 const AS_GOOD: f32 = 256.0;
 
-/// See the [module](self). Decays as it learns.
+/// The estimate of the gaps. It forgets old gaps as it learns new ones. See the [module](self).
 #[derive(Debug, Clone)]
 pub(super) struct Gaps {
-    /// Gaps that ended in this bucket.
+    /// For each bucket, gaps that ended in it.
     closed: [f32; BUCKETS],
-    /// Gaps of which nobody looked at the end: longer than the start of this bucket.
+    /// For each bucket, gaps that were not watched to their end. They were longer than the start of
+    /// the bucket.
     open: [f32; BUCKETS],
     samples: f32,
 }
@@ -40,13 +42,13 @@ impl Gaps {
         Self { closed: [0.0; BUCKETS], open: [0.0; BUCKETS], samples: 0.0 }
     }
 
-    /// A spin met an event after so many nanoseconds.
+    /// A spin met an event after `ns` nanoseconds.
     pub(super) fn closed_after(&mut self, ns: u64) {
         self.closed[bucket(ns)] += 1.0;
         self.count();
     }
 
-    /// A spin ended after so many nanoseconds, and nothing had come.
+    /// A spin ended after `ns` nanoseconds without an event.
     pub(super) fn open_after(&mut self, ns: u64) {
         self.open[bucket(ns)] += 1.0;
         self.count();
@@ -59,12 +61,12 @@ impl Gaps {
         }
     }
 
-    /// What was learnt counts half from now on.
+    /// From now on, what was learnt counts half.
     pub(super) fn forget_half(&mut self) {
         self.fade_to(self.samples * 0.5);
     }
 
-    /// What was learnt counts as so many samples from now on, if it counted as more.
+    /// From now on, what was learnt counts as at most this many samples.
     pub(super) fn fade_to(&mut self, samples: f32) {
         if self.samples <= samples {
             return;
@@ -76,21 +78,21 @@ impl Gaps {
         self.samples = samples;
     }
 
-    /// What windows would have met, and which is to be taken.
+    /// Computes what windows would have met, and which one to use.
     pub(super) fn windows(&self, wanted: Wanted) -> Windows {
         let Wanted { share, least, most, worth } = wanted;
         let mut found = Windows { meets: None, best: 0, met: 0.0 };
         let mut at_risk = self.samples;
-        // The share of gaps that are longer than the window, the spin that it costs, and what the
-        // best one is worth beyond that.
+        // For the present window: the share of gaps that are longer, the spinning that it costs,
+        // and how much more than that its events are worth.
         let (mut longer, mut cost, mut gain) = (1.0, 0.0, 0.0);
         for (bucket, (closed, open)) in self.closed.iter().zip(&self.open).enumerate() {
             let end = start(bucket + 1);
             if start(bucket) >= most {
                 break;
             }
-            // Those that ended in this bucket, most of them at its start, were not watched to its
-            // end. But in the last one they ended at `most`.
+            // Open gaps of this bucket, most of which ended at its start, were not watched to its
+            // end. But those of the last bucket were watched until `most`.
             if end < most {
                 at_risk -= open;
             }
@@ -120,27 +122,27 @@ impl Gaps {
     }
 }
 
-/// What [`Gaps::windows`] is asked for.
+/// The parameters of [`Gaps::windows`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wanted {
-    /// The share of the events that are to be met.
+    /// The share of the events that the window should meet.
     pub(super) share: f32,
     /// The shortest and the longest window.
     pub(super) least: u64,
     pub(super) most: u64,
-    /// An event is worth so many nanoseconds of waiting awake.
+    /// How many nanoseconds of waiting awake an event is worth.
     pub(super) worth: f32,
 }
 
-/// What [`Gaps::windows`] finds.
+/// The result of [`Gaps::windows`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Windows {
     /// The shortest window that would have met the wanted share of the events.
     pub(super) meets: Option<u64>,
-    /// The longest of the windows whose events are worth most beyond what they cost, or nearly; 0
-    /// if none is worth it.
+    /// The window whose events are worth most beyond what they cost. Of nearly equal windows it is
+    /// the longest. 0: no window is worth its cost.
     pub(super) best: u64,
-    /// Which share the longest window would have met.
+    /// The share that the longest window would have met.
     pub(super) met: f32,
 }
 
@@ -164,7 +166,7 @@ fn start(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Uniform in (0, 1), the same every time.
+    /// A random number, uniform in (0, 1). The sequence is always the same.
     fn uniform(seed: &mut u64) -> f64 {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64
@@ -188,8 +190,8 @@ mod tests {
         assert_eq!(find(&Gaps::new(), 0.9, LONGEST), Windows { meets: None, best: 0, met: 0.0 });
     }
 
-    /// Exponential gaps of which most are watched for a short while only: the estimate is that of
-    /// the whole distribution.
+    /// Exponential gaps, most of which are watched only for a short while. The estimate must be
+    /// that of the whole distribution.
     #[test]
     fn short_windows_do_not_bias_the_estimate() {
         let (mean, mut seed) = (200_000.0, 7);
@@ -219,7 +221,8 @@ mod tests {
         assert_eq!(find(&gaps, 0.5, 1_000_000), Windows { meets: None, best: 0, met: 0.0 });
     }
 
-    /// The longest window ends within a bucket: who watched to its end has watched enough.
+    /// The longest window ends within a bucket. A spin that lasted to the end of the window counts
+    /// for that bucket.
     #[test]
     fn the_last_bucket_counts_those_that_nothing_ended() {
         let mut gaps = Gaps::new();
@@ -251,14 +254,15 @@ mod tests {
         let wanted = Wanted { share: 0.9, least: 0, most: 2_000_000, worth: 300_000.0 };
         let found = gaps.windows(wanted);
         assert!(found.meets.is_none() && found.best > 0 && found.best < 200_000, "{found:?}");
-        // Half of the events are worth 150 µs, and the others cost half a millisecond.
+        // Half of the events are worth 150 µs each, and meeting the others costs half a millisecond
+        // each.
         let found = gaps.windows(Wanted { least: 1_000_000, ..wanted });
         assert_eq!((found.meets, found.best), (None, 0));
         let found = gaps.windows(Wanted { least: 1_000_000, worth: 2e6, ..wanted });
         assert!((1_000_000..1_200_000).contains(&found.best), "{found:?}");
     }
 
-    /// What is known ends before that.
+    /// The estimate ends before the least length.
     #[test]
     fn a_least_length_behind_all_that_is_known_meets_all_of_it() {
         let mut gaps = Gaps::new();

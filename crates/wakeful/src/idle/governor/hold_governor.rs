@@ -7,16 +7,17 @@
 use super::WORTH;
 use super::gaps::{Gaps, LONGEST, Wanted};
 
-/// The time between two ticks of most kernels. A sleep that ends no earlier needs no timer
-/// interrupt of its own, which in a virtual machine costs microseconds.
+/// The time between two ticks of most kernels. A sleep of at least a tick needs no timer interrupt
+/// of its own, which in a virtual machine costs microseconds.
 pub(crate) const TICK: u64 = 4_000_000;
-/// The share of the events that a hold should meet, where one that is worth it can.
+/// The share of the events that a hold should meet, if a hold that is worth its price can.
 const MEETS: f32 = 0.999;
-/// The limit is worked out again after so many gaps.
+/// After this many gaps the limit is computed again.
 const REVIEW: u32 = 32;
-/// But for the first time after so many. As many in a row that say the opposite are no chance.
+/// The first limit is computed after this many gaps. If as many gaps in a row contradict the
+/// present limit, that is no coincidence.
 const FEW: u32 = 8;
-/// What a spin may last at most, before it is known what a wake costs.
+/// The longest spin to assume before the cost of a wake is known.
 const UNKNOWN: u64 = 1_000_000;
 
 /// Decides how long a loop with [`Hold`](crate::idle::Hold) keeps its CPU held while no event
@@ -39,13 +40,13 @@ const UNKNOWN: u64 = 1_000_000;
 pub struct HoldGovernor {
     silence: u64,
     cost: f64,
-    /// The longest spin that would be worth it.
+    /// The longest spin that would be worth its cost.
     max_window: u64,
     gaps: Gaps,
-    /// For how long it holds now; 0: not at all.
+    /// For how long the loop holds the CPU now; 0: not at all.
     limit: u64,
     until_review: u32,
-    /// So many gaps in a row said the opposite of what holds.
+    /// How many gaps in a row have contradicted the present limit.
     surprises: u32,
 }
 
@@ -91,14 +92,15 @@ impl HoldGovernor {
     fn learn(&mut self, gap: u64) {
         self.gaps.closed_after(self.scaled(gap));
         let is_surprise = if self.limit == 0 {
-            // More than two in five of those that come at random times, and are worth it.
+            // Of the gaps that come at random times and are worth a hold, more than two in five are
+            // shorter than this.
             gap < (self.worth() / 2.0) as u64
         } else {
             gap >= self.most()
         };
         self.surprises = if is_surprise { self.surprises + 1 } else { 0 };
         if self.surprises >= FEW {
-            // Another load: what was learnt of the last one says nothing of it.
+            // The load has changed, so what was learnt of the previous load says nothing about it.
             self.gaps.fade_to(1.0);
             self.limit = if self.limit == 0 { self.most() } else { 0 };
             (self.surprises, self.until_review) = (0, FEW);
@@ -123,18 +125,18 @@ impl HoldGovernor {
         self.limit = if limit == 0 { 0 } else { limit.clamp(least, most) };
     }
 
-    /// The shortest that a hold may be, and the longest.
+    /// The shortest possible hold.
     fn least(&self) -> u64 {
         TICK.min(self.silence)
     }
 
     fn most(&self) -> u64 {
-        // Who waits for as long as what is waited for is worth never pays more than twice of what
-        // would have been best.
+        // The longest possible hold. A wait that lasts as long as its event is worth never costs
+        // more than twice the best choice.
         self.silence.min((self.worth() as u64).max(TICK))
     }
 
-    /// An event is worth a hold of this length.
+    /// How long a hold an event is worth.
     fn worth(&self) -> f64 {
         if self.cost > 0.0 {
             f64::from(WORTH) * self.max_window as f64 / self.cost
@@ -143,7 +145,8 @@ impl HoldGovernor {
         }
     }
 
-    /// The picture of gaps ends at [`LONGEST`], and a silence may be a second.
+    /// Scales a time down, because the estimate of gaps ends at [`LONGEST`], and a silence may be a
+    /// second.
     fn scaled(&self, ns: u64) -> u64 {
         ns >> self.shift()
     }
@@ -160,7 +163,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const SILENCE: u64 = 50 * MS;
 
-    /// What became of gaps.
+    /// What happened in the simulated gaps.
     #[derive(Debug, Default, PartialEq)]
     struct Seen {
         gaps: u32,
@@ -180,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Exponential, the same every time.
+    /// An exponential random number. The sequence is always the same.
     fn exponential(mean: f64, seed: &mut u64) -> u64 {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let uniform = ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -209,10 +212,10 @@ mod tests {
         }
     }
 
-    /// Events at random times, of which the mean gap is worth a hold, or not.
+    /// Events at random times. The mean gap is worth a hold, or not.
     #[test]
     fn the_dearer_held_time_is_the_busier_a_loop_has_to_be() {
-        // An event is worth 2 ms of a spin.
+        // An event is worth a spin of 2 ms.
         for (cost, pays, does_not) in [(1.0, 1e6, 4e6), (0.1, 10e6, 40e6), (0.05, 20e6, 80e6)] {
             let (busy, quiet) = (random(cost, pays), random(cost, does_not));
             assert!(busy.met > busy.gaps / 2, "{cost}: {busy:?}");
@@ -227,11 +230,11 @@ mod tests {
         assert_eq!(governor.limit(), TICK);
         governor.set_max_window(10 * MS);
         assert_eq!(governor.limit(), 20 * MS);
-        // No longer than a silence, also if that is shorter than a tick.
+        // The limit is no longer than a silence, even if the silence is shorter than a tick.
         assert_eq!(HoldGovernor::new(MS, 1.0).limit(), MS);
     }
 
-    /// Nine gaps of 20 µs and one of 200 ms: what is held behind a group meets nothing.
+    /// Nine gaps of 20 µs and one of 200 ms: a hold after a group meets no event.
     #[test]
     fn of_events_in_groups_the_group_is_held_and_a_tick_behind_it() {
         let (mut governor, mut seen) = (HoldGovernor::new(SILENCE, 0.05), Seen::default());
@@ -239,7 +242,7 @@ mod tests {
             seen.gap(&mut governor, if number % 10 == 9 { 200 * MS } else { 20_000 });
         }
         assert!(seen.met > 4_400, "{seen:?}");
-        // To the longest limit, 40 ms, it would be a fifth.
+        // If the hold lasted up to the longest limit, 40 ms, the share would be a fifth.
         assert!(seen.held < seen.time / 30, "{seen:?}");
     }
 
@@ -248,11 +251,11 @@ mod tests {
         let (mut governor, mut seen) = (HoldGovernor::new(SILENCE, 0.1), Seen::default());
         (0..1_000).for_each(|_| seen.gap(&mut governor, 1_000 * MS));
         assert!(seen.held < 10 * 20 * MS, "{seen:?}");
-        // Traffic is held again from its ninth event on,
+        // When traffic comes, the CPU is held again from the ninth event on,
         let mut busy = Seen::default();
         (0..1_000).for_each(|_| busy.gap(&mut governor, 100_000));
         assert!(busy.met >= 1_000 - FEW, "{busy:?}");
-        // and let go when it is over.
+        // and released when the traffic is over.
         let mut quiet = Seen::default();
         (0..100).for_each(|_| quiet.gap(&mut governor, 100 * MS));
         assert!(quiet.held <= u64::from(FEW) * 10 * MS, "{quiet:?}");
@@ -263,7 +266,7 @@ mod tests {
         for silence in [MS, 2 * MS, LONGEST, 50 * MS, 1_000 * MS] {
             let mut governor = HoldGovernor::new(silence, 1e-6);
             assert_eq!(governor.limit(), silence);
-            // Events that come a little before its end, and nothing else.
+            // Events that all come a little before the end of the silence.
             (0..1_000).for_each(|_| governor.event_after(silence - silence / 50));
             assert!(governor.limit() > silence - silence / 50, "{silence}: {}", governor.limit());
         }

@@ -6,7 +6,7 @@ fn limits() -> GovernorLimits {
     GovernorLimits { hit_rate: 0.9, max_window: MS, max_cpu: 1.0 }
 }
 
-/// What became of idle periods.
+/// The results of simulated idle periods.
 #[derive(Default)]
 struct Seen {
     now: u64,
@@ -16,7 +16,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// One idle period that an event ends after `gap`, whatever the loop does meanwhile.
+    /// Simulates one idle period that an event ends after `gap`, whatever the loop does meanwhile.
     fn idle(&mut self, governor: &mut Governor, gap: u64) {
         let window = governor.begin(self.now);
         if gap <= window {
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-/// Exponential, the same every time.
+/// An exponential random number. The sequence is always the same.
 fn exponential(mean: f64, seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     let uniform = ((*seed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -76,7 +76,7 @@ fn a_window_that_meets_the_median_is_used_although_it_misses_the_rate() {
 fn what_no_window_pays_for_is_slept_through() {
     let mut governor = Governor::new(limits());
     let seen = poisson(&mut governor, 10e6, 5_000);
-    // One in ten ends within the window, and that is no traffic.
+    // One gap in ten ends within the window, which is no traffic.
     assert!(seen.spun < seen.now / 500, "{} of {} ns", seen.spun, seen.now);
 }
 
@@ -84,7 +84,7 @@ fn what_no_window_pays_for_is_slept_through() {
 fn where_the_window_is_long_attempts_are_rare() {
     let mut governor = Governor::new(GovernorLimits { max_window: 16 * MS, ..limits() });
     let seen = poisson(&mut governor, 45e6, 5_000);
-    // Three in ten end within the window.
+    // Three gaps in ten end within the window.
     assert!(seen.spun < seen.now / 12, "{} of {} ns", seen.spun, seen.now);
 }
 
@@ -124,8 +124,8 @@ fn it_comes_back_with_the_traffic() {
     }
 }
 
-/// Half the time an event every 50 µs, half the time one every 3 ms: each stop is a story of its
-/// own.
+/// Half the time an event comes every 50 µs, half the time every 3 ms. Each change must be found
+/// again.
 #[test]
 fn bursts_are_met_however_many_came_before() {
     let mut governor = Governor::new(limits());
@@ -142,8 +142,8 @@ fn bursts_are_met_however_many_came_before() {
     }
 }
 
-/// A night of few requests, in which each trial fails, and then a busy day: the next trial decides,
-/// not what the night has taught.
+/// A night of few requests, in which each trial fails, and then a busy day. The next trial must
+/// decide, and not what the night has taught.
 #[test]
 fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
     let mut governor = Governor::new(GovernorLimits { hit_rate: 0.99, ..limits() });
@@ -155,7 +155,8 @@ fn what_was_learnt_before_a_sleep_does_not_overrule_a_trial() {
     }
 }
 
-/// By night trials fail, and a few succeed by chance. The days are not slept through for that.
+/// At night most trials fail, and a few succeed by chance. That must not make the loop sleep
+/// through the day.
 #[test]
 fn busy_times_between_quiet_ones_are_spun_through() {
     let mut governor = Governor::new(GovernorLimits { hit_rate: 0.99, ..limits() });
@@ -185,7 +186,7 @@ fn events_in_groups_cost_short_windows() {
         seen.idle(&mut governor, exponential(mean, &mut seed));
     }
     assert!(seen.hits > 10_000 * 70 / 100, "{} hits", seen.hits);
-    // With the longest window behind each group it would be a twentieth.
+    // With the longest window after each group it would be a twentieth.
     assert!(seen.spun < seen.now / 60, "{} of {} ns", seen.spun, seen.now);
 }
 
@@ -199,8 +200,8 @@ fn another_load_is_learnt_within_a_few_idle_periods() {
     assert!(seen.parks - before < 40, "{}", seen.parks - before);
 }
 
-/// A peer on the same CPU answers only while the loop sleeps: short gaps behind a sleep, and none
-/// behind a spin.
+/// A peer on the same CPU answers only while the loop sleeps. So there are short gaps after a
+/// sleep, but none after a spin.
 #[test]
 fn short_gaps_behind_a_sleep_prove_nothing() {
     let mut governor = Governor::new(limits());
@@ -215,7 +216,7 @@ fn short_gaps_behind_a_sleep_prove_nothing() {
         now += 3_000;
         governor.parked(window + 3_000);
     }
-    // Ten seconds, in which it tries again every 0.2 s.
+    // In ten seconds the loop tries again every 0.2 s.
     assert!(spun < 300 * MS, "{spun}");
 }
 
@@ -234,8 +235,8 @@ fn a_neighbour_is_given_way_for_longer_and_longer() {
     assert!((20..=30).contains(&disturbed), "{disturbed} times in 2 s");
 }
 
-/// Behind the longest pause it is disturbed once more after `undisturbed` of spinning: how long
-/// does it sleep then?
+/// After the longest pause the loop spins undisturbed for `undisturbed`, and is then disturbed once
+/// more. Returns how long it sleeps then.
 fn pause_behind(undisturbed: u64) -> u64 {
     let mut governor = Governor::new(limits());
     let mut now = 0;

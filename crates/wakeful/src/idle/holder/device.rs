@@ -33,7 +33,7 @@ impl DeviceError {
 #[derive(Debug)]
 pub(super) struct Device(Option<Arc<Descriptor>>);
 
-/// There until the end. What is held by it ends with it.
+/// Open until the last owner is gone. The hold ends with it.
 #[derive(Debug)]
 pub(super) struct Descriptor(Option<ClosedInChild<OwnedFd>>);
 
@@ -49,7 +49,7 @@ impl Device {
         Ok(Self(opened.map(|fd| Arc::new(Descriptor(Some(fd))))))
     }
 
-    /// Holds. `false`: not now, since the process forks.
+    /// Holds all CPUs. `false`: not now, because the process is being forked.
     pub(super) fn hold(&mut self, tolerated: Duration) -> Result<bool, DeviceError> {
         if self.0.is_none() {
             *self = Self::open()?;
@@ -67,7 +67,7 @@ impl Device {
         }
     }
 
-    /// For a thread that may end the hold.
+    /// Shared with a thread that may end the hold.
     pub(super) fn descriptor(&self) -> Option<&Arc<Descriptor>> {
         self.0.as_ref()
     }
@@ -82,7 +82,7 @@ impl Descriptor {
 impl Release for Descriptor {
     fn release(&self) {
         if let Some(fd) = self.get() {
-            // The kernel refuses no such wish.
+            // The kernel never refuses to end a hold.
             let _ = latency_device::release(fd);
         }
     }

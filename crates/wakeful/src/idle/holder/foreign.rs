@@ -6,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use super::leash::{Leash, Release};
 
-/// See the [module](self).
+/// The part of a hold that lasts between two turns. See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     pub(super) leash: Option<Leash>,
-    /// A turn is over, and the hold lasts.
+    /// Whether a turn is over while the hold lasts.
     pub(super) is_between: bool,
-    /// How much the loop had done when it did something last, and until when it holds therefore.
+    /// The loop's counter when the loop last did something, and the moment until which it therefore
+    /// holds.
     done: u64,
     pub(super) deadline: Option<Instant>,
 }
 
 impl Foreign {
-    /// A turn begins. Does what was held behind the last one last? (Nothing was, or it does.)
+    /// Called at the beginning of a turn. Returns whether the hold of the turn before still lasts,
+    /// or nothing was held.
     #[inline]
     pub(super) fn enter_turn(&mut self) -> bool {
         let is_between = std::mem::take(&mut self.is_between);
@@ -29,7 +31,8 @@ impl Foreign {
         lasts
     }
 
-    /// A turn is over in which `held` is held. Does the hold last beyond it?
+    /// Called at the end of a turn in which `held` is held. Returns whether the hold lasts beyond
+    /// the turn.
     pub(super) fn leave_turn(
         &mut self,
         done: u64,
@@ -45,7 +48,8 @@ impl Foreign {
         if now >= deadline {
             return false;
         }
-        // Without a thread, or anything that it could end, it ends here.
+        // If there is no thread to end the hold later, or nothing that it could end, the hold ends
+        // here.
         let Some(leash) = held.and_then(|held| self.tied_to(held)) else { return false };
         leash.leave_turn(deadline);
         self.is_between = true;
@@ -60,7 +64,7 @@ impl Foreign {
         }
     }
 
-    /// May another hold begin? Not while the thread ends the one before.
+    /// May another hold begin? Not while the thread is ending the previous one.
     pub(super) fn is_through(&self) -> bool {
         self.leash.as_ref().is_none_or(Leash::is_through)
     }

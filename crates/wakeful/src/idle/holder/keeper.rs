@@ -1,7 +1,7 @@
 //! The machine's keeper (`wakeful keeper`), which holds the CPUs on which a loop sleeps.
 //!
 //! Nothing here waits for the keeper. Its answers are read later: at the next sleep after a hold,
-//! and now and then, since the keeper may end a hold by itself.
+//! and regularly after that, because the keeper may end a hold by itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,10 @@ use super::recent_cpus::RecentCpus;
 use crate::metrics::HoldState;
 use crate::sys::closed_in_child::ClosedInChild;
 
-/// So often the keeper's answers are read while it holds.
+/// After how many sleeps the keeper's answers are read, while it holds.
 const SLEEPS_TO_A_LOOK: u32 = 1024;
-/// And while it has not answered: the first time it measures.
+/// The same while the keeper has not answered. Its first answer takes long, because it measures
+/// first.
 const SLEEPS_TO_AN_ANSWER: u32 = 16;
 
 /// Why the keeper does not hold.
@@ -43,13 +44,13 @@ impl KeeperLost {
     }
 }
 
-/// See the [module](self).
+/// The connection to the machine's keeper. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Keeper {
     path: PathBuf,
     connection: Connection,
     cpus: RecentCpus,
-    /// Sleeps until its answers are read.
+    /// How many sleeps are left until the answers are read.
     until_look: u32,
     lost: Option<KeeperLost>,
 }
@@ -58,8 +59,8 @@ pub(super) struct Keeper {
 #[derive(Debug)]
 struct Connection(Option<Arc<Client>>);
 
-/// There until the end. What is held by it ends with it. Another thread has the lock only while it
-/// ends a hold, and then no turn has come for long: so the loop does not wait for it, and goes
+/// Open until the last owner is gone. The hold ends with it. Another thread takes the lock only to
+/// end a hold, when there was no turn for long. So the loop does not wait for the lock, and goes
 /// without a hold.
 #[derive(Debug)]
 pub(super) struct Client(Mutex<Option<ClosedInChild<KeeperClient>>>);
@@ -70,7 +71,7 @@ impl Connection {
         Ok(Self(opened.map(|client| Arc::new(Client(Mutex::new(Some(client)))))))
     }
 
-    /// `None`: it is not there, or another thread uses it.
+    /// `None`: there is no connection, or another thread uses it.
     fn with<T>(&self, ask: impl FnOnce(&KeeperClient) -> T) -> Option<T> {
         self.0.as_ref()?.with(ask)
     }
@@ -87,7 +88,7 @@ impl Release for Client {
     fn release(&self) {
         self.with(|client| {
             if client.release().is_err() {
-                // It is gone, or does not read.
+                // The keeper is gone, or does not read.
                 let _ = shutdown(client, Shutdown::Both);
             }
         });
@@ -98,7 +99,8 @@ impl Drop for Client {
     fn drop(&mut self) {
         let client = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(client) = client {
-            // It ends the connection for all copies, whatever the keeper has read by then.
+            // A shutdown ends the connection for all its copies, whatever the keeper has read by
+            // then.
             client.close_after(|client| _ = shutdown(client, Shutdown::Both));
         }
     }
@@ -110,7 +112,7 @@ impl Keeper {
         Self { path, connection: Connection(None), cpus, until_look: 0, lost: None }
     }
 
-    /// Connects, if it is not connected, and the process does not fork just now.
+    /// Connects, unless there is a connection, or the process is just being forked.
     pub(super) fn connect(&mut self) -> Result<(), KeeperLost> {
         if self.connection.with(|_| ()).is_none() {
             self.connection = Connection::open(&self.path)?;
@@ -118,11 +120,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Asks for a hold of the CPUs on which the loop slept lately. `false`: not now, since the
-    /// process forks.
+    /// Asks for a hold of the CPUs on which the loop slept lately. `false`: not now, because the
+    /// process is being forked.
     pub(super) fn hold(&mut self, tolerated: Duration) -> Result<bool, KeeperLost> {
         if self.lost.is_none() {
-            // The answer to the hold before, if the loop let go with its next sleep.
+            // This reads the answer to the previous hold, in case the loop released that hold with
+            // its next sleep.
             self.look();
         }
         if let Some(lost) = self.lost.take() {
@@ -144,14 +147,14 @@ impl Keeper {
         Ok(true)
     }
 
-    /// The loop sleeps on another CPU, or the keeper has said no.
+    /// Must the loop ask again, because it sleeps on another CPU, or the keeper has said no?
     #[inline]
     pub(super) fn has_to_ask_anew(&mut self) -> bool {
         self.until_look = self.until_look.wrapping_sub(1);
         (self.until_look == 0 && self.look()) || self.cpus.sleeps_on(rustix::thread::sched_getcpu())
     }
 
-    /// Reads its answers. Is it a no?
+    /// Reads the keeper's answers. Returns whether the answer is no.
     #[cold]
     fn look(&mut self) -> bool {
         self.until_look = SLEEPS_TO_AN_ANSWER;
@@ -173,14 +176,14 @@ impl Keeper {
         }
     }
 
-    /// For a thread that may end the hold.
+    /// Shared with a thread that may end the hold.
     pub(super) fn client(&self) -> Option<&Arc<Client>> {
         self.connection.0.as_ref()
     }
 
     pub(super) fn release(&mut self) {
         if self.connection.with(|client| client.release().is_err()) == Some(true) {
-            // It is gone, or does not read. Without the connection nothing is held.
+            // The keeper is gone, or does not read. Without the connection nothing is held.
             self.connection = Connection(None);
         }
     }

@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 
 use crate::sys::thread::{start_thread, without_signals};
 
-/// Nothing is held beyond a turn: the thread sleeps until it is woken.
+/// No hold lasts beyond a turn. The thread sleeps until it is woken.
 const IDLE: u64 = 0;
-/// The thread ends the hold.
+/// The thread is ending the hold.
 const ENDING: u64 = 1;
-/// It has.
+/// The thread has ended the hold.
 const ENDED: u64 = 2;
-/// The loop is gone: so goes the thread.
+/// The loop is gone, so the thread ends, too.
 const OVER: u64 = 3;
-/// The loop takes a turn. Deadlines lie between, in nanoseconds.
+/// The loop is in a turn. All values between `OVER` and this one are deadlines, in nanoseconds.
 const IN_TURN: u64 = u64::MAX;
 
-/// How often the thread looks while turns are taken, one after the other.
+/// How often the thread checks while turns follow each other.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What the thread can do for a hold.
+/// How the thread ends a hold.
 pub(super) trait Release: Send + Sync {
     fn release(&self);
 }
@@ -40,12 +40,13 @@ struct Word {
     epoch: Instant,
 }
 
-/// See the [module](self).
+/// Ends a hold if no turn comes. See the [module](self).
 #[derive(Debug)]
 pub(super) struct Leash {
     word: Arc<Word>,
     thread: JoinHandle<()>,
-    /// Where what it ends lies. The thread's reference keeps that place from being used again.
+    /// The address of what the thread releases. The thread's reference keeps that address from
+    /// being used again.
     held_at: usize,
 }
 
@@ -61,12 +62,13 @@ impl Leash {
         Ok(Self { word, thread, held_at })
     }
 
-    /// Is this what it ends? A connection may be another one by now.
+    /// Does the thread release `held`? The loop may have another connection by now.
     pub(super) fn is_of(&self, held: &Arc<impl Release>) -> bool {
         self.held_at == address(held)
     }
 
-    /// A turn is over, and the hold lasts: until `deadline`, if no other turn comes.
+    /// Called at the end of a turn after which the hold lasts: until `deadline`, if no other turn
+    /// comes.
     pub(super) fn leave_turn(&self, deadline: Instant) {
         let deadline = nanoseconds(deadline.saturating_duration_since(self.word.epoch));
         let before = self.word.now.swap(deadline.clamp(OVER + 1, IN_TURN - 1), Ordering::Relaxed);
@@ -75,19 +77,19 @@ impl Leash {
         }
     }
 
-    /// A turn begins. Does the hold last?
+    /// Called at the beginning of a turn. Returns whether the hold still lasts.
     pub(super) fn enter_turn(&self) -> bool {
         let to_turn = |word| (word > OVER).then_some(IN_TURN);
         let relaxed = Ordering::Relaxed;
         self.word.now.fetch_update(Ordering::Acquire, relaxed, to_turn).is_ok()
     }
 
-    /// May another hold begin? Not while the thread ends the one before.
+    /// May another hold begin? Not while the thread is ending the previous one.
     pub(super) fn is_through(&self) -> bool {
         self.word.now.load(Ordering::Acquire) != ENDING
     }
 
-    /// The loop has ended the hold itself, in a turn.
+    /// Notes that the loop itself has ended the hold, in a turn.
     pub(super) fn ended(&self) {
         let to_idle = |word| (word == IN_TURN).then_some(IDLE);
         let _ = self.word.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to_idle);

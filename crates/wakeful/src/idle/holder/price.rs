@@ -6,17 +6,19 @@ use crate::idle::governor::HoldGovernor;
 use crate::idle::survey::survey;
 use crate::sys::fork_check::Process;
 
-/// A wait that ends sooner has not slept, in nanoseconds: what ended it was there before.
+/// A wait that is shorter than this, in nanoseconds, did not sleep, because what ended it was there
+/// before.
 const NO_SLEEP: u64 = 2_000;
 
-/// See the [module](self). Times are nanoseconds on the loop's clock.
+/// The price of one loop's holds. See the [module](self). Times are nanoseconds on the loop's
+/// clock.
 #[derive(Debug)]
 pub(super) struct Price {
     governor: HoldGovernor,
     process: Process,
-    /// When the loop slept first since the last event.
+    /// When the loop first slept after the last event.
     since: Option<u64>,
-    /// It was measured what a wake takes here.
+    /// Whether the cost of a wake on this machine has been measured.
     is_known: bool,
 }
 
@@ -27,13 +29,13 @@ impl Price {
         Self { governor, process, since: None, is_known: false }
     }
 
-    /// The loop is about to sleep, at `now`. For how long is it worth it that its CPU is held, if
-    /// at all?
+    /// Called when the loop is about to sleep, at `now`. Returns how long a hold of its CPU is
+    /// worth its price, if at all.
     pub(super) fn limit_from(&mut self, now: u64) -> Option<Duration> {
         self.since.get_or_insert(now);
         match self.governor.limit() {
             0 => {
-                // What it would be worth is a guess without that.
+                // Until a wake has been measured, the worth of a hold would be a guess.
                 self.knows_wakes();
                 None
             }
@@ -41,7 +43,8 @@ impl Price {
         }
     }
 
-    /// An event ended a sleep. (What a timer ends is no gap between events.)
+    /// Called when an event has ended a sleep. (A timer that ends a sleep does not end a gap
+    /// between events.)
     pub(super) fn event(&mut self, now: u64) {
         let gap = self.since.take().map_or(0, |since| now.saturating_sub(since));
         if gap >= NO_SLEEP {
@@ -49,8 +52,8 @@ impl Price {
         }
     }
 
-    /// Has it been measured what a wake takes here? The first question begins with it: so nothing
-    /// is held before.
+    /// Has the cost of a wake on this machine been measured? The first call starts the measurement,
+    /// so nothing is held before its end.
     pub(super) fn knows_wakes(&mut self) -> bool {
         if !self.is_known
             && let Some(found) = survey(self.process.stamp())

@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-/// A CPU that the loop has left is held for so long.
+/// How long a CPU that the loop has left stays held.
 const RECENT: Duration = Duration::from_millis(200);
-/// While CPUs are held, others are asked for once in this time at most.
+/// While CPUs are held, the loop asks for others no more often than this.
 const CHANGE_EVERY: Duration = Duration::from_millis(50);
-/// Sleeps in a row on a CPU that is not held, behind which it takes the place of one that is.
+/// After this many sleeps in a row on CPUs that are not held, the present CPU replaces one that is.
 const ELSEWHERE: u32 = 4;
 
 /// The CPUs that are held, or will be.
@@ -29,20 +29,22 @@ struct Used {
 }
 
 impl RecentCpus {
-    /// The loop sleeps on `cpu` now, while CPUs are held. Are others to be held than before?
+    /// Called when the loop sleeps on `cpu` while CPUs are held. Returns whether the CPUs to hold
+    /// have changed.
     #[inline]
     pub(super) fn sleeps_on(&mut self, cpu: usize) -> bool {
-        // A loop that stays where it is reads no clock.
+        // A loop that stays on its CPU does not read the clock here.
         let stays = matches!(self.held, [Some(used), None] if used.cpu == cpu);
         !stays && self.sleeps(cpu, Instant::now())
     }
 
-    /// A hold begins, so a request is sent anyway: the CPU of this sleep is among them.
+    /// Called when a hold begins. A request is sent anyway, so the CPU of this sleep is always
+    /// included.
     pub(super) fn begins_on(&mut self, cpu: usize) {
         self.begins(cpu, Instant::now());
     }
 
-    /// In ascending order.
+    /// The CPUs to hold, in ascending order.
     pub(super) fn get(&self) -> Vec<usize> {
         let mut cpus: Vec<usize> = self.held.into_iter().flatten().map(|used| used.cpu).collect();
         cpus.sort_unstable();
@@ -75,7 +77,7 @@ impl RecentCpus {
         }
     }
 
-    /// Is the CPU that is used now one of them?
+    /// Notes that the CPU is used now. Returns whether it is one of those to hold.
     fn uses(&mut self, cpu: usize, now: Instant) -> bool {
         let used = self.held.iter_mut().flatten().find(|used| used.cpu == cpu);
         let is_held = used.is_some();
@@ -85,7 +87,7 @@ impl RecentCpus {
         is_held
     }
 
-    /// Those that were left long ago. Were there any?
+    /// Removes CPUs that the loop left long ago. Returns whether there were any.
     fn forget(&mut self, now: Instant) -> bool {
         let before = self.held;
         for used in &mut self.held {
@@ -95,7 +97,7 @@ impl RecentCpus {
         self.held != before
     }
 
-    /// In the place of the one that was left first, if there is no other.
+    /// Adds a CPU. If both places are taken, it replaces the CPU that the loop left first.
     fn take(&mut self, cpu: usize, now: Instant) {
         let oldest = self.held.iter_mut().min_by_key(|used| used.map(|used| used.last));
         self.elsewhere = 0;
@@ -172,7 +174,8 @@ mod tests {
         let mut changed = begun;
         let mut changes = 0;
         for sleep in 0..20_000 {
-            // Each for longer than a CPU is remembered, in turns with short visits.
+            // The loop uses each CPU for longer than it is remembered, with short visits to others
+            // in between.
             let now = begun + sleep * Duration::from_micros(700);
             let cpu = if sleep % 7 == 0 { 8 + sleep % 5 } else { sleep / 300 % 8 };
             if cpus.sleeps(cpu as usize, now) {

@@ -9,7 +9,7 @@ use wakeful_awake::Reluctance;
 
 const SILENCE_NS: u64 = 50_000_000;
 
-/// A holder whose device is a file: the last word in it is the last wish.
+/// A holder whose device is a file. The last word in the file is the last request.
 fn holder(state: State) -> (Holder, File) {
     let name = format!("wakeful-holder-{}-{:?}", std::process::id(), std::thread::current().id());
     let path = std::env::temp_dir().join(name);
@@ -126,7 +126,8 @@ fn a_machine_that_would_rather_not_ends_a_hold_with_the_next_sleep() {
     held(&file, &mut holder);
     assert_eq!((holder.before_sleep(), holder.shown()), (Some(holder.silence), HoldState::Held));
     holder.machine.found(Some(Reluctance::Stolen(20)));
-    // The reason of the second refusal is this machine's, whose gain is not known yet.
+    // The second refusal has this machine as its reason, because the gain of a hold is not known
+    // yet.
     assert_eq!(holder.before_sleep(), None);
     assert!(matches!(holder.state, State::Unheld));
     assert_eq!(wishes(&file), [2, -1]);
@@ -172,7 +173,7 @@ fn a_foreign_loop_s_turns_go_on_with_a_hold_and_do_not_prolong_it() {
     holder.leave_turn(2);
     assert!(!holder.is_held());
     assert_eq!(wishes(&file), [2, -1]);
-    // What ends it between two turns ends it once.
+    // A hold that ends between two turns ends only once.
     holder.state = State::Held { quiet_since: None };
     holder.leave_turn(3);
     holder.release();
@@ -186,7 +187,7 @@ fn what_a_foreign_loop_holds_by_another_descriptor_than_before_ends_as_well() {
     held(&first_file, &mut first);
     first.leave_turn(1);
     first.enter_turn();
-    // As behind the end of a keeper, and a connection to the next one.
+    // The same happens after the end of a keeper and a connection to the next one.
     let (mut second, file) = holder(State::Unheld);
     std::mem::swap(&mut first.means, &mut second.means);
     held(&file, &mut first);
@@ -199,7 +200,8 @@ fn what_a_foreign_loop_holds_by_another_descriptor_than_before_ends_as_well() {
     assert_eq!(wishes(&first_file), [2]);
 }
 
-/// Gaps in which the holder sleeps, as a loop would have it, until one is or is not held.
+/// Lets gaps pass in which the holder sleeps as in a loop, until its hold is as `is_held` says.
+/// Returns how many gaps that took.
 fn until_held(holder: &mut Holder, gap: u64, is_held: bool, now: &mut u64) -> u32 {
     for gaps in 0..1_000 {
         holder.weigh(*now);
@@ -227,7 +229,7 @@ fn what_is_too_rare_for_the_price_of_a_hold_ends_it_and_what_is_not_begins_one()
     assert!(until_held(&mut holder, 1_000 * SILENCE_NS, false, &mut now) <= 8);
     assert_eq!(holder.shown(), HoldState::TooDear);
     assert_eq!((wishes(&file), holder.before_sleep()), (vec![2, -1], None));
-    // Another one is not asked for with each event.
+    // An event alone does not make the holder ask for another hold.
     holder.woken(|| now);
     assert_eq!((wishes(&file), holder.before_sleep()), (vec![2, -1], None));
     until_held(&mut holder, 100_000, true, &mut now);

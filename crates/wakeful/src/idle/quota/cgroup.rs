@@ -1,8 +1,7 @@
-//! Where the CPU quota of this process is written down: cgroup v2's `cpu.max`, or v1's
-//! `cpu.cfs_quota_us`.
+//! Reads the CPU quota of this process: cgroup v2's `cpu.max`, or v1's `cpu.cfs_quota_us`.
 //!
-//! To find the files takes memory. To read them takes none: the wait that looks at a quota may be
-//! in a signal handler that has interrupted `malloc` (`wakeful-spin`).
+//! Finding the files allocates memory. Reading them does not, because the wait that checks a quota
+//! may be in a signal handler that has interrupted `malloc` (`wakeful-spin`).
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -12,13 +11,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{read, retry_on_intr};
 
-/// A cgroup with the files that say what it may use, and what it used.
+/// A cgroup, with the files that contain its limit and its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     dir: PathBuf,
     version: Version,
     limit: CString,
-    /// In a file of its own.
+    /// The period, if it has a file of its own (v1).
     period: Option<CString>,
     stat: CString,
 }
@@ -38,11 +37,11 @@ impl Group {
 
     #[cfg(any(test, feature = "internals"))]
     pub(super) fn of_version_two(dir: PathBuf) -> Self {
-        // No path has a zero in it.
+        // `new` returns `None` only for a path with a zero byte, which does not exist.
         Self::new(dir, Version::Two).unwrap_or_else(|| unreachable!())
     }
 
-    /// `None`: no path.
+    /// `None`: the path contains a zero byte.
     fn new(dir: PathBuf, version: Version) -> Option<Self> {
         let file = |name| CString::new(dir.join(name).as_os_str().as_bytes()).ok();
         let (limit, period) = match version {
@@ -58,7 +57,7 @@ impl Group {
         &self.dir
     }
 
-    /// How many CPUs' worth of time it may use. Nothing: as much as there is.
+    /// How many CPUs' worth of time the group may use. `None`: it has no limit.
     pub(super) fn cpus(&self) -> Option<f64> {
         match &self.period {
             None => with_text(&self.limit, parse_limit)?,
@@ -70,13 +69,13 @@ impl Group {
         }
     }
 
-    /// In how many periods it had to wait for the next one.
+    /// In how many periods the group had to wait for the next one.
     pub(super) fn throttled(&self) -> u64 {
         with_text(&self.stat, |stat| field(stat, "nr_throttled")).flatten().unwrap_or(0)
     }
 }
 
-/// The first KiB of a file. Allocates nothing. `None`: it is not there.
+/// Calls `ask` with the first KiB of a file, without an allocation. `None`: there is no such file.
 fn with_text<T>(path: &CStr, ask: impl FnOnce(&str) -> T) -> Option<T> {
     let mut bytes = [0; 1024];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -95,7 +94,8 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// "20000 100000": microseconds of each period of so many.
+/// Parses "20000 100000": the microseconds that may be used in each period, and the microseconds of
+/// a period.
 fn parse_limit(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     share(number(quota)?, number(period)?)
@@ -109,8 +109,8 @@ fn field(stat: &str, name: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// From `/proc/self/mountinfo` and `/proc/self/cgroup`: the process's own group first, its root
-/// last.
+/// The groups that `/proc/self/mountinfo` and `/proc/self/cgroup` name: the process's own group
+/// first, its root last.
 fn find(mounts: &str, groups: &str) -> Vec<Group> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -139,10 +139,11 @@ fn find(mounts: &str, groups: &str) -> Vec<Group> {
             right.then_some(path)
         });
         let Some(path) = path else { continue };
-        // In a container the mount shows a part of the tree, and the path may be seen from outside.
+        // In a container the mount shows only a part of the tree, while the path may be relative to
+        // the whole tree.
         let within = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         let within = within.strip_prefix("/").unwrap_or(within);
-        // Without a slash at the end.
+        // Collecting the components removes a slash at the end.
         let own: PathBuf = Path::new(point).join(within).components().collect();
         for dir in own.ancestors() {
             found.extend(Group::new(dir.to_owned(), version));
@@ -154,8 +155,8 @@ fn find(mounts: &str, groups: &str) -> Vec<Group> {
     found
 }
 
-/// Those that are there. Version 2 has the file of the limit only while the group above hands the
-/// CPU controller on, which may begin with the first limit.
+/// Keeps the groups whose directories exist. The file of the limit may not exist yet: version 2 has
+/// it only while the parent group enables the CPU controller, which may begin with the first limit.
 fn visible(mut groups: Vec<Group>) -> Vec<Group> {
     groups.retain(|group| group.dir.is_dir());
     groups
@@ -203,7 +204,7 @@ mod tests {
             dirs(&find(mounts, "2:cpu:/docker/abc\n")),
             [("/sys/fs/cgroup/cpu", Version::One)]
         );
-        // A namespace: the path is seen from its own root.
+        // In a namespace the path is relative to the namespace's root.
         assert_eq!(dirs(&find(mounts, "2:cpu:/\n")), [("/sys/fs/cgroup/cpu", Version::One)]);
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Nothing here takes long. A test that waits so long has failed.
+/// Nothing here takes long. A test that waits for this long has failed.
 const GUARD: Duration = Duration::from_secs(20);
 
 fn without_thread(destination: impl Destination) -> LossyWriter {
@@ -22,7 +22,7 @@ fn line(number: usize) -> String {
     format!("{number:0>99}\n")
 }
 
-/// What comes until all writers are dropped.
+/// Everything that comes until all writers are dropped.
 fn rest_of(mut reader: PipeReader) -> String {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
@@ -76,7 +76,7 @@ fn a_reader_that_stands_still_costs_lines_that_are_counted_and_reported() {
     }
 }
 
-/// A thread or none, a queue with room or without.
+/// The cases are with and without a thread, and with and without room in the queue.
 #[test]
 fn a_pipe_that_nobody_reads_does_not_have_all_of_the_time() {
     let timeout = Duration::from_secs(2);
@@ -114,7 +114,7 @@ fn the_queue_is_bounded_in_bytes() {
     for _ in 0..6 {
         log.write_all(large.as_bytes()).unwrap();
     }
-    // The thread is writing one of them, or is about to.
+    // The thread is writing one of the lines, or is about to.
     assert!((2..=3).contains(&log.dropped()), "{}", log.dropped());
     drop(reader);
     assert!(log.flush_within(GUARD));
@@ -166,12 +166,12 @@ fn without_a_thread_lines_are_written_as_far_as_there_is_room() {
     assert!(reader.join().unwrap().ends_with(&line(99)));
 }
 
-/// A pipe stands for a disk: it is full in the middle of a line, and then has room again.
+/// The pipe plays a disk that is full in the middle of a line, and later has room again.
 #[test]
 fn what_was_written_before_a_failure_counts_and_a_part_of_a_line_stays_alone() {
     let (mut reader, writer) = small_pipe();
     let mut log = without_thread(Plain(writer));
-    // Only a line that is longer than what a pipe takes in one piece is ever cut.
+    // Only a line that is longer than what a pipe takes in one piece is cut.
     let long = "x".repeat(10_000);
     log.write_lines(format!("{}{long}\n{}", line(7).repeat(40), line(8)).into_bytes(), 42);
     assert_eq!((log.written(), log.dropped()), (40, 2));
@@ -268,7 +268,7 @@ fn lines_whose_destination_has_no_descriptor_but_a_panic_are_counted() {
     assert!(rest_of(reader).starts_with("one\n"));
 }
 
-/// What a destination says about itself may go through a log subscriber that panics.
+/// A destination may report its own failure through a log subscriber that panics.
 #[test]
 fn a_destination_that_panics_as_it_reports_a_failure_costs_nothing_else() {
     struct Panics {

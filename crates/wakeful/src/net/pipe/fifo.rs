@@ -9,15 +9,15 @@ use rustix::io::retry_on_intr;
 
 use crate::sys::limits::explain;
 
-/// `access`: for reading, for writing, or both.
+/// Opens a FIFO. `access` is for reading, for writing, or both.
 ///
 /// # Errors
-/// Kernel errors; `path` is something else.
+/// Kernel errors; `path` is not a FIFO.
 pub(super) fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = match retry_on_intr(|| openat(CWD, path, flags, Mode::empty())) {
         Ok(fd) => fd,
-        // As it is: who waits for a reader compares the number.
+        // The error keeps its number, because a caller that waits for a reader checks for it.
         Err(error @ rustix::io::Errno::NXIO) => return Err(error.into()),
         Err(error) => return Err(explain(error)),
     };
@@ -26,7 +26,7 @@ pub(super) fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
 }
 
 /// # Errors
-/// It is something else.
+/// The descriptor is not a pipe.
 pub(super) fn expect_pipe(fd: impl AsFd) -> io::Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
     if kind == FileType::Fifo {
@@ -35,7 +35,7 @@ pub(super) fn expect_pipe(fd: impl AsFd) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no pipe and no FIFO"))
 }
 
-/// Sets or clears `O_NONBLOCK`, for everybody who shares the open file.
+/// Sets or clears `O_NONBLOCK` for all processes that share the open file.
 pub(super) fn set_nonblocking(fd: impl AsFd, nonblocking: bool) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     if flags.contains(OFlags::NONBLOCK) != nonblocking {

@@ -11,13 +11,13 @@ use crate::driver::source::Direction;
 use crate::sys::uninit::{self, ReadBuffer, ReadCall};
 use crate::task::coop;
 
-/// More slices in one call are refused by the kernel (`UIO_MAXIOV`).
+/// The kernel refuses more slices in one call (`UIO_MAXIOV`).
 const MAX_SLICES: usize = 1024;
 
 /// An end of a pipe on its loop. Its descriptor does not block.
 #[derive(Debug)]
 pub(crate) struct PipeIo {
-    /// `None`: it was closed by `shutdown`.
+    /// `None`: `shutdown` has closed it.
     pipe: Option<Registered<OwnedFd>>,
 }
 
@@ -27,7 +27,7 @@ impl PipeIo {
     }
 
     /// # Errors
-    /// It is closed.
+    /// This end is closed.
     pub(super) fn pipe(&self) -> io::Result<&Registered<OwnedFd>> {
         let closed = || io::Error::new(io::ErrorKind::BrokenPipe, "this end of the pipe is closed");
         self.pipe.as_ref().ok_or_else(closed)
@@ -38,7 +38,7 @@ impl PipeIo {
         Ok(self.pipe.map(Registered::into_inner).expect("it is not closed"))
     }
 
-    /// Nothing is read before the kernel says that there is something.
+    /// Reads nothing until the kernel reports that there is something.
     pub(super) fn wait_first(&self) {
         if let Some(pipe) = &self.pipe {
             pipe.would_block(Direction::Read);
@@ -56,8 +56,8 @@ impl PipeIo {
             return Poll::Ready(Ok(0));
         }
         let pipe = self.pipe()?;
-        // A short read does not say that there is no more: a writer with `O_DIRECT` writes packets,
-        // of which one is read at a time (pipe(2)).
+        // A short read does not show that there is no more, because a writer with `O_DIRECT` writes
+        // packets, and a read returns one packet (pipe(2)).
         let read =
             ready!(pipe.poll_io(Direction::Read, cx, |fd| {
                 uninit::read(fd.as_fd(), ReadCall::Any, buf)
@@ -127,7 +127,7 @@ impl PipeIo {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes it, so that the reader sees the end.
+    /// Closes this end, so that the reader sees the end.
     pub(crate) fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.pipe = None;
         Poll::Ready(Ok(()))

@@ -58,7 +58,7 @@ impl Receiver {
     /// Kernel errors; `path` is not a FIFO; no loop runs on this thread.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let this = Self::of(fifo::open(path.as_ref(), OFlags::RDONLY)?)?;
-        // Without a writer the kernel would say that this is the end.
+        // As long as there was no writer, the kernel would report the end of the file.
         this.io.wait_first();
         Ok(this)
     }
@@ -116,7 +116,7 @@ impl Receiver {
     /// # Errors
     /// The same as for [`read`](Self::read).
     pub async fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
-        // As much as a pipe holds by default.
+        // The default capacity of a pipe.
         let mut chunk = vec![0; 64 << 10];
         let start = bytes.len();
         loop {

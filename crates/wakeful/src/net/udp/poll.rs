@@ -1,4 +1,4 @@
-//! For futures written by hand. One task at a time in each direction.
+//! Methods for hand-written futures. Only one task may wait in each direction.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Sends for hand-written futures. What `send_to` has in its future, the pause before the next
-//! attempt, is with the socket here.
+//! Sends for hand-written futures. The pause before the next attempt, which `send_to` keeps in its
+//! future, is kept with the socket here.
 
 use std::io;
 use std::os::unix::net::SocketAddr;
@@ -89,7 +89,7 @@ impl UnixDatagram {
         buf: &[u8],
         to: &SocketAddrUnix,
     ) -> Poll<io::Result<usize>> {
-        // What it owns is polled and dropped outside of the cell: wakers may be anybody's code.
+        // The pause is polled and dropped outside of the cell, because wakers may be user code.
         let mut pausing = self.pausing.take();
         loop {
             ready!(coop::poll_proceed(cx));
@@ -100,8 +100,8 @@ impl UnixDatagram {
                     return Poll::Ready(result.map_err(explain));
                 }
             }
-            // This socket's own buffer is full, or the queue of a third one that it is connected
-            // to: an event may come before the pause is over.
+            // This socket's own buffer is full, or the queue of a third socket to which it is
+            // connected. An event may come before the pause is over.
             if !is_writable(self) {
                 match self.socket().poll_seen_alone(Interest::WRITABLE, cx) {
                     Poll::Ready(Ok(_)) => continue,

@@ -2,12 +2,12 @@
 //! no loop around them.
 //!
 //! The push is [`ReadyQueue::push_at`] itself. Invariant: a node that may be in the queue is alive.
-//! A boxed one belongs to the queue from its push on; pools and sources are kept by the queue until
-//! its end, whoever drops their handles.
+//! A boxed node belongs to the queue from its push on. The queue keeps pools and sources until its
+//! end, even if their handles are dropped.
 //!
-//! A pooled node stands for a task that is woken: its memory is there already, and it is queued
-//! again only once the consumer has taken it. A boxed node is what a queue of values would
-//! allocate. A source counts, and is queued when it leaves zero.
+//! A pooled node stands for a task that is woken: its memory exists already, and it is queued again
+//! only after the consumer has taken it. A boxed node stands for what a queue of values would
+//! allocate. A source has a counter, and is queued when the counter leaves zero.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ impl<R: Ring> Bell for ForeignBell<R> {
     }
 }
 
-/// Where a node's memory comes from, and goes to, is its kind.
+/// The kind of a node says where its memory comes from, and where it goes.
 static POOLED: Kind =
     Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
 static SOURCE: Kind =
@@ -38,7 +38,7 @@ static SOURCE: Kind =
 static BOXED: Kind =
     Kind { priority: Priority::Normal, run: nothing, discard: nothing, order: |_| Order::AsQueued };
 
-/// A node with a value. Zero: it is not queued, and its owner may queue it.
+/// A node with a value. If the value is zero, the node is not queued, and its owner may queue it.
 #[derive(Debug)]
 #[repr(C)]
 struct Item {
@@ -65,7 +65,7 @@ impl Item {
 
 struct Shared<R> {
     queue: ReadyQueue<ForeignBell<R>>,
-    /// Every pool and source, because its nodes may be queued.
+    /// Keeps every pool and source, because their nodes may be queued.
     kept: Mutex<Vec<Arc<[Item]>>>,
 }
 
@@ -95,21 +95,21 @@ impl<R> Drop for Shared<R> {
     }
 }
 
-/// The value of a node that has left the queue, which then belongs to its owner again.
+/// Returns the value of a node that has left the queue. The node then belongs to its owner again.
 #[inline(always)]
 fn take(node: NonNull<Node>) -> u64 {
     let item = node.cast::<Item>();
     // SAFETY: only items are pushed here, and this one is alive: boxed ones are freed below, the
     // others are kept.
     let shared = unsafe { item.as_ref() };
-    // Release, twice: the owner that reads zero may write the link.
+    // Both stores are Release, because the owner that reads zero may write the link.
     if ptr::eq(shared.node.kind, &POOLED) {
         let value = shared.value.load(Relaxed);
         shared.value.store(0, Release);
         return value;
     }
     if ptr::eq(shared.node.kind, &SOURCE) {
-        // Others add meanwhile.
+        // Others may add to the value at the same time.
         return shared.value.swap(0, AcqRel);
     }
     // SAFETY: a boxed node's only pointer, out of the queue.
@@ -182,7 +182,7 @@ impl<R: Ring> PooledProducer<R> {
     pub fn push_at(&mut self, value: u64, at: impl FnMut(Point)) -> bool {
         debug_assert_ne!(value, 0, "zero is a free node");
         let item = &self.pool[self.next];
-        // Acquire: the consumer is done with the link.
+        // Acquire: the consumer no longer uses the link.
         if item.value.load(Acquire) != 0 {
             return false;
         }

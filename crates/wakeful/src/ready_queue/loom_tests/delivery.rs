@@ -1,9 +1,9 @@
-//! Every push arrives, once, in its producer's order; who met a sleep rings, once for a sleep at
-//! most, and nobody else does.
+//! Every push arrives exactly once, in its producer's order. A producer that met a sleep rings, at
+//! most once per sleep, and no other thread rings.
 
 use super::*;
 
-/// So many producers push so many nodes each; the loop sleeps whenever it finds nothing.
+/// Each of `producers` producers pushes `each` nodes. The loop sleeps whenever it finds nothing.
 fn model(producers: usize, each: usize, preemptions: Option<usize>) {
     let (slept, did_not, left_out) = (Seen::default(), Seen::default(), Seen::default());
     let seen = (slept.clone(), did_not.clone(), left_out.clone());
@@ -38,8 +38,8 @@ fn model(producers: usize, each: usize, preemptions: Option<usize>) {
     });
     seen.0.assert("every push meets a sleep");
     if preemptions != Some(1) {
-        // That needs two: the loop is stopped before its sleep, and so is each producer before the
-        // last.
+        // This needs two preemptions: the loop is stopped before its sleep, and so is each producer
+        // before the last one.
         seen.1.assert("no push meets a sleep");
     }
     if producers * each > 1 {

@@ -14,8 +14,8 @@ fn loom_close_takes_or_refuses_every_push() {
     });
 }
 
-/// A loop may end out of its sleep (a time-out, or the permission to sleep of a loop that never
-/// waits).
+/// A loop may end without waking from its sleep (after a timeout, or with the permission to sleep
+/// of a loop that never waits).
 #[test]
 fn loom_close_out_of_a_sleep() {
     let (seen_taken, seen_refused) = (Seen::default(), Seen::default());
@@ -42,7 +42,7 @@ fn loom_close_out_of_a_sleep() {
     seen.1.assert("all are refused");
 }
 
-/// A signal handler's wake, a push and the end, all at once.
+/// A signal handler's wake, a push and the end, all at the same time.
 #[test]
 fn loom_close_beside_a_wake_and_a_push() {
     check(None, || {
@@ -58,10 +58,11 @@ fn loom_close_beside_a_wake_and_a_push() {
     });
 }
 
-/// The pusher's reference is the queue's last: it lasts until the pusher has rung.
+/// The pusher's reference may be the last one to the queue. The queue must last until the pusher
+/// has rung.
 #[test]
 fn loom_the_last_reference_is_a_pusher_s() {
-    // Loom's count here: the order of the drops is the question.
+    // This test uses loom's `Arc`, because it is about the order of the drops.
     use loom::sync::Arc;
     check(Some(6), || {
         let queue = Arc::new(ReadyQueue::new(ModelBell::new()));

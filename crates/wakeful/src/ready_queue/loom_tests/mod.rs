@@ -1,8 +1,8 @@
 //! The ready queue's interleavings, by model checking.
 //!
 //! Loom runs each model once for every order of its threads' atomic operations, and for every value
-//! that a load may return under its memory order. A bound leaves orders out that need more
-//! preemptions than it says; without one all are run. Bounds and sizes are the largest that end
+//! that a load may return under its memory order. A bound leaves out orders that need more
+//! preemptions. Without a bound all orders are run. Bounds and sizes are the largest that end
 //! within some 20 seconds. Run:
 //!
 //! ```console
@@ -10,8 +10,8 @@
 //! $ cargo test -p wakeful-rt --lib --release loom --target-dir target/loom
 //! ```
 //!
-//! The bell and the loop of the models are here; [`delivery`] asks what arrives, [`sleep`] who
-//! rings and what a ring does, [`end`] what becomes of pushes when the loop ends.
+//! The bell and the loop of the models are here. [`delivery`] checks what arrives, [`sleep`] who
+//! rings and what a ring does, and [`end`] what becomes of pushes when the loop ends.
 //! `task/state/loom_tests.rs` adds the task's state.
 
 #![allow(clippy::arc_with_non_send_sync, reason = "loom's threads are one thread")]
@@ -23,19 +23,21 @@ mod sleep;
 use super::*;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle, Thread};
-// Not loom's: where every thread is joined its count orders nothing, and would multiply the
-// interleavings.
+// This `Arc` is not loom's. Where every thread is joined, its count orders nothing, and would only
+// multiply the interleavings.
 use std::sync::Arc;
 
 /// An eventfd in the model: a counter, and one thread that waits for it to be other than zero.
 pub(crate) struct ModelBell {
     /// Rings that no wait has heard yet.
     unheard: AtomicUsize,
-    /// All rings. Not loom's: counted in one step with `unheard`, and read after the joins.
+    /// The number of rings. It is not one of loom's atomics, because it is counted in one step with
+    /// `unheard`, and read after the joins.
     rings: std::sync::atomic::AtomicUsize,
-    /// Set while it waits: loom's `unpark` would end whatever else it is blocked in.
+    /// Set during a wait, because loom's `unpark` would otherwise end whatever else the thread is
+    /// blocked in.
     waiter: std::sync::Mutex<Option<Thread>>,
-    /// Read by each ring, written by the drop: loom reports a ring of a bell that is gone.
+    /// Each ring reads it, and the drop writes it, so loom reports a ring of a bell that is gone.
     alive: UnsafeCell<bool>,
 }
 
@@ -59,7 +61,7 @@ impl ModelBell {
         *self.waiter.lock().unwrap() = None;
     }
 
-    /// The present wait, or the next one, ends though nobody has rung.
+    /// Ends the present wait, or the next one, without a ring.
     fn time_out(&self) {
         self.unheard.fetch_add(1, Ordering::AcqRel);
         // No loom operation lies between the addition and the unpark, so they are one step.
@@ -68,7 +70,7 @@ impl ModelBell {
         }
     }
 
-    /// How often it was rung. Exact once the ringing threads have been joined.
+    /// How often the bell was rung. The number is exact once the ringing threads have been joined.
     fn rings(&self) -> usize {
         self.rings.load(Ordering::Relaxed)
     }
@@ -130,9 +132,9 @@ fn take(drained: Drained) -> Vec<usize> {
         .collect()
 }
 
-/// Things that must happen in some execution of a model, or the model shows nothing.
+/// Something that must happen in some execution of a model. Otherwise the model shows nothing.
 ///
-/// Not loom's atomics: they live across the executions.
+/// These are not loom's atomics, because they live across the executions.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<std::sync::atomic::AtomicBool>);
 
@@ -146,19 +148,20 @@ impl Seen {
     }
 }
 
-/// What a loop of the model did.
+/// What the model's loop did.
 #[derive(Default)]
 struct Log {
     arrived: Vec<usize>,
-    /// Of those that arrived: pushed from a sleep's begin to the drain that ended it.
+    /// How many of the nodes that arrived were pushed between the beginning of a sleep and the
+    /// drain that ended it.
     pushed_asleep: usize,
-    /// Waits that ended, and nothing was there.
+    /// How many waits ended without any work.
     idle_wakes: usize,
     sleeps: usize,
 }
 
 impl Log {
-    /// The loop: drain, and when nothing came, sleep; until `enough` says so.
+    /// Runs the loop: drains, and sleeps if nothing came, until `enough` returns `true`.
     fn run(queue: &ModelQueue, enough: impl Fn(&Self) -> bool) -> Self {
         let mut log = Self::default();
         let mut asleep = false;

@@ -1,9 +1,9 @@
-//! Who rings, and what a ring does: sleeps that end by a push, by a wake, by an old ring or by
-//! themselves.
+//! Who rings, and what a ring does: sleeps that end by a push, by a wake, by an old ring, or by a
+//! timeout.
 
 use super::*;
 
-/// `wake`, as a signal handler calls it, after it has set its flag.
+/// Sets a flag and calls `wake`, as a signal handler does.
 fn flag_and_wake(queue: &ModelQueue, flag: &AtomicUsize) {
     flag.store(1, Ordering::Relaxed);
     queue.wake();
@@ -23,7 +23,7 @@ fn loom_a_wake_without_work_ends_the_sleep() {
     });
 }
 
-/// The wake's bit takes nothing away from the pushes around it, nor they from it.
+/// The wake's bit must not affect the pushes around it, nor these the bit.
 #[test]
 fn loom_a_wake_beside_a_push() {
     check(Some(3), || {
@@ -41,7 +41,7 @@ fn loom_a_wake_beside_a_push() {
     });
 }
 
-/// The wait may end at any moment by itself, also between a push and its ring.
+/// The wait may time out at any moment, even between a push and its ring.
 #[test]
 fn loom_a_wait_that_times_out_while_pushes_arrive() {
     let seen = Seen::default();
@@ -62,8 +62,8 @@ fn loom_a_wait_that_times_out_while_pushes_arrive() {
     seen.assert("the time-out ends a wait in which nothing came");
 }
 
-/// Two producers ring for one sleep; the loop wakes by one ring, sleeps again, and hears the other
-/// then. That ends a wait early, and never makes one miss its own ring.
+/// Two producers ring for one sleep. The loop wakes by one ring, sleeps again, and then hears the
+/// other ring. That may end a wait early, but must never make a wait miss its own ring.
 #[test]
 fn loom_a_ring_left_over_from_an_earlier_sleep() {
     let seen = Seen::default();

@@ -9,7 +9,7 @@ use crate::sys::fork_check::Process;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// Reached only by a lost wake.
+/// This time is reached only if a wake is lost.
 const LONG: Timeout = Timeout::After(Duration::from_secs(20));
 
 fn queue_and_driver() -> (ReadyQueue<EventFdBell>, Driver) {
@@ -29,7 +29,7 @@ fn push_numbered(queue: &ReadyQueue<EventFdBell>, number: usize) {
     unsafe { queue.push(numbered(0, number)) }.expect("the queue is open");
 }
 
-/// The ring may come before the wait, and between it and the last one.
+/// The ring may come before the wait, or between this wait and the last one.
 #[test]
 fn a_ring_before_the_wait_ends_it_and_one_only() {
     let (queue, driver) = queue_and_driver();
@@ -64,8 +64,8 @@ fn a_ring_at_a_full_counter_reads_once_and_is_heard() {
     }
 }
 
-/// A signal handler may run on the loop's own thread, between its decision to sleep and the system
-/// call: a wait that has not begun cannot be interrupted, so the ring alone ends it.
+/// A signal handler may run on the loop's own thread, between the loop's decision to sleep and the
+/// system call. A wait that has not begun cannot be interrupted, so only the ring ends it.
 #[test]
 fn a_signal_handler_on_the_own_thread_between_the_decision_and_the_wait() {
     use signal_hook::consts::signal::SIGUSR1;

@@ -1,4 +1,4 @@
-//! The ready queue by itself, one behaviour a test; [`bell`] has it with an eventfd, [`stress`]
+//! The ready queue alone, one behaviour per test. [`bell`] tests it with an eventfd, and [`stress`]
 //! under random load.
 
 #[cfg(not(miri))]
@@ -89,7 +89,7 @@ fn rings_only_while_asleep_and_until_a_ring_is_complete() {
     }
 }
 
-/// A bell whose first ring takes until it is let go.
+/// A bell whose first ring blocks until the test lets it continue.
 struct SlowBell {
     rings: AtomicUsize,
     begun: mpsc::Sender<()>,
@@ -211,7 +211,7 @@ fn a_producer_stopped_before_its_ring_delays_no_other() {
     producer.join().expect("the producer ends");
 }
 
-/// Whether the loop sleeps is decided by the swap, not by a look before it.
+/// The swap decides whether the loop sleeps, and not a load before it.
 #[test]
 fn a_producer_stopped_before_its_swap_rings_for_a_sleep_that_began_meanwhile() {
     let queue = Arc::new(ReadyQueue::new(CountingBell::default()));

@@ -1,10 +1,10 @@
 //! The queue under random load, with the production bell: bursts from 1 to 32 producers, a loop
 //! that sleeps in epoll for ever or for a moment, wakes without work, and ends at random moments.
 //!
-//! Asked of each round: what was accepted arrives, once, in its producer's order; the bell is rung
-//! once for each push that met a sleep; every node is dropped. `WAKEFUL_STRESS_SEED` and
-//! `WAKEFUL_STRESS_PUSHES` repeat or lengthen a run; the seed is printed. The large run:
-//! `cargo test --release -p wakeful-rt --lib -- --ignored --nocapture stress`.
+//! Each round checks that every accepted push arrives exactly once, in its producer's order, that
+//! the bell is rung once for each push that met a sleep, and that every node is dropped.
+//! `WAKEFUL_STRESS_SEED` and `WAKEFUL_STRESS_PUSHES` repeat or lengthen a run; the seed is printed.
+//! The large run: `cargo test --release -p wakeful-rt --lib -- --ignored --nocapture stress`.
 
 use super::*;
 use crate::driver::Driver;
@@ -56,9 +56,9 @@ struct Item {
     batch: NonNull<Batch>,
 }
 
-/// Nodes are made by the batch: one allocation each would take most of the time.
+/// Nodes are allocated in batches, because one allocation each would take most of the time.
 struct Batch {
-    /// Items that nobody has dropped yet.
+    /// How many items are not dropped yet.
     left: AtomicU32,
     items: Box<[Item]>,
     dropped: Arc<AtomicUsize>,
@@ -116,8 +116,8 @@ impl Drop for Batch {
     }
 }
 
-/// Pushes in bursts until all of its nodes are pushed, or one is refused. Returns how many were
-/// made and accepted.
+/// Pushes in bursts until all of its nodes are pushed, or one is refused. Returns how many nodes
+/// were made, and how many accepted.
 fn produce(
     queue: &StressQueue,
     producer: u32,
@@ -156,9 +156,9 @@ struct Round {
     seed: u64,
     producers: u32,
     each: u32,
-    /// Some producers wake without work too; then not every ring is that of a push.
+    /// Some producers also wake the loop without work, so that not every ring belongs to a push.
     wakes: bool,
-    /// The loop ends as soon as so many have arrived.
+    /// The loop ends as soon as this many nodes have arrived.
     end_after: usize,
 }
 
@@ -208,7 +208,8 @@ impl Round {
         arrived.iter().map(|arrived| u64::from(*arrived)).sum()
     }
 
-    /// The loop. Returns how many arrived of each producer, and how many of them had met a sleep.
+    /// Runs the loop. Returns how many nodes arrived from each producer, and how many of all had
+    /// met a sleep.
     fn consume(&self, queue: &StressQueue, driver: &Driver) -> (Vec<u32>, usize) {
         let mut random = Random::new(self.seed, u64::MAX);
         let mut next = vec![0; self.producers as usize];
@@ -250,7 +251,8 @@ impl Round {
                 driver.dispatch();
             }
         }
-        // Sometimes out of a sleep, as a loop ends that has just been permitted to park.
+        // Sometimes the loop ends while it is marked asleep, like a loop that has just been
+        // permitted to park.
         let asleep = random.below(2) == 0 && queue.try_sleep();
         accept(queue.close(), asleep);
         (next, pushed_asleep)
@@ -271,7 +273,7 @@ fn stress(pushes: u64) {
     println!("WAKEFUL_STRESS_SEED={seed} WAKEFUL_STRESS_PUSHES={pushes}");
     let (mut seeds, mut accepted, mut rounds) = (Random::new(seed, 0), 0, 0);
     while accepted < pushes {
-        // A fifth at a time, so that short runs have several rounds too.
+        // Each round has a fifth of the pushes, so that short runs have several rounds, too.
         accepted += Round::new(seeds.below(u64::MAX), pushes.div_ceil(5)).run();
         rounds += 1;
     }

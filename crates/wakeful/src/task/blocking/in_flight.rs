@@ -1,5 +1,5 @@
-//! The blocking work that a loop's code has begun and that is not over (feature `test-util`): a
-//! paused clock does not jump meanwhile.
+//! The blocking work that a loop's code has begun and that is not over (feature `test-util`). A
+//! paused clock does not jump while there is any.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use super::job::Run;
 use crate::task::Queue;
 
 thread_local! {
-    /// That of the loop that runs on this thread.
+    /// The record of the loop that runs on this thread.
     static HERE: RefCell<Option<Arc<InFlight>>> = const { RefCell::new(None) };
 }
 
-/// See the [module](self).
+/// The number of calls in flight. See the [module](self).
 pub(crate) struct InFlight {
     calls: Mutex<usize>,
     none: Condvar,
@@ -25,12 +25,13 @@ impl InFlight {
         Arc::new(Self { calls: Mutex::new(0), none: Condvar::new(), queue })
     }
 
-    /// Nothing panics while it is held.
+    /// Takes the lock. Nothing panics while it is held, so poisoning is ignored.
     fn calls(&self) -> MutexGuard<'_, usize> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is any work in flight? What work that is over has woken is in the loop's queue.
+    /// Is any work in flight? If the answer is no, wakes by work that has ended are in the loop's
+    /// queue.
     pub(crate) fn any(&self) -> bool {
         *self.calls() > 0
     }
@@ -44,14 +45,14 @@ impl InFlight {
         }
     }
 
-    /// What code of this thread begins until the guard goes is this loop's.
+    /// Until the guard is dropped, work that code of this thread begins belongs to this loop.
     pub(crate) fn enter(self: &Arc<Self>) -> Entered<'_> {
         let outer = HERE.try_with(|here| here.replace(Some(self.clone()))).ok().flatten();
         Entered { outer, _in_flight: PhantomData }
     }
 }
 
-/// See [`InFlight::enter`].
+/// The guard of [`InFlight::enter`].
 pub(crate) struct Entered<'a> {
     outer: Option<Arc<InFlight>>,
     _in_flight: PhantomData<&'a InFlight>,
@@ -64,8 +65,8 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A piece of work of this thread's loop, if one runs here. It is over when this is dropped, on any
-/// thread.
+/// A piece of blocking work of this thread's loop, if one runs here. It is over when this is
+/// dropped, on any thread.
 pub(super) struct Call(Option<Arc<InFlight>>);
 
 impl Call {
@@ -73,7 +74,7 @@ impl Call {
         let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
         if let Some(in_flight) = &here {
             *in_flight.calls() += 1;
-            // Where Tokio owns the sleep, the loop has to look whether that may go on.
+            // If Tokio owns the sleep, the loop must check whether the sleep may continue.
             in_flight.queue.wake();
         }
         Self(here)
@@ -89,12 +90,12 @@ impl Drop for Call {
             in_flight.none.notify_all();
         }
         drop(calls);
-        // It may sleep because of this work alone.
+        // The loop may be asleep only because of this work.
         in_flight.queue.wake();
     }
 }
 
-/// A job for the pool, and the call that it is. The pool drops it when it has run, or when it is
+/// A job for the pool, together with its call. The pool drops it when it has run, or when it is
 /// taken off the queue.
 pub(super) struct Counted {
     job: Arc<dyn Run>,

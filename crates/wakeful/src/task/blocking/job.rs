@@ -1,4 +1,4 @@
-//! A piece of blocking work: first its closure, then its outcome, and who waits for that.
+//! A piece of blocking work: first its closure, then its outcome, and the task that waits for it.
 //!
 //! The lock is held only while something is moved in or out. Closures run, and closures, outcomes
 //! and wakers are cloned and dropped, outside of it, because all of them are user code.
@@ -20,28 +20,30 @@ pub(super) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 pub(super) trait Run: Send + Sync {
     /// Runs the closure on this thread, unless it has run. Does not panic.
     ///
-    /// Then `is_forked` tells whether this is a child that the closure forked. There the outcome
-    /// is forgotten: a thread of the parent may have held the lock at the fork.
+    /// After that, `is_forked` tells whether this is a child that the closure forked. In such a
+    /// child the outcome is leaked, because a thread of the parent may have held the lock at the
+    /// fork.
     fn run(&self, is_forked: &dyn Fn() -> bool);
 }
 
 /// A job as its handle sees it.
 pub(super) trait Join<T>: Send + Sync {
-    /// `None`: it was aborted.
+    /// `None`: the job was aborted.
     fn poll(&self, waker: &Waker) -> Poll<Option<Outcome<T>>>;
 
-    /// Drops the closure, if it does not run yet, and tells who waits. What runs goes on, and its
-    /// outcome is dropped where it ends. What has run keeps its outcome.
+    /// Drops the closure if it is not running yet, and wakes the task that waits. A closure that is
+    /// running continues, and its outcome is dropped on its thread. A job that has run keeps its
+    /// outcome.
     fn abort(&self);
 
-    /// Nobody waits for the outcome any more.
+    /// Removes the waker, because nobody waits for the outcome any more.
     fn forget_waiter(&self);
 
-    /// Has it run to its end, or does nobody want that any more?
+    /// Has the job run to its end, or was it aborted?
     fn is_over(&self) -> bool;
 }
 
-/// See the [module](self).
+/// A job with its lock. See the [module](self).
 pub(super) struct Job<F, T> {
     stage: Mutex<Stage<F, T>>,
     waiter: AtomicWaker,
@@ -60,7 +62,7 @@ impl<F, T> Job<F, T> {
         Self { stage: Mutex::new(Stage::Waiting(f)), waiter: AtomicWaker::new() }
     }
 
-    /// Nothing panics while it is held.
+    /// Takes the lock. Nothing panics while it is held, so poisoning is ignored.
     fn stage(&self) -> MutexGuard<'_, Stage<F, T>> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +78,7 @@ impl<F, T> Job<F, T> {
         }
     }
 
-    /// From now on it is aborted. `None`: it is over already.
+    /// Aborts the job, and returns what was in it. `None`: it is over already.
     fn take_unfinished(&self) -> Option<Stage<F, T>> {
         let mut stage = self.stage();
         let unfinished = matches!(*stage, Stage::Waiting(_) | Stage::Running);
@@ -98,7 +100,7 @@ impl<F, T> Job<F, T> {
         }
     }
 
-    /// Gives the outcome back if nobody is to have it.
+    /// Stores the outcome. Returns it if nobody will take it.
     fn done(&self, outcome: Outcome<T>) -> Option<Outcome<T>> {
         let mut stage = self.stage();
         if matches!(*stage, Stage::Aborted) {
@@ -137,11 +139,11 @@ where
         if let Poll::Ready(outcome) = self.take_outcome() {
             return Poll::Ready(outcome);
         }
-        // `register` would drop the old waker while it holds its lock, and never release it if that
-        // panics.
+        // The old waker is removed first, because `register` would drop it with its lock held, and
+        // never release the lock if the drop panics.
         self.forget_waiter();
         register(&self.waiter, waker);
-        // It may have been done just before.
+        // The job may have ended just before.
         self.take_outcome()
     }
 

@@ -26,7 +26,7 @@ use crate::sys::thread::{allowed_cpus, end_in_child, pin_to, start_thread, witho
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// Another thread is started when there are more than this many jobs for each idle thread. A thread
-/// that takes a job looks as well, so what is behind a long job does not wait for it.
+/// that takes a job checks this, too, so that jobs after a long job do not wait for it.
 const JOBS_FOR_AN_IDLE_THREAD: usize = 5;
 
 /// After a thread could not be started, this much time passes until the next attempt, and until the
@@ -51,15 +51,17 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// By number, so that an aborted job is taken out of the middle.
+    /// The queue is ordered by number, so that an aborted job can be taken out of the middle.
     queue: BTreeMap<u64, Arc<dyn Run>>,
     next_number: u64,
     threads: usize,
-    /// Of `threads`. One that has been started and does not run yet is idle.
+    /// How many of `threads` are idle. A thread that was started and does not run yet counts as
+    /// idle.
     idle: usize,
-    /// When a thread could not be started.
+    /// When the last attempt to start a thread failed.
     failed_at: Option<Instant>,
-    /// The process ends with its last thread: none waits for work any more.
+    /// Whether no thread should wait for work any more, because the process ends with its last
+    /// thread.
     keeps_no_thread: bool,
 }
 
@@ -70,16 +72,16 @@ impl State {
     }
 }
 
-/// This process's pool. It is made by the first call, and has no thread then.
+/// This process's pool. The first call makes it, without a thread.
 ///
 /// # Errors
-/// Forks cannot be watched for (no memory).
+/// Forks cannot be detected (no memory).
 pub(super) fn current() -> io::Result<&'static Pool> {
     find(|process| !process.is_forked(), Process::current)
 }
 
-/// The pool of the process that built a loop. Other than [`current`] it also knows
-/// a child of a bare `clone(2)`.
+/// The pool of the process that built a loop. Unlike [`current`] this also recognises a child of a
+/// bare `clone(2)`.
 fn of(process: &Process) -> io::Result<&'static Pool> {
     find(|pool| pool.is_same(process), || Ok(*process))
 }
@@ -93,9 +95,9 @@ fn published(pool: *mut Pool) -> Option<&'static Pool> {
     unsafe { pool.as_ref() }
 }
 
-/// Ends the main thread of a forked child, a copy of a thread of its parent's. The process ends
-/// with its last thread: if it has a pool, whose threads nobody but a loop has started, they end
-/// when their work is done.
+/// Ends the main thread of a forked child, which is a copy of one of its parent's threads. The
+/// process ends with its last thread. If it has a pool, only the child's own code can have started
+/// the threads, and they end when their work is done.
 pub(crate) fn end_main_of_child() -> ! {
     keep_no_thread();
     end_in_child()
@@ -134,10 +136,11 @@ fn find(
     }
 }
 
-/// A loop starts: from now on there is a thread for blocking work, if one can be had.
+/// Called when a loop starts: from now on there is a thread for blocking work, if one can be
+/// started.
 #[inline]
 pub(crate) fn keep_a_thread(process: &Process) {
-    // The lock, and the log line of a failure, belong to the first loop's start alone.
+    // So only the start of the first loop takes the lock, and logs a failure.
     if let Ok(pool) = of(process)
         && !pool.has_thread.load(Ordering::Relaxed)
     {
@@ -175,7 +178,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is this a fork of the process that has the pool's threads? Then nothing else here may be
+    /// Is this a fork of the process that has the pool's threads? If so, no other method may be
     /// called.
     pub(super) fn is_forked(&self) -> bool {
         self.process.is_forked()
@@ -207,7 +210,7 @@ impl Pool {
     #[cold]
     fn start_first(&'static self) {
         let mut state = self.state();
-        // An embedded loop asks before each of its turns.
+        // A loop that is driven by another one calls this before each of its turns.
         let is_wanted = state.threads == 0 && !state.is_paused();
         let failure = if is_wanted { self.start_another(&mut state) } else { None };
         drop(state);
@@ -216,11 +219,11 @@ impl Pool {
         }
     }
 
-    /// Starts another thread if there are too many jobs for those that idle.
+    /// Starts another thread if there are too many jobs for the idle ones.
     fn grow(&'static self, state: &mut State) -> Option<Failure> {
         let is_enough = state.queue.len() <= state.idle * JOBS_FOR_AN_IDLE_THREAD
             || state.threads >= self.max_threads;
-        // Without a thread there is nothing else to do.
+        // Without any thread, another attempt is made in any case.
         if is_enough || (state.threads > 0 && state.is_paused()) {
             return None;
         }
@@ -246,9 +249,9 @@ impl Pool {
         }
     }
 
-    /// A thread's life.
+    /// The work of one thread.
     fn serve(&'static self) {
-        // If its CPUs are gone, those that it has are as good.
+        // If the CPUs of the mask are gone, the present mask is as good.
         let _ = pin_to(self.cpus.iter().copied());
         let mut state = self.state();
         loop {
@@ -261,12 +264,12 @@ impl Pool {
                 }
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
-                    // The closure forked and returned in the child, where this is the main thread.
-                    // No work comes, and the locks may be locked for ever.
+                    // The closure forked, and returned in the child, where this is the main thread.
+                    // No work comes there, and the locks may stay locked for ever.
                     std::mem::forget(job);
                     end_main_of_child();
                 }
-                // With it goes the outcome, if nobody wants it.
+                // If nobody wants the outcome, it is dropped with the job.
                 panics::discard(job);
                 state = self.state();
                 state.idle += 1;
@@ -277,7 +280,7 @@ impl Pool {
                 return;
             }
             if state.idle == 1 {
-                // The others, once they idle, find this one, and end.
+                // Other threads, when they become idle, see this one waiting, and end.
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -293,7 +296,7 @@ impl Pool {
     }
 }
 
-/// A thread could not be started.
+/// A failed attempt to start a thread.
 struct Failure {
     error: io::Error,
     is_news: bool,
@@ -301,7 +304,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// Outside of the lock: a subscriber is user code.
+    /// Logs the failure. Must be called without the lock, because a subscriber is user code.
     fn log(&self) {
         if self.is_news {
             let (error, threads) = (&self.error, self.threads);
@@ -331,7 +334,7 @@ mod tests {
         Err(io::Error::from_raw_os_error(libc::EAGAIN))
     }
 
-    /// Threads and idle ones.
+    /// The numbers of threads and of idle threads.
     fn counts(pool: &Pool) -> (usize, usize) {
         let state = pool.state();
         (state.threads, state.idle)
@@ -371,7 +374,7 @@ mod tests {
             let ran = ran.clone();
             pool.push(job(move || ran.send(number).unwrap())).unwrap();
         }
-        // One after each pause. The crate `blocking` tries for ever here.
+        // There is one attempt after each pause. (The crate `blocking` would try for ever.)
         let pauses = since.elapsed().as_secs() as usize;
         assert!(ATTEMPTS.load(Ordering::Relaxed) <= 3 + pauses, "{ATTEMPTS:?}");
         drop((hold, ran));
@@ -401,7 +404,7 @@ mod tests {
             let held = held.clone();
             pool.push(job(move || drop(held.lock().map(|held| held.recv())))).unwrap();
         }
-        // Each takes one, and looks for those behind.
+        // Each thread takes one job, and checks for those after it.
         until("all have begun", || counts(pool) == (20, 0));
         drop(hold);
         until("one is left", || counts(pool) == (1, 1));

@@ -18,7 +18,7 @@ use crate::task::header::Header;
 use crate::task::local::Local;
 use crate::task::{JoinError, JoinHandle, JoinSet, Queue, spawn_remote, try_id};
 
-/// What an event loop has for its tasks.
+/// The part of an event loop that its tasks need.
 struct Tasks {
     local: Local,
     queue: Arc<Queue>,
@@ -39,7 +39,7 @@ impl Tasks {
         self.local.spawn(Priority::Normal, future)
     }
 
-    /// Runs what is ready and what others have pushed. Returns how many polls that took.
+    /// Runs everything that is ready or that others have pushed. Returns how many polls that took.
     fn run(&self) -> usize {
         let _entered = self.local.enter();
         self.local.take_remote();
@@ -61,7 +61,7 @@ fn output<T>(handle: JoinHandle<T>) -> Result<T, JoinError> {
     }
 }
 
-/// Is pending once, and hands its waker out meanwhile.
+/// A future that is pending once, and sends its waker meanwhile.
 fn give_waker(to: mpsc::Sender<Waker>) -> impl Future<Output = ()> {
     let mut polled = false;
     poll_fn(move |cx| {
@@ -73,7 +73,7 @@ fn give_waker(to: mpsc::Sender<Waker>) -> impl Future<Output = ()> {
     })
 }
 
-/// Counts its drops, and is of some size: it lies behind the header.
+/// Counts its drops. It has some size, because it lies behind the header.
 struct Dropped(Rc<Cell<usize>>, [u64; 8]);
 
 impl Dropped {
@@ -111,7 +111,8 @@ fn a_task_that_borrows_from_itself_is_woken_by_its_own_thread() {
         borrowed.iter().sum::<i32>()
     });
     assert_eq!(tasks.run(), 1);
-    // By reference: the waker is used again. By value: its reference goes with the wake.
+    // After a wake by reference the waker can be used again. A wake by value gives its reference
+    // up.
     let first = wakers.recv().unwrap();
     {
         let _entered = tasks.local.enter();
@@ -190,7 +191,7 @@ fn an_aborted_task_drops_its_future_on_its_loop() {
         pending::<()>().await;
     });
     tasks.run();
-    // From another thread, which keeps no reference.
+    // The abort comes from another thread, which keeps no reference.
     let handle = thread::spawn(move || {
         handle.abort();
         handle
@@ -305,7 +306,7 @@ fn a_panic_goes_to_the_handle() {
     assert_eq!(tasks.counters.read().panics, 0, "it is the handle's");
 }
 
-/// What is added to it is paid for by each task of every program.
+/// Every task of every program pays for what is added to the header.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_task_has_88_bytes_beside_its_future() {

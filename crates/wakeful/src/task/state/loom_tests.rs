@@ -1,9 +1,9 @@
 //! The task's life under every order of its threads: who queues it, who drops its output, who frees
 //! it.
 //!
-//! First the state alone; then with the real ready queue around it, as `raw.rs` puts the two
-//! together: the loop runs what it takes, wakers wake and go, and the task's memory holds the
-//! queue.
+//! The first models have the state alone. The others combine it with the real ready queue, as
+//! `raw.rs` does: the loop runs what it takes, wakers wake and are dropped, and the task's memory
+//! keeps the queue alive.
 
 use super::*;
 use crate::priority::Priority;
@@ -81,7 +81,7 @@ fn loom_output_and_memory_have_one_owner() {
     });
 }
 
-/// What `raw::Header` is made of.
+/// A model of `raw::Header`.
 #[repr(C)]
 struct Task {
     node: Node,
@@ -89,12 +89,13 @@ struct Task {
     queue: Arc<ModelQueue>,
     /// What each waker did before it woke, for the poll to see.
     done: [Count; 2],
-    /// The loop's alone, and whoever frees the task: loom reports anybody else.
+    /// Only the loop, and the thread that frees the task, may use this. Loom reports any other
+    /// thread.
     polls: UnsafeCell<usize>,
     tally: std::sync::Arc<Tally>,
 }
 
-/// Counted over one execution, and no part of the model.
+/// Numbers that are counted over one execution, and are no part of the model.
 #[derive(Default)]
 struct Tally {
     pushes: std::sync::atomic::AtomicUsize,
@@ -110,12 +111,12 @@ unsafe fn no_run(_: NonNull<Node>) {
     unreachable!("the models run their tasks themselves");
 }
 
-/// One reference, as a waker or the loop has it.
+/// One reference, like that of a waker or of the loop.
 #[derive(Clone, Copy)]
 struct Reference(NonNull<Task>);
 
 impl Reference {
-    /// A task that has run once and is idle; one reference is the loop's and one the first waker's.
+    /// A task that has run once and is idle, with two references: the loop's and the first waker's.
     fn idle_task(queue: &Arc<ModelQueue>) -> (Self, std::sync::Arc<Tally>) {
         let tally = std::sync::Arc::<Tally>::default();
         let task = Box::new(Task {
@@ -136,7 +137,7 @@ impl Reference {
         unsafe { self.0.as_ref() }
     }
 
-    /// `raw::wake`.
+    /// Like `raw::wake`.
     fn wake(&self, waker: usize) {
         let task = self.task();
         task.done[waker].store(1, Relaxed);
@@ -150,7 +151,7 @@ impl Reference {
         }
     }
 
-    /// `raw::drop_reference`.
+    /// Like `raw::drop_reference`.
     fn give_up(self) {
         let tally = self.task().tally.clone();
         if self.task().state.drop_reference() {
@@ -161,8 +162,8 @@ impl Reference {
         }
     }
 
-    /// One poll, as far as `raw::Task::run` has anything to do with other threads. Returns whether
-    /// both wakers have been seen.
+    /// One poll: the part of `raw::Task::run` that other threads can notice. Returns whether both
+    /// wakers have been seen.
     fn poll(&self) -> bool {
         // SAFETY: the loop's thread; loom reports another one.
         self.task().polls.with_mut(|polls| unsafe { *polls += 1 });
@@ -174,17 +175,18 @@ impl Reference {
         self.task().polls.with(|polls| unsafe { *polls })
     }
 
-    /// What `raw::Task::finish` does with the state.
+    /// Changes the state like `raw::Task::finish`.
     fn finish(self) {
-        // The models' task has a handle in its state that nobody holds: the reference is a waker's.
+        // The state of the models' task has a handle that nobody holds. The reference that was the
+        // handle's is a waker's here.
         self.task().state.finish();
         self.give_up();
     }
 }
 
-/// Two threads wake one task: one push for each time that it goes from idle to scheduled. A wake
-/// that finds it scheduled leaves the work to the other thread's push, and is done with it: the
-/// poll sees what both did.
+/// Two threads wake one task. There is one push for each time that the task goes from idle to
+/// scheduled. A wake that finds it scheduled leaves the push to the other thread, and the poll sees
+/// what both threads did.
 #[test]
 fn loom_one_task_woken_by_two_threads_is_queued_once() {
     let seen = Seen::default();
@@ -235,9 +237,9 @@ fn loom_one_task_woken_by_two_threads_is_queued_once() {
     seen.assert("a wake coalesces into the other thread's");
 }
 
-/// The loop ends while a waker fires: it closes the queue, drops the future in place and gives its
-/// references to the task and to the queue up. The waker's are the last, then, and both last until
-/// it has rung.
+/// The loop ends while a waker fires. The loop closes the queue, drops the future in place, and
+/// gives up its references to the task and to the queue. Then the waker's references may be the
+/// last ones, and both objects must last until the waker has rung.
 #[test]
 fn loom_a_waker_fires_while_the_loop_ends() {
     let (after_close, freed_by_waker) = (Seen::default(), Seen::default());

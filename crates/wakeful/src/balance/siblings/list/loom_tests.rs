@@ -23,7 +23,7 @@ impl Model {
         })
     }
 
-    /// As `Balancer::follow_turn`.
+    /// Like `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
         if self.is_wanted(place) {
             self.change_state(place, State::OUT, State::IN);
@@ -32,7 +32,7 @@ impl Model {
         }
     }
 
-    /// Whoever was rung looks in the end; and then the first one that accepts is in.
+    /// At the end each worker whose bell rang looks. Then the first worker that accepts must be in.
     fn check(&self) {
         for place in 0..3 {
             if self.rung[place].load(SeqCst) {

@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// With `rung`: who was rung, and has not looked.
+/// A list of workers. `rung` says whose bells have rung without the worker having looked.
 pub(super) struct Model<const PLACES: usize> {
     states: [AtomicUsize; PLACES],
     active: AtomicUsize,
@@ -19,7 +19,7 @@ impl<const PLACES: usize> Model<PLACES> {
         }
     }
 
-    /// As `Balancer::follow_turn`.
+    /// Like `Balancer::follow_turn`.
     fn looks(&self, place: usize) {
         if self.is_wanted(place) {
             self.change_state(place, State::OUT, State::IN);
@@ -93,7 +93,7 @@ fn who_cannot_hear_keeps_nobody_from_coming_in() {
         let list = Model::<3>::all_in(1);
         (0..3).for_each(|place| list.looks(place));
         list.leaves(0, gone);
-        // It is the turn of the second one, which is stuck.
+        // It is the turn of the second worker, which is stuck.
         assert!(list.rung[2].swap(false, SeqCst));
         list.looks(2);
         assert_eq!(list.is(), [gone, OUT, IN]);
@@ -122,18 +122,18 @@ fn who_steps_back_comes_in_again_and_as_many_stay_as_it_says() {
     assert!(list.may_step_back(0, 2, |_| true) && list.may_step_back(3, 2, |_| true));
     assert!(!list.may_step_back(1, 2, |_| true) && !list.may_step_back(0, 2, |_| true));
     assert_eq!(list.is(), [OUT, IN, IN, OUT]);
-    // One that leaves takes nothing with it.
+    // When a worker leaves, the others stay as they are.
     list.leaves(1, State::LEAVES);
     list.who_is_rung_looks();
     assert_eq!(list.is(), [IN, State::LEAVES, IN, IN]);
-    // By itself, unless it is no longer its turn.
+    // A worker comes in again by itself, unless it is no longer its turn.
     assert!(list.may_step_back(3, 2, |_| true) && list.may_step_back(0, 1, |_| true));
     assert!(list.change_active(4, 2));
     [0, 3].into_iter().for_each(|place| list.looks(place));
     assert_eq!(list.is(), [IN, State::LEAVES, IN, OUT]);
-    // Nobody relies on one that takes nothing.
+    // A worker that takes no connections does not count as one that stays.
     assert!(!list.may_step_back(0, 1, |place| place != 2));
-    // The last one never goes.
+    // The last worker that is in never goes out.
     assert!(list.may_step_back(0, 0, |_| true) && !list.may_step_back(2, 0, |_| true));
 }
 
@@ -142,7 +142,7 @@ fn who_is_alone_stays() {
     let list = Model::<2>::all_in(1);
     list.leaves(0, State::JOINED);
     list.looks(1);
-    // It is not the first one's turn before it accepts.
+    // It is not the first worker's turn before it accepts.
     assert_eq!(list.is(), [State::JOINED, IN]);
 }
 

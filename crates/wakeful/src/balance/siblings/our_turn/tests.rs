@@ -3,7 +3,7 @@ use std::thread::sleep;
 
 use super::*;
 
-/// All of them are active. `cpus` of them can run at once.
+/// Makes `count` active workers, of which `cpus` can run at the same time.
 fn workers(count: usize, cpus: usize) -> Vec<OurTurn> {
     let page = Arc::new(Page::new(count, cpus).unwrap());
     let lifeline = Arc::new(rustix::pipe::pipe().unwrap().0);
@@ -20,9 +20,10 @@ fn workers(count: usize, cpus: usize) -> Vec<OurTurn> {
     workers
 }
 
-/// One worker takes connections until it steps back; `None`: it does not.
+/// Has one worker take connections until it steps back, and returns how many. `None`: it does not
+/// step back.
 fn takes_until_it_steps_back(worker: &OurTurn) -> Option<usize> {
-    // It compares once a millisecond.
+    // A worker compares itself with the others once a millisecond.
     (1..50).find(|_| {
         sleep(Duration::from_millis(1));
         worker.accepted_too_many() && worker.may_step_back()
@@ -36,7 +37,7 @@ fn who_is_far_ahead_steps_back_and_its_siblings_do_not() {
     assert!(workers[0].is_out() && workers[0].is_ours());
     workers[0].came_in();
     assert!(!workers[1].accepted_too_many() && !workers[1].is_out());
-    // Until the others have caught up.
+    // It steps back until the others have caught up.
     for worker in &workers[1..] {
         (0..100).for_each(|_| assert!(!worker.accepted_too_many()));
     }
@@ -63,7 +64,7 @@ fn who_comes_in_while_it_is_awake_sets_the_alarm() {
     let (first, other) = (&workers[0], &workers[1]);
     let is_set = || first.alarm.is_set(first.alarm.now());
     assert!(first.page().change_active(2, 1) && other.may_go_out());
-    // It wakes up, and is not one of those that others rely on.
+    // The worker wakes up, and is not one that others rely on.
     first.leave(false);
     other.is_back();
     assert!(!is_set());
@@ -81,7 +82,7 @@ fn nobody_relies_on_workers_that_are_stuck_or_may_be_dead() {
     workers[1].page().set_heard(1, 0);
     assert!(takes_until_it_steps_back(&workers[0]).is_some());
     workers[0].came_in();
-    // The master is gone.
+    // The master of this worker is gone.
     workers[0].is_alone_now();
     assert_eq!(takes_until_it_steps_back(&workers[0]), None);
 }
@@ -99,7 +100,7 @@ fn a_place_reaches_an_executed_worker_by_its_descriptors() {
     let there = Sibling::from_descriptors(sibling.place(), copies().collect()).unwrap();
     let there = OurTurn::new(there, Targets::new());
     assert_eq!(there.page().cpus(), 2);
-    // What it writes the others see, and it hears of them.
+    // The others see what this worker writes, and this worker sees their changes.
     there.is_full();
     assert!(!workers[1].is_out() && workers[1].page().state(1) == State::FULL);
     let bell = there.bell().unwrap();
