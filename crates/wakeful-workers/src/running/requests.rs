@@ -22,8 +22,8 @@ const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 /// could connect that no worker accepts.
 const SOONER: Duration = Duration::from_millis(250);
 
-/// How long workers that are told to end have to accept the clients that wait. Workers that somebody
-/// else told before accept no more, and neither do dead ones.
+/// How long workers that are told to end have to accept the clients that wait. Workers that
+/// somebody else told before accept no more, and neither do dead ones.
 const UNTIL_BACKLOGS_ARE_EMPTY: Duration = Duration::from_millis(100);
 
 impl Running {
