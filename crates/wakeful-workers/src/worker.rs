@@ -106,7 +106,7 @@ impl Worker {
         self.admin_listeners.drain(..).map(SharedListener::from_socket).collect()
     }
 
-    /// Returns the [`Reports`](crate::Reports) with which this worker answers for all workers.
+    /// Returns the [`Reports`] with which this worker answers for all workers.
     #[must_use]
     pub fn reports(&self) -> Reports {
         self.reports.clone()

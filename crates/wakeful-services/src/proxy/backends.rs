@@ -2,7 +2,7 @@
 //!
 //! Each loop has its own connections to each backend, counts its requests in flight there, and
 //! chooses by that number alone: of two random backends it takes the one with fewer. All loops
-//! share only what is known about failures ([`members`](super::members)), behind a lock. A choice
+//! share only what is known about failures (`members`), behind a lock. A choice
 //! takes the lock only if a backend is left out, and an answer only if its backend has failed
 //! before.
 //!
