@@ -211,8 +211,8 @@ struct Group {
     /// What a request takes its loop beyond what it costs by the costs, as 100us.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     work: Duration,
-    /// How long the group is simulated, in seconds on its own clock; the first five are not
-    /// measured, but for the moves.
+    /// How long the group is simulated, in seconds on its own clock. Moves are counted from the
+    /// start, everything else after five seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
     /// What makes the load repeatable.

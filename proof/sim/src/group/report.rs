@@ -37,7 +37,7 @@ pub fn table(seen: &[Seen], price: f64) -> Table {
 #[must_use]
 pub fn note(connections: usize) -> String {
     format!(
-        "{connections} connections of the same rate, random gaps, a CPU for each loop; the first five seconds are not measured, but for the moves."
+        "{connections} connections with the same rate and random gaps. Each loop has a CPU. Moves are counted from the start, everything else after five seconds."
     )
 }
 
