@@ -41,7 +41,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long requests that have just come when the listener closes may take.
 const LAST: Duration = Duration::from_millis(100);
-/// At twice this age an operator's connection ends, whatever it does. The age is as long as
+/// At twice this age an operator's connection ends, whatever it does. Twice this age is as long as
 /// Prometheus waits.
 const AGE: Duration = Duration::from_secs(5);
 

@@ -363,7 +363,8 @@ impl<B: Bell> ReadyQueue<B> {
     /// Ends the queue: takes what is there, and refuses every later push.
     pub(crate) fn close(&self) -> Drained {
         let closed = ptr::without_provenance_mut(CLOSED);
-        // Acquire: as in `drain`. A push that this refuses learns nothing else from the word.
+        // Acquire: as in `drain`. A push that this refuses learns from the word only that it is
+        // CLOSED.
         Drained::reversed(self.head.swap(closed, Acquire))
     }
 }

@@ -145,9 +145,8 @@ impl ConnectionState {
 }
 
 impl GivesWay for ConnectionState {
-    /// A connection that has had no request stays, with HTTP/1. With HTTP/2 it also stays while
-    /// requests are in flight, because its client would need another connection for the next
-    /// request.
+    /// A connection stays before its first request. An HTTP/2 connection also stays while requests
+    /// are in flight, because its client would need another connection for the next request.
     fn standing(&self) -> Standing {
         match (self.clock.phase(), self.protocol) {
             _ if self.closing.has_begun() => Standing::Stays,

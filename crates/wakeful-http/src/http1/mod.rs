@@ -196,7 +196,7 @@ where
     {
         let parts = connection.into_parts();
         state.leaves_http();
-        // An upgraded connection is open as long as its user wants, unless the server drains. This
+        // An upgraded connection is open as long as its user wants, unless its place is taken. This
         // future is boxed, so that a connection that stays HTTP is no larger.
         let lingered = async {
             draining.started().await;

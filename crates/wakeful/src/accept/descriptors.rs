@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sys::limits;
 
-/// At least a sixteenth of the free descriptors is kept back, but no more than `ENOUGH`.
+/// The least that is kept back: a sixteenth of the free descriptors, or `ENOUGH` if that is less.
 const SHARE: usize = 16;
 const ENOUGH: usize = 64;
 

@@ -25,7 +25,8 @@ pub(super) struct OpenListeners {
 
 #[derive(Debug)]
 struct State {
-    /// The number of open sockets, plus one until the server ends.
+    /// The number of open sockets. The end of the server adds one that never closes, so that it is
+    /// no failure when the sockets close after it.
     open: AtomicUsize,
     /// Closed when no socket is open.
     none: Sender<()>,

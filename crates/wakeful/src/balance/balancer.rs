@@ -416,8 +416,8 @@ impl Balancer {
             return;
         }
         share.set_inside(listener, false);
-        // Of two loops that step back at the same time, neither may rely on the other, nor on a
-        // loop that ends.
+        // Two loops that step back at the same time must not both rely on each other. No loop may
+        // rely on one that ends.
         if !self.is_anybody_else_at(number, listener) {
             share.set_inside(listener, true);
         }

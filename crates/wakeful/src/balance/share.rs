@@ -114,7 +114,7 @@ impl Share {
         let mend = move || {
             let (entries, mends) = (entries.clone(), mends.clone());
             async move {
-                // The loop ends when the listeners are gone, because then no membership can be
+                // This `while` ends with the listeners, because then no membership can be
                 // upgraded.
                 while !entries
                     .iter()

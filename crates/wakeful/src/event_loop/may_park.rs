@@ -28,7 +28,7 @@ impl Work {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MayPark {
     /// Nothing is runnable. From now until the next `take_remote` a push rings the bell, unless a
-    /// push has already rung it during this sleep.
+    /// ring of this sleep is complete.
     Yes,
     /// The loop has work of its own.
     LocalWork,

@@ -44,8 +44,8 @@ pub(super) struct Finished {
 
 impl Operation {
     /// `ahead` is the number of bytes that were read and not handed out. All operations except a
-    /// read first move the file back by this number. A file that cannot be moved (a terminal, a
-    /// FIFO) keeps its position.
+    /// read first move the file back by this number. If the file cannot be moved (a terminal, a
+    /// FIFO), these bytes are kept for the reader.
     pub(super) fn run(self, mut file: &File, ahead: usize) -> Finished {
         let rewound = match self {
             Self::Read(_) => Ok(false),

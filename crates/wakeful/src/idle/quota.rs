@@ -42,7 +42,7 @@ struct Look {
     at: Instant,
     used: Duration,
     throttled: u64,
-    /// How many loops reported before the last check.
+    /// How many loops reported between this check and the one before it.
     loops: u64,
     /// How much CPU time all loops together may spin, in CPUs.
     allowed: f64,

@@ -28,8 +28,9 @@ const GAP: u64 = 50_000;
 /// takes a slice of the scheduler, which is longer.
 const LOST: u64 = 500_000;
 
-/// How much a loop may lose that has lost nothing for the second time. It is more than a momentary
-/// piece of work takes, which is over when the loop notices it.
+/// How much a loop may lose instead if it was left alone before, and has lost nothing for
+/// [`ALONE_FOR`]. It is more than a momentary piece of work takes, which is over when the loop
+/// notices it.
 const LOST_ALONE: u64 = 5_000_000;
 const ALONE_FOR: u64 = 100_000_000;
 

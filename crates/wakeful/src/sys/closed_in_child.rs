@@ -31,7 +31,7 @@ use super::before_fork;
 /// The place has no owner.
 const FREE: u64 = 0;
 
-/// How often a descriptor is opened again if the process forks meanwhile.
+/// How often a descriptor is opened at most, if the process forks meanwhile each time.
 const ATTEMPTS: u32 = 3;
 
 /// The content of a place: the process, which is never 0, and the number of its descriptor.

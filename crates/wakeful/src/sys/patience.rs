@@ -3,7 +3,7 @@
 //! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it
 //! runs again. What it waited for could not happen meanwhile, because its other threads were
 //! stopped as well. So the wait is cut into slices, and a slice that took much longer than planned
-//! counts only as its planned length.
+//! counts only for its planned length and [`LATE`].
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};

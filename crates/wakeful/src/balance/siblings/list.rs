@@ -143,8 +143,8 @@ pub(super) trait List {
         self.others_take_over();
     }
 
-    /// Notes that the worker at `place` accepts nothing for now. Does nothing if the worker does
-    /// not accept anyway.
+    /// Notes that the worker at `place` would accept, but does not for now. The state of a worker
+    /// that does not accept anyway is left as it is.
     fn pauses(&self, place: usize, state: State) {
         for accepts in [State::IN, State::OUT] {
             self.change_state(place, accepts, state);

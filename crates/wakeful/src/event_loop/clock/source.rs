@@ -21,7 +21,7 @@ pub(crate) enum Source {
 pub(crate) enum State {
     /// The machine's clock.
     Real,
-    /// The clock was paused at `from`, and resumed at the real moment `since`.
+    /// The clock was paused. It showed `from` when it resumed, at the real moment `since`.
     Resumed {
         from: Instant,
         since: Instant,

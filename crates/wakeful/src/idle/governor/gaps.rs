@@ -83,8 +83,8 @@ impl Gaps {
         let Wanted { share, least, most, worth } = wanted;
         let mut found = Windows { meets: None, best: 0, met: 0.0 };
         let mut at_risk = self.samples;
-        // For the present window: the share of gaps that are longer, the spinning that it costs,
-        // and how much more than that its events are worth.
+        // For the present window: the share of gaps that are longer, and the spinning that it
+        // costs. For the best window so far: how much more than its cost its events are worth.
         let (mut longer, mut cost, mut gain) = (1.0, 0.0, 0.0);
         for (bucket, (closed, open)) in self.closed.iter().zip(&self.open).enumerate() {
             let end = start(bucket + 1);

@@ -14,8 +14,8 @@ fn loom_close_takes_or_refuses_every_push() {
     });
 }
 
-/// A loop may end without waking from its sleep (after a timeout, or with the permission to sleep
-/// of a loop that never waits).
+/// A loop may end while its queue is still marked asleep (after a timeout, or with the permission
+/// to sleep of a loop that never waits).
 #[test]
 fn loom_close_out_of_a_sleep() {
     let (seen_taken, seen_refused) = (Seen::default(), Seen::default());
