@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 /// The kernel's counts are read no more often than this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// If a larger percentage than this of the CPUs' time was stolen since the last check, CPUs are not
-/// held,
+/// CPUs are not held if more than this percentage of their time was stolen since the last check.
 const MOST_STOLEN: u8 = 10;
-/// for this long.
+/// How long CPUs are then not held.
 const PAUSE: Duration = Duration::from_secs(10);
 const CPU_TIMES: &str = "/proc/stat";
 const POWER_SUPPLIES: &str = "/sys/class/power_supply";

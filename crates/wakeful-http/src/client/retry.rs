@@ -20,9 +20,9 @@ use crate::own_values;
 type Copy<B> = fn(&B) -> Option<B>;
 
 /// How often a request is sent again, in addition to the retries, because its HTTP/2 connection
-/// ended before it was sent. Suppose that a server allows a connection 100 requests. It ends the
-/// connection while many requests share it, and each new connection takes only 100 of those that
-/// are left.
+/// ended before the server got to it. Suppose that a server allows a connection 100 requests. It
+/// ends the connection while many requests share it, and each new connection takes only 100 of
+/// those that are left.
 const ENDINGS: u32 = 8;
 
 impl<B: OutgoingBody> Host<B> {

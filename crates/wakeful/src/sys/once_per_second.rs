@@ -65,7 +65,7 @@ impl OncePerSecond {
     }
 }
 
-/// Milliseconds since the process began, starting at 1,000.
+/// Milliseconds since the first call in this process, starting at 1,000.
 fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();
