@@ -49,8 +49,8 @@ const DISCARDED_AT_ONCE: usize = 64;
 ///
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
 /// the client sees code 1006. A Close of the client is answered when it is read. If the server has
-/// already sent a Close (for example, because it drains), the connection stays open until the
-/// client's Close arrives, for up to 5 s. Messages that arrive in between are dropped.
+/// already sent a Close (because it drains, or by [`send`](Self::send)), the connection stays open
+/// until the client's Close arrives, for up to 5 s. Messages that arrive in between are dropped.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop.
@@ -66,6 +66,8 @@ pub struct WebSocket {
     phase: Phase,
     /// How many bytes of pongs were queued since everything was sent.
     pongs: usize,
+    /// The handler has queued a Close itself, or the answer to the client's Close waits for room.
+    has_close: bool,
     /// This is the rest of a dropped socket, from which a task reads on.
     is_left: bool,
 }
@@ -156,7 +158,8 @@ impl WebSocket {
     ) -> Self {
         let (flushers, phase) = (Flushers::new(), Phase::Open(drain_begins()));
         let (inner, reader) = (Inner(Some(inner)), SafeWaker::default());
-        Self { inner, reader, flushers, protocol, linger, phase, pongs: 0, is_left: false }
+        let (has_close, is_left) = (false, false);
+        Self { inner, reader, flushers, protocol, linger, phase, pongs: 0, has_close, is_left }
     }
 
     /// Returns the chosen subprotocol: see [`protocols`](super::WebSocketUpgrade::protocols).
@@ -264,20 +267,29 @@ impl WebSocket {
 
 impl Drop for WebSocket {
     fn drop(&mut self) {
-        let is_closing = matches!(self.phase, Phase::Closing(_) | Phase::Discarding(..));
+        let is_closing = match self.phase {
+            Phase::Open(_) | Phase::Lingering(_) => self.has_close,
+            Phase::Closing(_) | Phase::Discarding(..) => true,
+            Phase::Ended => false,
+        };
         // The task ends with its loop. Without a loop nobody can read on.
         let is_over = self.is_left || LoopHandle::try_current().is_err();
         if !is_closing || is_over || std::thread::panicking() {
             return;
         }
+        let phase = match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Open(_) | Phase::Lingering(_) => Phase::Closing(Deadline::after(CLOSE_WAIT)),
+            phase => phase,
+        };
         let mut rest = Self {
             inner: Inner(self.inner.0.take()),
             reader: SafeWaker::default(),
             flushers: Flushers::new(),
             protocol: None,
             linger: self.linger,
-            phase: std::mem::replace(&mut self.phase, Phase::Ended),
+            phase,
             pongs: self.pongs,
+            has_close: true,
             is_left: true,
         };
         wakeful::spawn(async move { while rest.recv().await.is_some() {} }).detach();
@@ -363,7 +375,8 @@ impl Stream for WebSocket {
                         // read again.
                         Message::Close(_) => {
                             let mut cx = this.flushers.with_reader(cx);
-                            let _ = Pin::new(&mut *this.inner).poll_flush(&mut cx);
+                            let flushed = Pin::new(&mut *this.inner).poll_flush(&mut cx);
+                            this.has_close |= flushed.is_pending();
                         }
                         _ => {}
                     }
@@ -395,7 +408,10 @@ impl Sink<Message> for WebSocket {
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Message) -> Result<(), Error> {
-        Pin::new(&mut *self.inner).start_send(message)
+        let is_close = matches!(message, Message::Close(_));
+        let started = Pin::new(&mut *self.inner).start_send(message);
+        self.has_close |= is_close && started.is_ok();
+        started
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -406,6 +422,7 @@ impl Sink<Message> for WebSocket {
     /// Sends a Close, without waiting for the client's.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let this = self.get_mut();
+        this.has_close = true;
         Pin::new(&mut *this.inner).poll_close(&mut this.flushers.with_writer(cx))
     }
 }
@@ -592,6 +609,53 @@ mod tests {
             let begun = now();
             while timeout(LONG, client.read(&mut close)).await.expect("it closes").unwrap() > 0 {}
             assert!(now() - begun >= CLOSE_WAIT);
+        });
+    }
+
+    /// Expects that a dropped socket reads on, and that this Close comes.
+    async fn assert_reads_on(mut client: UnixStream, expected: &[u8]) {
+        client.write_all(&X.repeat(1000)).await.expect("it is not closed yet");
+        let mut all = Vec::new();
+        let reads = timeout(LONG, client.read_to_end(&mut all)).await;
+        reads.expect("it closes").expect("it is not reset");
+        assert!(all.ends_with(expected), "{:?}", all.last_chunk::<8>());
+    }
+
+    #[test]
+    fn a_socket_that_is_dropped_behind_a_close_of_its_handler_reads_on() {
+        wakeful::block_on(async {
+            pause();
+            let (client, mut socket) = pair().await;
+            socket.send(Message::Close(None)).await.unwrap();
+            drop(socket);
+            assert_reads_on(client, &[0x88, 0]).await;
+
+            let (client, mut socket) = pair().await;
+            SinkExt::close(&mut socket).await.unwrap();
+            drop(socket);
+            assert_reads_on(client, &[0x88, 0]).await;
+
+            // There is no room for this Close yet.
+            let (client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            timeout(Duration::from_secs(1), SinkExt::close(&mut socket)).await.unwrap_err();
+            drop(socket);
+            assert_reads_on(client, &[0x88, 0]).await;
+        });
+    }
+
+    #[test]
+    fn the_answer_to_a_client_s_close_is_sent_though_there_is_no_room_for_it_at_first() {
+        wakeful::block_on(async {
+            pause();
+            let (mut client, mut socket) = pair().await;
+            fill(&mut socket).await;
+            client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+            assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
+            drop(socket);
+            let mut all = Vec::new();
+            timeout(LONG, client.read_to_end(&mut all)).await.expect("it closes").unwrap();
+            assert!(all.ends_with(&[0x88, 0]), "{:?}", all.last_chunk::<8>());
         });
     }
 
