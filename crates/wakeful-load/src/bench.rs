@@ -32,19 +32,20 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// Where and how carefully blocks are measured.
 #[derive(Debug)]
 pub struct Bench<'a> {
-    /// The generator's CPU, which nothing else should use; `None` leaves it to the kernel.
+    /// The generator's CPU, which nothing else should use. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The CPUs of servers that are started here; `None` leaves it to the kernel.
+    /// The CPUs of servers that are started here. `None` leaves the choice to the kernel.
     pub server_cpus: Option<Vec<usize>>,
-    /// The CPUs that have to be quiet, and which may be used: the generator's and the servers'.
+    /// The CPUs that have to be quiet, and that may be used: those of the generator and of the
+    /// servers.
     pub machine_cpus: Vec<usize>,
-    /// The process of a server that runs already, so that its CPU time is measured.
+    /// The process of a server that runs already. Its CPU time is measured.
     pub pid: Option<u32>,
-    /// How much other programs may use for the machine to count as quiet.
+    /// How much CPU time other programs may use while the machine counts as quiet.
     pub limits: quiet::Limits,
     /// How often a block may be measured again because it was spoilt.
     pub most_repeats: usize,
-    /// Set by Ctrl-C: the block ends with what it has.
+    /// Set by Ctrl-C. The block then ends with what it has.
     pub interrupted: &'a AtomicBool,
     /// Shows the user how far the work is.
     pub progress: Progress,
@@ -57,7 +58,7 @@ pub struct Bench<'a> {
 pub struct Load {
     /// The plan. Its target is replaced by the server's address.
     pub plan: Plan,
-    /// How many slow clients, which send a byte at a time, connect besides.
+    /// The number of slow clients, which send a byte at a time, that connect besides.
     pub slow_clients: usize,
 }
 
@@ -65,25 +66,25 @@ pub struct Load {
 /// phases begin and end. If a block is measured again, the calls start again with
 /// [`server_started`](Self::server_started).
 pub trait Companion {
-    /// The server accepts connections; its clients come next.
+    /// Called when the server accepts connections, before its clients connect.
     ///
     /// # Errors
-    /// It cannot do its part, and the block is none.
+    /// The companion cannot do its part. There is no block then.
     fn server_started(&mut self, _server: &Server) -> io::Result<()> {
         Ok(())
     }
-    /// Other processes whose CPU time counts as the server's.
+    /// Returns other processes whose CPU time counts as the server's.
     fn pids(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// The measured time is about to begin. Called on the generator's thread: it must not take
-    /// longer than some 0.1 ms.
+    /// Called when the measured time is about to begin, on the generator's thread. It must not take
+    /// longer than about 0.1 ms.
     fn window_begins(&mut self) {}
-    /// The measured time is over.
+    /// Called when the measured time is over.
     fn window_ended(&mut self) {}
 }
 
-/// No companion.
+/// Stands for no companion.
 impl Companion for () {}
 
 /// One measured block.
@@ -99,8 +100,8 @@ pub struct Block {
     pub outside: f64,
     /// How many blocks were thrown away before this one.
     pub repeated: usize,
-    /// Whether this block was spoilt as well, and could not be measured again, because all repeats
-    /// were used.
+    /// Whether this block was spoilt as well, and was not measured again, because all repeats were
+    /// used or the user interrupted the program.
     pub spoilt: bool,
 }
 
@@ -111,8 +112,8 @@ pub struct Undisturbed<T> {
     pub value: T,
     /// How many values were thrown away before it.
     pub repeated: usize,
-    /// Whether this value was spoilt as well, and could not be measured again, because all repeats
-    /// were used.
+    /// Whether this value was spoilt as well, and was not measured again, because all repeats were
+    /// used or the user interrupted the program.
     pub spoilt: bool,
 }
 
@@ -155,7 +156,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether it is only that the user ended it.
+    /// Whether the user ended the measurement, and nothing failed.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self, Self::Load { error: LoadError::Interrupted, .. })
@@ -167,11 +168,11 @@ fn kernel(doing: &'static str) -> impl FnOnce(io::Error) -> BenchError {
 }
 
 impl<'a> Bench<'a> {
-    /// Uses all CPUs that this process may use: the last one for the generator, the others for
-    /// servers. With one CPU only, nothing is pinned.
+    /// Makes a bench that uses all CPUs that this process may use: the last one for the generator,
+    /// and the others for servers. If there is only one CPU, nothing is pinned.
     ///
     /// # Errors
-    /// The kernel does not say which CPUs those are.
+    /// The kernel does not say which CPUs this process may use.
     pub fn on_this_machine(interrupted: &'a AtomicBool, progress: Progress) -> io::Result<Self> {
         let cpus = affinity::allowed_cpus()?;
         let (cpu, others) =
@@ -189,10 +190,10 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Gives the generator another CPU; servers get the others.
+    /// Gives the generator another CPU. The servers get the others.
     ///
     /// # Errors
-    /// This process may not use it.
+    /// This process may not use the CPU.
     pub fn give_generator(&mut self, cpu: usize) -> io::Result<()> {
         self.check(&[cpu])?;
         self.cpu = Some(cpu);
@@ -234,11 +235,11 @@ impl<'a> Bench<'a> {
         load.plan.warm_up + load.plan.duration + Duration::from_millis(200)
     }
 
-    /// Measures one block, again as long as it was spoilt.
+    /// Measures one block, and measures it again if other programs spoilt it.
     ///
     /// # Errors
-    /// The server does not start, cannot be reached or dies; or the user ended it before anything
-    /// was measured.
+    /// The server does not start, cannot be reached or dies, or the user ended the measurement
+    /// before anything was measured.
     pub fn block(
         &mut self,
         spec: &ServerSpec,
@@ -248,10 +249,10 @@ impl<'a> Bench<'a> {
         self.block_beside(spec, load, label, &mut ())
     }
 
-    /// The same with a companion.
+    /// Like [`block`](Self::block), but with a companion.
     ///
     /// # Errors
-    /// Those of [`block`](Self::block), and the companion's.
+    /// The errors of [`block`](Self::block), and those of the companion.
     pub fn block_beside(
         &mut self,
         spec: &ServerSpec,
@@ -267,11 +268,11 @@ impl<'a> Bench<'a> {
         Ok(Block { repeated: measured.repeated, ..measured.value })
     }
 
-    /// Measures anything on a quiet machine, again as long as it was spoilt: `measure` also says
-    /// whether it was.
+    /// Measures anything on a quiet machine, and measures it again if it was spoilt. `measure` also
+    /// returns whether it was.
     ///
     /// # Errors
-    /// Those of `measure`, and what waiting for a quiet machine says.
+    /// The errors of `measure`, and those of waiting for a quiet machine.
     pub fn undisturbed<T, E: From<BenchError>>(
         &mut self,
         label: &str,
@@ -291,8 +292,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Waits until other programs leave the machine alone, for a bounded time. A block that nobody
-    /// disturbed shows that as well.
+    /// Waits until other programs leave the machine alone, for a bounded time. Returns at once soon
+    /// after a block that nobody disturbed.
     fn wait_for_quiet(&mut self) -> Result<(), BenchError> {
         if self.was_quiet.is_some_and(|at| at.elapsed() < QUIET_LASTS) {
             return Ok(());
@@ -306,11 +307,11 @@ impl<'a> Bench<'a> {
         waited.map(drop).map_err(kernel("cannot read the CPUs' use"))
     }
 
-    /// Starts a server and stops it again, so that one which cannot be started is known before
-    /// anything is waited for.
+    /// Starts a server and stops it again, so that a server that cannot be started is noticed
+    /// before anything is measured.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn try_out(&self, spec: &ServerSpec) -> Result<(), BenchError> {
         self.start(spec).map(drop)
     }

@@ -1,5 +1,5 @@
-//! The time that the generator and the kernel take themselves: the same load against a server that
-//! spins and only answers.
+//! Measures the time that the generator and the kernel themselves take: the same load against a
+//! server that spins and only answers.
 
 use std::time::Duration;
 
@@ -12,18 +12,19 @@ use crate::results::Floor;
 use crate::series::Series;
 use crate::servers::ServerSpec;
 
-/// As long as p99.9 needs at 50k/s.
+/// The time in which 50k/s give p99.9 enough samples.
 const DURATION: Duration = Duration::from_secs(2);
 
-/// In a closed loop there is no rate to ask the floor about; this one is known to be far from
+/// A closed loop has no rate at which to measure the floor. This rate is known to be far from
 /// saturation.
 const INSTEAD_OF_CLOSED: f64 = 10_000.0;
 
-/// Frames of `bytes` each way over TCP, whatever the plan's protocol, over as many connections and
-/// at the rate of `load`.
+/// Measures with frames of `bytes` bytes each way over TCP, whatever the plan's protocol. The
+/// number of connections and the rate are those of `load`.
 ///
 /// # Errors
-/// As of any block.
+/// The null server cannot start or accept, `bytes` is more than a frame may have, or the block
+/// fails.
 pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor, BenchError> {
     let kernel = |error| BenchError::Kernel { doing: "cannot start the null server", error };
     let mut server = NullServerThread::start(bench.server_cpus.as_deref(), Slowness::default())
@@ -45,7 +46,7 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
     let block =
         bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)");
     let block = block.map_err(|error| match server.end() {
-        // That is why the generator found nobody.
+        // The null server's error explains why the block failed.
         Err(error) => BenchError::Kernel { doing: "the null server cannot accept", error },
         Ok(()) => error,
     })?;

@@ -2,17 +2,17 @@
 
 use crate::results::{Cell, Unit};
 
-/// Stands for a figure that there is not.
+/// Stands for an unknown figure.
 pub const ABSENT: &str = "-";
 
-/// What [`ABSENT`] means in a column of percentiles.
+/// Explains [`ABSENT`] in a column of percentiles.
 pub const ABSENT_NOTE: &str =
     "- means that fewer than 100 samples lie beyond the percentile: too few to report it.";
 
-/// What `saturated` means behind a run.
+/// Explains the word `saturated` after a run.
 pub const SATURATED_NOTE: &str = "saturated: the load exceeded what the server can do, to find its maximum; response times grow for as long as the run lasts.";
 
-/// Rounds to three significant digits, and says how many decimals these are.
+/// Rounds to three significant digits. Also returns how many decimals to show.
 fn significant(value: f64) -> (f64, usize) {
     if value == 0.0 || !value.is_finite() {
         return (value, 0);
@@ -25,7 +25,7 @@ fn significant(value: f64) -> (f64, usize) {
     (rounded, usize::try_from(2 - magnitude).unwrap_or(0))
 }
 
-/// A number in three significant digits.
+/// Formats a number with three significant digits.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
@@ -34,7 +34,7 @@ pub fn number(value: f64) -> String {
     format!("{rounded:.decimals$}")
 }
 
-/// Nanoseconds as µs, ms or s.
+/// Formats nanoseconds as µs, ms or s.
 pub fn time(nanoseconds: f64) -> String {
     if !nanoseconds.is_finite() {
         return ABSENT.to_owned();
@@ -48,7 +48,7 @@ pub fn time(nanoseconds: f64) -> String {
     format!("{} {unit}", number(value))
 }
 
-/// A tick's label: [`time`] without zeros behind the point.
+/// Formats a tick's label: [`time`] without zeros at the end of its decimals.
 pub fn tick(nanoseconds: f64) -> String {
     let text = time(nanoseconds);
     match text.split_once(' ') {
@@ -61,12 +61,12 @@ fn trim(value: &str) -> &str {
     if value.contains('.') { value.trim_end_matches('0').trim_end_matches('.') } else { value }
 }
 
-/// [`time`] of a time that may be absent.
+/// Formats a time that may be absent, like [`time`].
 pub fn maybe_time(nanoseconds: Option<u64>) -> String {
     nanoseconds.map_or_else(|| ABSENT.to_owned(), |value| time(value as f64))
 }
 
-/// A count with a comma between thousands.
+/// Formats a count with commas between the thousands.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -79,7 +79,8 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// Something a second: whole from 100 on, three significant digits below.
+/// Formats a rate per second. It is a whole number from 100 on, and has three significant digits
+/// below that.
 pub fn rate(value: f64) -> String {
     if value.is_finite() && value >= 99.95 {
         format!("{}/s", count(value.round() as u64))
@@ -88,12 +89,12 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// A rate asked for; `None` is a closed loop.
+/// Formats the rate that was asked for. `None` means a closed loop.
 pub fn asked(value: Option<f64>) -> String {
     value.map_or_else(|| "closed loop".to_owned(), rate)
 }
 
-/// A rate in few letters, for a tick: `10k/s`.
+/// Formats a rate briefly for a tick, such as `10k/s`.
 pub fn short_rate(value: f64) -> String {
     let (scaled, unit) = match significant(value).0 {
         v if v >= 1e6 => (v / 1e6, "M"),
@@ -103,29 +104,29 @@ pub fn short_rate(value: f64) -> String {
     format!("{}{unit}/s", trim(&number(scaled)))
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// CPU seconds of the server for each answer, if they are known.
+/// Returns the CPU seconds of the server for each answer, if they are known.
 pub fn cpu_a_request(run: &crate::results::Run) -> Option<f64> {
     let cpu = run.cpu.filter(|_| run.answered > 0)?;
     Some((cpu.user + cpu.system) / run.answered as f64)
 }
 
-/// The figures of a comparison's metric in its own unit.
+/// Formats a figure of the metric `name` in that metric's unit.
 pub fn metric(name: &str, value: f64) -> String {
     match name {
         "throughput" => rate(value),
-        // CPU seconds a request.
+        // CPU seconds per request.
         "cpu" => time(value * 1e9),
         _ => time(value),
     }
 }
 
-/// A cell of a table: a figure has its spread behind it, with the unit only once if all have the
-/// same.
+/// Formats a cell of a table. A figure is followed by its spread, which has no unit if all three
+/// have the same one.
 pub fn cell(cell: &Cell, unit: Unit) -> String {
     match cell {
         Cell::Text(text) => text.clone(),
@@ -137,7 +138,7 @@ pub fn cell(cell: &Cell, unit: Unit) -> String {
             }
             let unit_of = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
             let has_same = |text: &str| unit_of(text) == unit_of(&value);
-            // Figures in several units want each its own.
+            // If the units differ, each figure keeps its own.
             match low.split_once(' ').zip(high.split_once(' ')) {
                 Some(((bare_low, _), (bare_high, _))) if has_same(&low) && has_same(&high) => {
                     format!("{value} ({bare_low} to {bare_high})")
@@ -159,7 +160,7 @@ fn in_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A symbol and the words of a metric's verdict; marked if it is near the floor.
+/// Formats a metric's verdict as a symbol and words, with a mark if the figure is near the floor.
 pub fn metric_verdict(metric: &crate::results::Metric) -> String {
     let symbol = match metric.verdict.as_str() {
         "higher" => "▲",
@@ -171,19 +172,19 @@ pub fn metric_verdict(metric: &crate::results::Metric) -> String {
     format!("{symbol} {}{mark}", metric.verdict)
 }
 
-/// Stands behind a figure that is under twice the floor.
+/// Stands after a figure that is below twice the floor.
 pub const FLOOR_MARK: &str = "*";
 
-/// What [`FLOOR_MARK`] means.
+/// Explains [`FLOOR_MARK`].
 pub const FLOOR_NOTE: &str = "* marks a figure below twice the floor: more than half of it is the generator's and the kernel's.";
 
-/// A percentile that may be absent, marked if it is under twice the floor's.
+/// Formats a percentile that may be absent, with a mark if it is below twice the floor's.
 pub fn marked_time(nanoseconds: Option<u64>, floor: Option<u64>) -> String {
     let is_near = nanoseconds.zip(floor).is_some_and(|(time, floor)| time < floor * 2);
     maybe_time(nanoseconds) + if is_near { FLOOR_MARK } else { "" }
 }
 
-/// A symbol and the words of a claim's verdict.
+/// Returns a symbol and words for a claim's verdict.
 pub fn verdict(verdict: crate::results::Verdict) -> &'static str {
     match verdict {
         crate::results::Verdict::Holds => "✓ holds",
@@ -192,9 +193,9 @@ pub fn verdict(verdict: crate::results::Verdict) -> &'static str {
     }
 }
 
-/// Seconds since 1970 as a date and time of day.
+/// Formats seconds since 1970 as a date and a time of day.
 pub fn date(unix: u64) -> String {
-    // The civil calendar from days, as Howard Hinnant counts it: years begin in March.
+    // Howard Hinnant's algorithm for the civil calendar from days, in which years begin in March.
     let (days, second) = (unix / 86_400 + 719_468, unix % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
@@ -208,12 +209,13 @@ pub fn date(unix: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }
 
-/// Text on one line, without control characters, which neither a terminal nor a page should get.
+/// Returns text on one line, without control characters, which neither a terminal nor a page should
+/// get.
 pub fn plain(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
-/// The same on as many lines as it has.
+/// Like [`plain`], but keeps line breaks and tabs.
 pub fn printable(text: &str) -> String {
     let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     text.replace(|c| is_bad(c) || matches!(c, '\u{fffe}' | '\u{ffff}'), "\u{fffd}")

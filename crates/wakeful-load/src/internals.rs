@@ -1,47 +1,47 @@
 //! Items that this project's own programs share: `wakeful load`, the lab and the simulator. They
 //! are not stable.
 
-/// CPUs and which thread may use them.
+/// CPUs, and which threads may use them.
 pub mod affinity {
     pub use crate::affinity::*;
 }
 
-/// Blocks: a quiet machine, a fresh server, its CPU time, again if other programs spoilt it.
+/// Measures blocks: each on a quiet machine, with a fresh server, and again if it was disturbed.
 pub mod bench {
     pub use crate::bench::*;
 }
 
-/// A against B, in interleaved pairs of blocks.
+/// Compares A with B in interleaved pairs of blocks.
 pub mod compare {
     pub use crate::compare::*;
 }
 
-/// The highest rate at which a promise is kept.
+/// Finds the highest rate at which a promise is kept.
 pub mod find_max {
     pub use crate::find_max::*;
 }
 
-/// What the generator and the kernel take by themselves.
+/// Measures the time that the generator and the kernel themselves take.
 pub mod floor {
     pub use crate::floor::*;
 }
 
-/// Figures as text.
+/// Formats figures as text.
 pub mod format {
     pub use crate::format::*;
 }
 
-/// What a machine takes from a thread that spins.
+/// Measures the time that a machine takes from a thread that spins.
 pub mod gaps {
     pub use crate::gaps::*;
 }
 
-/// Logs in HdrHistogram's format.
+/// Interval logs in HdrHistogram's format.
 pub mod intervals {
     pub use crate::intervals::*;
 }
 
-/// What the machine is.
+/// Describes the machine.
 pub mod machine {
     pub use crate::machine::*;
 }
@@ -61,17 +61,17 @@ pub mod program {
     pub use crate::program::*;
 }
 
-/// What goes on meanwhile, on stderr.
+/// Shows the progress of the work on stderr.
 pub mod progress {
     pub use crate::progress::*;
 }
 
-/// Conversations without I/O.
+/// Protocols without I/O.
 pub mod protocol {
     pub use crate::protocol::*;
 }
 
-/// Who else uses the machine.
+/// Finds out which other programs use the machine.
 pub mod quiet {
     pub use crate::quiet::*;
 }
@@ -81,37 +81,37 @@ pub mod report {
     pub use crate::report::*;
 }
 
-/// What `--json` prints.
+/// The results, as `--json` prints them.
 pub mod results {
     pub use crate::results::*;
 }
 
-/// Blocks as one line of the results.
+/// Merges blocks into one line of the results.
 pub mod series {
     pub use crate::series::*;
 }
 
-/// Servers that are started for a block.
+/// Servers to measure.
 pub mod servers {
     pub use crate::servers::*;
 }
 
-/// Medians, their intervals, and whether two differ.
+/// Medians, their intervals, and the rule for when two figures differ.
 pub mod statistics {
     pub use crate::statistics::*;
 }
 
-/// From histograms to figures.
+/// Turns histograms into figures.
 pub mod summary {
     pub use crate::summary::*;
 }
 
-/// Results as text.
+/// Formats results as text tables.
 pub mod table {
     pub use crate::table::*;
 }
 
-/// Whether what was measured may be believed.
+/// Decides whether a measurement is valid.
 pub mod validity {
     pub use crate::validity::*;
 }

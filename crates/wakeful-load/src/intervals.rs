@@ -15,29 +15,29 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 
 use crate::recorder::Recording;
 
-/// One line of a log: the response times of a stretch of time.
+/// One line of a log: the response times in one stretch of time.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What it belongs to: a server and a rate.
+    /// What the stretch belongs to: a server and a rate.
     pub tag: Option<String>,
-    /// Since the log's own beginning.
+    /// The beginning of the stretch, since the beginning of the log.
     pub start: Duration,
-    /// How long it is.
+    /// The length of the stretch.
     pub length: Duration,
-    /// In nanoseconds.
+    /// The response times in nanoseconds.
     pub histogram: Histogram<u64>,
 }
 
-/// A log, read or to be written.
+/// A log that was read, or that is to be written.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
-    /// In the order of their start.
+    /// The entries in the order of their start.
     pub entries: Vec<Entry>,
 }
 
 impl Log {
-    /// Runs, each under its tag, an entry for each slice of their time. They follow each other as
-    /// if no time had passed in between.
+    /// Makes a log of several runs, each under its tag, with an entry for each slice of their time.
+    /// The runs follow each other as if no time had passed in between.
     #[must_use]
     pub fn of_runs(runs: &[(String, Recording)]) -> Self {
         let mut start = Duration::ZERO;
@@ -55,7 +55,7 @@ impl Log {
     /// Reads a log.
     ///
     /// # Errors
-    /// A text for the user: what is wrong, and with which entry.
+    /// The text is for the user. It says what is wrong, and with which entry.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         let mut deserializer = Deserializer::new();
         let mut entries = Vec::new();
@@ -81,16 +81,16 @@ impl Log {
         if entries.is_empty() { Err("it has no entries".to_owned()) } else { Ok(Self { entries }) }
     }
 
-    /// Adds the entries of another log, of another machine for instance.
+    /// Adds the entries of another log, for example from another machine.
     pub fn add(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.entries.sort_by_key(|entry| entry.start);
     }
 
-    /// All entries in one distribution.
+    /// Merges all entries into one distribution.
     ///
     /// # Errors
-    /// A value that no histogram holds, which no log of ours has.
+    /// There is a value that no histogram can hold. Logs of this program have no such value.
     pub fn sum(&self) -> Result<Histogram<u64>, String> {
         let mut sum: Histogram<u64> = Histogram::new(3).map_err(|error| error.to_string())?;
         for entry in &self.entries {
@@ -99,10 +99,10 @@ impl Log {
         Ok(sum)
     }
 
-    /// Writes it; `started` is the time at which it begins.
+    /// Writes the log. `started` is the time at which the log begins.
     ///
     /// # Errors
-    /// The writer's.
+    /// The writer fails.
     pub fn write(&self, out: &mut dyn Write, started: SystemTime) -> io::Result<()> {
         let mut serializer = V2DeflateSerializer::new();
         let mut builder = IntervalLogWriterBuilder::new();
@@ -110,12 +110,12 @@ impl Log {
             .add_comment("[Response times of wakeful load, in nanoseconds]")
             .with_start_time(started)
             .with_base_time(started)
-            // Only for the column of maxima, which readers expect in milliseconds.
+            // This is only for the column of maxima, which readers expect in milliseconds.
             .with_max_value_divisor(1e6);
         let mut out = out;
         let mut writer = builder.begin_log_with(&mut out, &mut serializer)?;
         for entry in &self.entries {
-            // What would end a tag, or its line, has no place in one.
+            // Characters that would end a tag or its line are replaced.
             let tag = entry.tag.as_ref().map(|tag| tag.replace([',', ' ', '\n', '\r'], "_"));
             writer
                 .write_histogram(

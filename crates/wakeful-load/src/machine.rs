@@ -10,8 +10,8 @@ use crate::results::Machine;
 
 const UNKNOWN: &str = "unknown";
 
-/// Describes this machine, now. What cannot be found out is `unknown`, or 0 if it is a number.
-/// Takes a few milliseconds, mostly to read `/proc` and `/sys`.
+/// Describes this machine as it is now. A value that cannot be found out is `unknown`, or 0 if it
+/// is a number. Takes a few milliseconds, mostly to read `/proc` and `/sys`.
 #[must_use]
 pub fn describe() -> Machine {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn describe() -> Machine {
     }
 }
 
-/// The text of a file without the spaces around it; `None` if there is nothing.
+/// Returns the text of a file without the spaces around it, or `None` if there is no text.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -41,7 +41,7 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The first line `name : value` of `/proc/cpuinfo` or `/proc/meminfo`.
+/// Returns the value of the first line `name : value` of `/proc/cpuinfo` or `/proc/meminfo`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = fields.find(|(key, _)| key.trim() == name)?;
@@ -49,7 +49,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {
-    // By the name that x86, POWER, MIPS, RISC-V use.
+    // The names that x86, POWER, MIPS and RISC-V use.
     let names = ["model name", "cpu", "cpu model", "uarch"];
     let by_name = names.into_iter().find_map(|name| field(cpuinfo, name));
     by_name.map(str::to_owned).or_else(|| {
@@ -67,14 +67,14 @@ fn memory_mib(meminfo: &str) -> Option<u64> {
     Some(kib / 1024)
 }
 
-/// Where a hypervisor may have left its name.
+/// The places where a hypervisor may have left its name.
 #[derive(Debug, Default)]
 struct HypervisorHints {
     /// `/sys/hypervisor/type`.
     sys: Option<String>,
     /// `hypervisor/compatible` in the device tree.
     device_tree: Option<String>,
-    /// Vendor and product of the firmware's tables.
+    /// The vendor and the product in the firmware's tables.
     firmware: Option<String>,
     clocks: Option<String>,
 }
@@ -93,7 +93,7 @@ impl HypervisorHints {
     }
 }
 
-/// `None` on bare metal, as far as anyone can tell.
+/// Returns the hypervisor, or `None` on bare metal, as far as that can be told.
 fn hypervisor(cpuinfo: &str, hints: &HypervisorHints) -> Option<String> {
     let clocks = hints.clocks.as_deref().unwrap_or_default();
     let by_clock = [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen")];
@@ -105,7 +105,7 @@ fn hypervisor(cpuinfo: &str, hints: &HypervisorHints) -> Option<String> {
     let firmware = hints.firmware.as_deref().unwrap_or_default();
     let virtual_firmware =
         ["QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Google Compute Engine", "Xen"];
-    // Only x86 has the flag.
+    // Only x86 has this flag.
     let flag = field(cpuinfo, "flags")
         .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     let is_virtual = flag || virtual_firmware.iter().any(|product| firmware.contains(product));
@@ -124,7 +124,7 @@ fn read_governors() -> Vec<String> {
     cpus.filter_map(|cpu| read(cpu.path().join("cpufreq/scaling_governor"))).collect()
 }
 
-/// Those of all CPUs: usually one.
+/// Returns the governors of all CPUs. Usually there is only one.
 fn governor(governors: &[String]) -> String {
     let different: BTreeSet<&str> = governors.iter().map(String::as_str).collect();
     if different.is_empty() {
@@ -133,7 +133,7 @@ fn governor(governors: &[String]) -> String {
     different.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// `name: state`, sorted by name.
+/// Returns the states of the vulnerabilities as `name: state`, sorted by name.
 fn mitigations(directory: &Path) -> Vec<String> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut states: Vec<String> = files

@@ -25,41 +25,42 @@ use crate::affinity;
 use crate::descriptors::explain;
 use crate::target::Target;
 
-/// How slow it is.
+/// How slow the server is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slowness {
-    /// The mean delay of an answer; zero is none.
+    /// The mean delay of an answer. Zero means no delay.
     pub delay: Duration,
-    /// How delays are spread.
+    /// The distribution of the delays.
     pub spread: Spread,
-    /// What makes the delays repeatable.
+    /// The seed of the delays, which makes them repeatable.
     pub seed: u64,
-    /// For how long it does nothing at all.
+    /// The length of a stall, in which the server does nothing at all.
     pub stall: Duration,
-    /// How often it does so; zero is never.
+    /// How often the server stalls. Zero means never.
     pub stall_every: Duration,
 }
 
-/// How delays are spread.
+/// The distribution of the delays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// All the same.
+    /// All delays are the same.
     #[default]
     Constant,
     /// Exponential: the quantile `q` is `-mean * ln(1 - q)`.
     Exponential,
 }
 
-/// The listener's event data.
+/// The event data of the listener.
 const LISTENER: u64 = u64::MAX;
 
-/// Payloads over this end the connection.
+/// A payload that is longer than this ends its connection.
 const LARGEST: usize = 16 << 20;
 
-/// Serves until `stopped` says so, which is asked all the time.
+/// Serves until `stopped` returns `true`. It is called once per turn of the loop.
 ///
 /// # Errors
-/// The kernel refuses an epoll set, or accepting fails for want of descriptors.
+/// The kernel refuses an epoll set, or accepting fails, for example because there are no
+/// descriptors left.
 pub fn serve(listener: &TcpListener, slow: Slowness, stopped: &dyn Fn() -> bool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -96,7 +97,7 @@ pub fn serve(listener: &TcpListener, slow: Slowness, stopped: &dyn Fn() -> bool)
 struct NullServer {
     epoll: OwnedFd,
     connections: Vec<Option<Peer>>,
-    /// Answers that are not due yet.
+    /// The answers that are not due yet.
     held: BinaryHeap<Reverse<(Instant, usize, Vec<u8>)>>,
     slow: Slowness,
     random: fastrand::Rng,
@@ -166,7 +167,7 @@ impl NullServer {
         }
     }
 
-    /// Answers what has been held for long enough.
+    /// Sends the answers that are due by now.
     fn release(&mut self) {
         while self.held.peek().is_some_and(|Reverse((due, ..))| *due <= Instant::now()) {
             let Some(Reverse((_, index, frame))) = self.held.pop() else { return };
@@ -180,7 +181,7 @@ impl NullServer {
 }
 
 impl Peer {
-    /// Sends what the socket takes; false once the connection is broken.
+    /// Sends what the socket takes. Returns `false` once the connection is broken.
     fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
             match send(&self.stream, &self.output, SendFlags::NOSIGNAL) {
@@ -195,7 +196,8 @@ impl Peer {
 }
 
 impl Slowness {
-    /// The delays in the order in which answers are given them. The same seed gives the same ones.
+    /// Returns the delays in the order in which answers get them. The same seed gives the same
+    /// delays.
     pub fn delays(self) -> impl Iterator<Item = Duration> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         std::iter::from_fn(move || Some(self.next_delay(&mut random)))
@@ -209,7 +211,7 @@ impl Slowness {
     }
 }
 
-/// Where the last complete frame ends; none if a frame is too large.
+/// Returns where the last complete frame ends, or `None` if a frame is too large.
 fn complete_frames(input: &[u8]) -> Option<usize> {
     let mut end = 0;
     while let Some(header) = input[end..].first_chunk::<4>() {
@@ -225,7 +227,7 @@ fn complete_frames(input: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// A null server on a thread of its own, until this is dropped.
+/// A null server on its own thread, which runs until this is dropped.
 #[derive(Debug)]
 pub struct NullServerThread {
     target: Target,
@@ -234,10 +236,11 @@ pub struct NullServerThread {
 }
 
 impl NullServerThread {
-    /// Listens on a free port of 127.0.0.1, and spins on `cpus` if there are any.
+    /// Starts a server that listens on a free port of 127.0.0.1, and spins on `cpus` if they are
+    /// given.
     ///
     /// # Errors
-    /// No port or thread, or a CPU that may not be used.
+    /// There is no port or no thread left, or a CPU may not be used.
     pub fn start(cpus: Option<&[usize]>, slow: Slowness) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let target = Target::Tcp(listener.local_addr()?);
@@ -247,9 +250,9 @@ impl NullServerThread {
         let thread = thread::Builder::new().name("null server".to_owned()).spawn(move || {
             let outcome = cpus.map_or(Ok(()), |cpus| affinity::pin_current_thread(&cpus));
             let is_right = outcome.is_ok();
-            // The other side waits for exactly this.
+            // `start` waits for exactly this message.
             let _ = pinned.send(outcome);
-            // Its connections end with it, which the generator notices.
+            // If the server fails, its connections end with it, which the generator notices.
             if is_right {
                 serve(&listener, slow, &|| stopped.load(Ordering::Relaxed))
             } else {
@@ -261,26 +264,26 @@ impl NullServerThread {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Returns the address where the server listens.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Ends it.
+    /// Ends the server.
     ///
     /// # Errors
-    /// Why it had ended by itself.
+    /// The error for which the server had ended by itself.
     pub fn end(&mut self) -> io::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        // A panic in there has been printed already.
+        // A panic of the thread has been printed already.
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or(Ok(()))
     }
 }
 
 impl Drop for NullServerThread {
     fn drop(&mut self) {
-        // The caller asks for the error if it is of interest.
+        // A caller that is interested in the error calls `end`.
         let _ = self.end();
     }
 }

@@ -1,6 +1,6 @@
 //! The results of a run, as `--json` prints them. This is version 1 of the schema.
 //!
-//! Times are nanoseconds unless a name says otherwise. Within a version, fields are only added.
+//! Times are in nanoseconds unless a name says otherwise. Within a version, fields are only added.
 
 mod run;
 
@@ -11,103 +11,105 @@ pub use run::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
 /// The version of this schema.
 pub const SCHEMA: u32 = 1;
 
-/// Everything that one command measured.
+/// Everything that one command has measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// The version of the schema: [`SCHEMA`].
     pub schema: u32,
-    /// What the report is about, one line.
+    /// What the report is about, in one line.
     pub title: String,
-    /// The command line that printed it.
+    /// The command line that printed the results.
     pub command: String,
-    /// Where and on what it was measured.
+    /// The machine on which the results were measured.
     pub machine: Machine,
-    /// What the generator itself and the kernel take, against a server that does nothing.
+    /// The time that the generator and the kernel themselves take, against a server that does
+    /// nothing.
     pub floor: Option<Floor>,
-    /// One entry for each server and rate that was measured, in the order of measurement.
+    /// One entry for each server and rate, in the order of measurement.
     pub runs: Vec<Run>,
-    /// Paired comparisons, if any were asked for.
+    /// Paired comparisons, if any were requested.
     pub comparisons: Vec<Comparison>,
-    /// What an experiment measured that is not runs of the generator.
+    /// What an experiment measured apart from runs of the generator.
     #[serde(default)]
     pub tables: Vec<Table>,
-    /// What a setting of an experiment costs and brings.
+    /// What settings of an experiment cost and bring.
     #[serde(default)]
     pub tradeoffs: Vec<Tradeoff>,
-    /// Verdicts of an experiment, if it was one.
+    /// The verdicts of an experiment, if the command was one.
     pub claims: Vec<Claim>,
-    /// What the reader has to know besides: blocks repeated, peers left out and why.
+    /// What the reader has to know besides, such as repeated blocks, and peers that were left out
+    /// and why.
     pub notes: Vec<String>,
 }
 
-/// Where and on what it was measured.
+/// The machine on which something was measured, and its settings.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// `uname -r`.
+    /// The release of the kernel, as `uname -r` prints it.
     pub kernel: String,
-    /// The CPU's model.
+    /// The model of the CPU.
     pub cpu: String,
-    /// How many CPUs are online.
+    /// The number of CPUs that are online.
     pub cpus: usize,
     /// The hypervisor, if there is one.
     pub hypervisor: Option<String>,
-    /// Memory in MiB.
+    /// The memory in MiB.
     pub memory_mib: u64,
-    /// Frequency governor, or that there is none.
+    /// The frequency governor, or `none`.
     pub governor: String,
-    /// Vulnerabilities and what the kernel does about them: `name: state`.
+    /// The vulnerabilities, and what the kernel does about them, as `name: state`.
     pub mitigations: Vec<String>,
-    /// The boot's command line.
+    /// The kernel's command line.
     pub kernel_command_line: String,
-    /// This program's version.
+    /// The version of this program.
     pub version: String,
-    /// Seconds since 1970 at the start.
+    /// The time of the start, in seconds since 1970.
     pub started_unix: u64,
 }
 
-/// What the generator and the kernel take by themselves.
+/// The time that the generator and the kernel themselves take.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Floor {
-    /// Requests a second offered.
+    /// The offered requests per second.
     pub rate: f64,
-    /// Response time against a null server that spins on the server's CPU.
+    /// The response time against a null server that spins on the server's CPU.
     pub response: Percentiles,
-    /// Send lag in the same run.
+    /// The send lag in the same run.
     pub send_lag: Percentiles,
-    /// What a thread on the generator's CPU that only reads the clock is kept from it.
+    /// The gaps in the time of a thread on the generator's CPU that only reads the clock.
     #[serde(default)]
     pub gaps: Option<Gaps>,
-    /// Valid or not: a floor that was disturbed is none.
+    /// Whether the floor is valid. A floor that was disturbed is not.
     pub validity: Validity,
 }
 
-/// What a thread that only reads the clock is kept from its CPU: by interrupts, other threads and
-/// the hypervisor.
+/// The gaps in the CPU time of a thread that only reads the clock. Interrupts, other threads and
+/// the hypervisor cause them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gaps {
-    /// Gaps of more than 10 µs between two readings, a second.
+    /// The number of gaps per second of more than 10 µs between two readings.
     pub over_10us_a_second: f64,
-    /// The share of the time that was spent in those, 0 to 1.
+    /// The share of the time that those gaps took, from 0 to 1.
     pub lost: f64,
-    /// The longest.
+    /// The longest gap.
     pub longest: u64,
-    /// How late, at the 99th percentile, is what is due at a random time: no generator on this CPU
-    /// can do better.
+    /// The 99th percentile of the delay of work that is due at a random time. No generator on this
+    /// CPU can do better.
     pub lag_p99: u64,
 }
 
-/// A against B, in interleaved pairs of blocks.
+/// A comparison of A with B, in interleaved pairs of blocks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The first server's name.
+    /// The name of the first server.
     pub a: String,
-    /// The second server's name.
+    /// The name of the second server.
     pub b: String,
-    /// Requests a second; `None` is closed loop.
+    /// The planned requests per second. `None` for a closed loop.
     pub rate: Option<f64>,
-    /// How many pairs.
+    /// The number of pairs.
     pub pairs: usize,
-    /// One entry for each figure compared.
+    /// One entry for each figure that is compared.
     pub metrics: Vec<Metric>,
 }
 
@@ -116,23 +118,23 @@ pub struct Comparison {
 pub struct Metric {
     /// `p50`, `p90`, `p99`, `p99.9`, `cpu` or `throughput`.
     pub name: String,
-    /// Median of A's blocks; nanoseconds, CPU seconds a request, or requests a second.
+    /// The median of A's blocks, in nanoseconds, CPU seconds per request, or requests per second.
     pub a: f64,
-    /// Median of B's blocks.
+    /// The median of B's blocks, in the same unit.
     pub b: f64,
-    /// Median of the pairs' B / A.
+    /// The median of the ratios B / A of the pairs.
     pub ratio: f64,
-    /// The bootstrap interval of that ratio.
+    /// The lower end of the bootstrap interval of the ratio.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end of that interval.
     pub high: f64,
-    /// The same for A against A: the noise floor.
+    /// The ratio and the ends of its interval for A against A, which show the noise.
     pub noise: Option<(f64, f64, f64)>,
-    /// `higher`, `lower` or `no difference`: what may be claimed of B. `cannot tell` with too few
-    /// pairs.
+    /// What can be claimed of B: `higher`, `lower` or `no difference`, or `cannot tell` if there
+    /// are too few pairs.
     pub verdict: String,
-    /// Whether A's or B's figure is under twice the floor's: more than half of it is not the
-    /// server's, so that the ratio says less than it seems to.
+    /// Whether A's or B's figure is less than twice the floor's. More than half of such a figure is
+    /// not the server's, so the ratio says less than it seems to.
     #[serde(default)]
     pub near_floor: bool,
 }
@@ -140,79 +142,79 @@ pub struct Metric {
 /// Figures that are not runs of the generator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows, one line.
+    /// What the table shows, in one line.
     pub title: String,
-    /// What the reader has to know to read it; may be empty.
+    /// What the reader has to know to read the table. It may be empty.
     pub note: String,
-    /// One entry for each column. The first one names the row.
+    /// One entry for each column. The first column names the row.
     pub columns: Vec<Column>,
-    /// The rows, each with a cell for each column.
+    /// The rows. Each has a cell for each column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A column's head.
+/// The head of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// What stands above it.
+    /// The text above the column.
     pub head: String,
-    /// What its numbers are.
+    /// The unit of the column's numbers.
     pub unit: Unit,
 }
 
 impl Column {
-    /// A column.
+    /// Makes a column.
     #[must_use]
     pub fn new(head: &str, unit: Unit) -> Self {
         Self { head: head.to_owned(), unit }
     }
 }
 
-/// What a column's numbers are.
+/// The unit of a column's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// There are none: words.
+    /// No numbers, but words.
     Text,
     /// Times.
     Nanoseconds,
-    /// How many.
+    /// Counts.
     Count,
-    /// How many a second.
+    /// Counts per second.
     PerSecond,
-    /// Shares of a whole, 0 to 1.
+    /// Shares of a whole, from 0 to 1.
     Share,
-    /// Anything else that the head explains; ratios.
+    /// Ratios, and anything else that the head explains.
     Number,
 }
 
-/// What stands in a table.
+/// The content of a cell of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// Words.
     Text(String),
-    /// A figure, in its column's unit.
+    /// A figure in its column's unit.
     Figure {
-        /// The figure; the median, if it was measured more than once.
+        /// The figure. If it was measured more than once, this is the median.
         value: f64,
-        /// The lowest of those that were measured, if there were several.
+        /// The lowest measured figure, if there are several.
         low: Option<f64>,
-        /// The highest.
+        /// The highest measured figure, if there are several.
         high: Option<f64>,
     },
-    /// It is not known.
+    /// An unknown figure.
     Absent,
 }
 
 impl Cell {
-    /// Words.
+    /// Makes a cell of words.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// The median of what was measured, with the lowest and the highest. What is not finite is left
-    /// out; of nothing, there is [`Cell::Absent`].
+    /// Makes a cell of the median of what was measured, with the lowest and the highest figure.
+    /// Figures that are not finite are left out. Without any figure, this is [`Cell::Absent`].
     #[must_use]
     pub fn of(measured: &[f64]) -> Self {
         let mut finite: Vec<f64> =
@@ -229,34 +231,34 @@ impl Cell {
     }
 }
 
-/// What a setting costs and brings: a point for each of its values, and what it is compared with.
+/// What a setting costs and brings: a point for each of its values, and points to compare it with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tradeoff {
-    /// For a file's name.
+    /// The name, which is used for the name of a file.
     pub name: String,
-    /// What it shows, one line.
+    /// What the plot shows, in one line.
     pub title: String,
-    /// The setting's values, in their order.
+    /// The values of the setting, in their order.
     pub line: Vec<TradeoffPoint>,
-    /// Others at the same rate.
+    /// Other servers at the same rate.
     pub others: Vec<TradeoffPoint>,
 }
 
-/// A server's median response time and what it used for it.
+/// The median response time of a server, and the CPU time that it used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TradeoffPoint {
-    /// What it is.
+    /// The name of the point.
     pub label: String,
-    /// The share of a CPU, 1 for a whole one.
+    /// The share of a CPU. 1 is one whole CPU.
     pub cpu: f64,
-    /// Median response time, nanoseconds.
+    /// The median response time in nanoseconds.
     pub p50: f64,
 }
 
-/// What an experiment claims, and what came of it.
+/// A claim of an experiment, and its verdict.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
-    /// The claim, one sentence.
+    /// The claim, in one sentence.
     pub claim: String,
     /// What was measured, in words and figures.
     pub measured: String,
@@ -264,13 +266,13 @@ pub struct Claim {
     pub verdict: Verdict,
 }
 
-/// What came of a claim.
+/// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The claim holds here.
+    /// The claim holds on this machine.
     Holds,
-    /// It does not.
+    /// The claim does not hold.
     DoesNotHold,
     /// The machine is too noisy or too small to tell, or a peer is missing.
     CannotTell,

@@ -33,18 +33,18 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long to wait for the end of stderr after the process has ended.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// A server that accepts connections, or did.
+/// A server that accepts connections, or did so.
 ///
-/// It may pass its listening socket on to another process and end, as an upgrade does: it lives on
-/// then as whoever listens at its address.
+/// A server may pass its listening socket on to another process and end, as in an upgrade. It then
+/// counts as alive as long as a process listens at its address.
 ///
-/// One that was started here is the leader of a process group of its own. It is stopped by
-/// [`stop`](Server::stop) or when this is dropped, and nothing but that group is ever signalled. If
-/// this process ends without dropping it, killed for instance, a small shell that waits for that
-/// kills the group; on a machine without `sh`, the server is left. Processes that leave the group,
-/// as daemons do, are left too.
+/// A server that was started here leads its own process group. It is stopped by
+/// [`stop`](Server::stop) or when this value is dropped. Only that group is ever signalled. If this
+/// process ends without dropping the value, for example because it is killed, a small shell that
+/// waits for that kills the group. On a machine without `sh`, the server is left running. Processes
+/// that leave the group, as daemons do, are left running, too.
 ///
-/// Can be shared between threads.
+/// A `Server` can be shared between threads.
 #[derive(Debug)]
 pub struct Server {
     name: String,
@@ -69,23 +69,23 @@ fn named(name: &str, addr: &str) -> String {
     if name == addr { addr.to_owned() } else { format!("{name} on {addr}") }
 }
 
-/// Why there is no server.
+/// The reason why there is no server.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// No port could be had.
+    /// There is no free port.
     #[error("there is no free port on loopback for {name}: {error}")]
     Port {
         /// The server's name.
         name: String,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// It may not run where it should.
+    /// The server may not run on its CPUs.
     #[error("{name} cannot have its CPUs: {error}")]
     Cpus {
         /// The server's name.
         name: String,
-        /// Which CPU, and why.
+        /// The error, which names the CPU and the reason.
         error: io::Error,
     },
     /// The program could not be started.
@@ -95,46 +95,47 @@ pub enum ServerError {
         name: String,
         /// The program.
         program: String,
-        /// What the kernel says.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// It ended before it accepted a connection.
+    /// The server ended before it accepted a connection.
     #[error("{name} {how} before it accepted a connection on {addr}")]
     Ended {
         /// The server's name.
         name: String,
-        /// Where it should have listened.
+        /// The address where the server should have listened.
         addr: String,
-        /// Its status and the last lines of its stderr.
+        /// The status of the server and the last lines of its stderr.
         how: String,
     },
-    /// It did not accept a connection in time.
+    /// The server did not accept a connection in time.
     #[error("{} does not accept connections after {} ms: {error}", named(.name, .addr), after.as_millis())]
     NotReady {
         /// The server's name.
         name: String,
-        /// Where it should listen.
+        /// The address where the server should listen.
         addr: String,
-        /// How long it was waited for.
+        /// How long this program has waited.
         after: Duration,
-        /// How the last attempt failed, and the last lines of its stderr.
+        /// How the last attempt failed, and the last lines of the server's stderr.
         error: String,
     },
 }
 
 impl Server {
     /// Starts a server, or takes one that runs already, and waits until it accepts a connection.
-    /// That costs it connections on which nothing is ever sent. Blocks the calling thread, for
-    /// `ready_within` and a little.
+    /// The attempts open connections on which nothing is ever sent. Blocks the calling thread for
+    /// at most a little more than `ready_within`.
     ///
-    /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone;
-    /// the caller's own CPUs stay as they are. Its stdin and stdout are `/dev/null`. For a server
-    /// that runs already `cpus` means nothing; its process is looked up by its listening socket, if
-    /// it is on this machine and we may see it.
+    /// A command is started on a port of 127.0.0.1 that was free a moment ago, and on `cpus` alone.
+    /// The caller's own CPUs stay as they are. The command's stdin and stdout are `/dev/null`. For
+    /// a server that runs already, `cpus` has no effect. Its process is looked up by its listening
+    /// socket, if the server is on this machine and its process is visible.
     ///
     /// # Errors
     ///
-    /// Each says which server, and what it last wrote to stderr. What was started is stopped.
+    /// Each error says which server it is about, and what that server last wrote to stderr. What
+    /// was started is stopped.
     pub fn start(
         spec: &ServerSpec,
         cpus: Option<&[usize]>,
@@ -151,12 +152,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a server and connects to it not even once, so that its first connection is the
-    /// caller's. It is told to listen on `ip` and port 0, and has to say `listening on ADDRESS` on
-    /// stderr. Blocks the calling thread until it does, for `ready_within` at most.
+    /// Starts a server without ever connecting to it, so that its first connection is the caller's.
+    /// The server is told to listen on `ip` and port 0, and has to write `listening on ADDRESS` to
+    /// stderr. Blocks the calling thread until it does so, for `ready_within` at most.
     ///
     /// # Errors
-    /// As [`start`](Self::start); and `spec` is of a server that runs already.
+    /// The errors of [`start`](Self::start), or `spec` describes a server that runs already.
     pub fn start_untouched(
         spec: &ServerSpec,
         ip: IpAddr,
@@ -190,11 +191,11 @@ impl Server {
     }
 
     /// Starts a server that listens on the Unix socket `path`, and waits until it accepts a
-    /// connection, as [`start`](Self::start) does. `{addr}` stands for `unix:PATH` in its
-    /// arguments.
+    /// connection, as [`start`](Self::start) does. In the server's arguments, `{addr}` stands for
+    /// `unix:PATH`.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_on_path(
         name: &str,
         argv: &[String],
@@ -271,28 +272,28 @@ impl Server {
         }
     }
 
-    /// Says which process a server that ran already is, so that its CPU time can be measured. It is
-    /// never signalled. Of a server that was started here the process is known, and this changes
-    /// nothing.
+    /// Sets the process of a server that ran already, so that its CPU time can be measured. The
+    /// process is never signalled. Has no effect on a server that was started here, whose process
+    /// is known.
     pub fn attach(&mut self, pid: u32) {
         if let Process::Foreign(known) = &mut self.process {
             *known = Some(pid);
         }
     }
 
-    /// The name in reports.
+    /// Returns the name that reports have for the server.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `HOST:PORT` or `unix:/PATH`.
+    /// Returns the address of the server: `HOST:PORT` or `unix:/PATH`.
     #[must_use]
     pub fn addr(&self) -> &str {
         &self.addr
     }
 
-    /// The process that it began as, if known.
+    /// Returns the process as which the server began, if it is known.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         match &self.process {
@@ -301,8 +302,8 @@ impl Server {
         }
     }
 
-    /// Its process, or the one that succeeded it, and all that descend from it, itself first; none
-    /// if it is unknown, or has ended.
+    /// Returns the process of the server, or its successor, and then all their descendants. The
+    /// list is empty if the process is unknown or has ended.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         let in_charge = match self.first_ended() {
@@ -312,10 +313,10 @@ impl Server {
         in_charge.and_then(|pid| process_tree(pid).ok()).unwrap_or_default()
     }
 
-    /// How its process ended, with the last lines of its stderr; `None` as long as it or a
-    /// successor runs, and if it is unknown. That nobody succeeds it is known some milliseconds
-    /// after its end. Does not wait for it to end, but up to 100 ms for the last lines of one that
-    /// has.
+    /// Returns how the server's process ended, with the last lines of its stderr. Returns `None`
+    /// while it or a successor runs, and if it is unknown. It takes some milliseconds after the end
+    /// until it is known that there is no successor. Does not wait for the end, but waits up to 100
+    /// ms for the last lines of a process that has ended.
     #[must_use]
     pub fn died(&self) -> Option<String> {
         let how = self.first_ended()?;
@@ -323,7 +324,7 @@ impl Server {
         (!is_succeeded).then(|| with_last_words(how, &self.stderr(LAST_WORDS)))
     }
 
-    /// How the process that the server began as has ended.
+    /// Returns how the process as which the server began has ended.
     fn first_ended(&self) -> Option<String> {
         match &self.process {
             Process::Started { group, .. } => match group.state() {
@@ -338,15 +339,15 @@ impl Server {
         }
     }
 
-    /// The last lines of its stderr; nothing of a server that ran already.
+    /// Returns the last lines of the server's stderr, or nothing for a server that ran already.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.stderr(Duration::ZERO)
     }
 
-    /// Stops what was started here: SIGTERM to its group, SIGKILL once its leader has ended or
-    /// after a second. Blocks until the leader has ended. A server that ran already runs on. Does
-    /// nothing the second time.
+    /// Stops a server that was started here: sends SIGTERM to its group, and SIGKILL once its
+    /// leader has ended or after a second. Blocks until the leader has ended. A server that ran
+    /// already is left running. A second call does nothing.
     pub fn stop(&mut self) {
         if let Process::Started { group, .. } = &mut self.process {
             group.stop();
@@ -362,7 +363,7 @@ impl Server {
     }
 }
 
-/// The address in the last line with `listening on`.
+/// Returns the address in the last line with `listening on`.
 fn listening_on(stderr: &str) -> Option<String> {
     let (_, rest) = stderr.rsplit_once("listening on ")?;
     let end = rest.find([',', ' ', '\n']).unwrap_or(rest.len());
@@ -370,7 +371,8 @@ fn listening_on(stderr: &str) -> Option<String> {
     addr.parse::<SocketAddr>().is_ok_and(|addr| addr.port() != 0).then(|| addr.to_owned())
 }
 
-/// A port on which nobody listens, and which the kernel will not give to another program soon.
+/// Returns a port on which no program listens, and which the kernel will not give to another
+/// program soon.
 fn free_port() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -13,10 +13,10 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use crate::protocol::{AnyConversation, Conversation, Requests};
 use crate::target::Target;
 
-/// Between two bytes of one client.
+/// The pause between two bytes of one client.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Slow clients, until this is dropped. They share one thread, which sleeps between bytes.
+/// Slow clients that run until this is dropped. They share one thread, which sleeps between bytes.
 #[derive(Debug)]
 pub(crate) struct SlowClients {
     stop: Arc<AtomicBool>,
@@ -24,10 +24,10 @@ pub(crate) struct SlowClients {
 }
 
 impl SlowClients {
-    /// Opens `count` connections and begins to dribble.
+    /// Opens `count` connections and begins to send.
     ///
     /// # Errors
-    /// A connection or the thread cannot be had.
+    /// A connection cannot be opened, or the thread cannot be started.
     pub(crate) fn start(count: usize, target: &Target, requests: &Requests) -> io::Result<Self> {
         let mut bytes = Vec::new();
         let mut conversation = requests.conversation();
@@ -36,8 +36,8 @@ impl SlowClients {
         conversation.request(&mut bytes);
         let open = || Ok::<_, io::Error>((target.connect()?, 0));
         let mut clients = (0..count).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
-        // One request over and over; HTTP/2 may not repeat a stream, so there the connection is
-        // opened again.
+        // The clients repeat one request. HTTP/2 may not repeat a stream, so there each request
+        // gets a new connection.
         let again = match conversation {
             AnyConversation::Http2(_) => None,
             _ => Some(start_of_request),
@@ -57,7 +57,8 @@ impl SlowClients {
                     }
                     match dribble(fd, bytes[*at]) {
                         Ok(sent) => *at += usize::from(sent),
-                        // The server has had enough of it: that is its right.
+                        // The server has ended the connection, which it may do. The client opens a
+                        // new one.
                         Err(_) => {
                             if let Ok(fresh) = target.connect() {
                                 (*fd, *at) = (fresh, 0);
@@ -76,13 +77,13 @@ impl Drop for SlowClients {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say, and cannot panic.
+            // The thread returns nothing, and cannot panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Sends one byte, if there is room, and throws away what has arrived.
+/// Sends one byte, if there is room, and drops what has arrived. Returns whether the byte was sent.
 fn dribble(fd: &OwnedFd, byte: u8) -> io::Result<bool> {
     use rustix::io::Errno;
     let mut rubbish = [0; 4096];

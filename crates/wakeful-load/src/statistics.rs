@@ -14,39 +14,39 @@ use std::fmt;
 
 use fastrand::Rng;
 
-/// Below this many pairs the rank test cannot reach its level, whatever was measured.
+/// With fewer pairs than this, the rank test cannot reach its level, whatever was measured.
 pub const MIN_PAIRS: usize = 7;
 
-/// The confidence of the intervals of [`compare`].
+/// The confidence of the intervals that [`compare`] uses.
 pub const CONFIDENCE: f64 = 0.99;
 
-/// How much of A against A's bootstrap is its centre band. The intervals of both at 99 % hide what
-/// everyone can see.
+/// The share of the bootstrapped medians of A against A that counts as noise: the middle 80 %. With
+/// 99 % here, too, differences that anyone can see would count as noise.
 const NOISE_BAND: f64 = 0.8;
 
-/// The level of the rank test, both sides together: in 1 of 50 comparisons of equals at most it
-/// errs.
+/// The level of the rank test, for both sides together. If A and B are equal, the test finds a
+/// difference in at most 1 of 50 comparisons.
 const RANK_LEVEL: f64 = 0.02;
 
-/// How often the bootstrap draws a new sample.
+/// How many samples the bootstrap draws.
 const RESAMPLES: usize = 5000;
 
-/// The median, which one disturbed block does not move.
+/// Returns the median, which one disturbed block hardly changes.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// There are no values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     median_of(&mut values.to_vec())
 }
 
-/// The bootstrap interval of the median: the middle `confidence` (0 to 1) of the medians of samples
-/// drawn from `values` with replacement. The same values and seed give the same interval.
+/// Returns the bootstrap interval of the median: the middle `confidence` (0 to 1) of the medians of
+/// samples drawn from `values` with replacement. The same values and seed give the same interval.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// There are no values.
 #[must_use]
 pub fn bootstrap_median_interval(values: &[f64], confidence: f64, seed: u64) -> (f64, f64) {
     let mut random = Rng::with_seed(seed);
@@ -59,20 +59,21 @@ pub fn bootstrap_median_interval(values: &[f64], confidence: f64, seed: u64) -> 
         .collect();
     medians.sort_by(f64::total_cmp);
     let tail = (1.0 - confidence.clamp(0.0, 1.0)) / 2.0;
-    // Truncated, so that the interval is rather too wide.
+    // The index is rounded down, so that the interval is too wide rather than too narrow.
     let cut = ((tail * RESAMPLES as f64) as usize).min(RESAMPLES / 2 - 1);
     (medians[cut], medians[RESAMPLES - 1 - cut])
 }
 
-/// The two-sided p of Wilcoxon's signed-rank test that `differences` are symmetric around 0: exact,
-/// with mean ranks for ties and without zeros. 1 if nothing is left.
+/// Returns the two-sided p of Wilcoxon's signed-rank test that `differences` are symmetric around
+/// 0. The test is exact, with mean ranks for ties and without zeros. Returns 1 if only zeros are
+/// given.
 #[must_use]
 pub fn signed_rank_p(differences: &[f64]) -> f64 {
     let mut differences: Vec<f64> =
         differences.iter().copied().filter(|difference| *difference != 0.0).collect();
     differences.sort_by(|left, right| left.abs().total_cmp(&right.abs()));
 
-    // Ranks are doubled, so that the mean of tied ranks is a whole number too.
+    // Ranks are doubled, so that the mean of tied ranks is a whole number, too.
     let mut ranks: Vec<usize> = Vec::with_capacity(differences.len());
     for tied in differences.chunk_by(|left, right| left.abs() == right.abs()) {
         let before = ranks.len();
@@ -86,7 +87,7 @@ pub fn signed_rank_p(differences: &[f64]) -> f64 {
         .sum();
     let smaller = positive.min(sum - positive);
 
-    // The probability of each sum of positive ranks, if every sign is a coin's throw.
+    // The probability of each sum of positive ranks, if each sign is equally likely.
     let mut probability = vec![0.0; sum + 1];
     probability[0] = 1.0;
     let mut reached = 0;
@@ -100,10 +101,10 @@ pub fn signed_rank_p(differences: &[f64]) -> f64 {
     (2.0 * probability[..=smaller].iter().sum::<f64>()).min(1.0)
 }
 
-/// What a comparison comes to.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference {
-    /// None that these pairs could show.
+    /// These pairs show no difference.
     NoDifference,
     /// B is higher than A.
     Higher,
@@ -112,7 +113,7 @@ pub enum Difference {
 }
 
 impl Difference {
-    /// As [`results::Metric::verdict`](crate::results::Metric::verdict) has it.
+    /// Returns the text that [`results::Metric::verdict`](crate::results::Metric::verdict) has.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -129,34 +130,34 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The median of the pairs' ratios and the 99 % interval around it.
+/// The median of the ratios of pairs, and its 99 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// The median of the pairs' B / A.
+    /// The median of the ratios.
     pub median: f64,
-    /// The lower end of its bootstrap interval.
+    /// The lower end of the bootstrap interval of the median.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of that interval.
     pub high: f64,
 }
 
-/// A against B, decided.
+/// A comparison of A with B, and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
-    /// B / A.
+    /// The ratio B / A.
     pub ratio: Ratio,
-    /// A / A, if it was measured: the noise floor.
+    /// The ratio A / A, which shows the noise, if it was measured.
     pub noise: Option<Ratio>,
-    /// The p of the rank test, 0 to 1.
+    /// The p of the rank test, from 0 to 1.
     pub p: f64,
-    /// What may be claimed.
+    /// What can be claimed.
     pub difference: Difference,
 }
 
-/// Compares pairs `(a, b)` of one figure by the module's rule. `noise` are pairs of A against A,
+/// Compares pairs `(a, b)` of one figure by the module's rule. `noise` has pairs of A against A,
 /// from the same run if possible.
 ///
-/// A pair counts only if both figures are positive and finite. `None` if no pair does.
+/// A pair counts only if both figures are positive and finite. Returns `None` if no pair counts.
 #[must_use]
 pub fn compare(pairs: &[(f64, f64)], noise: Option<&[(f64, f64)]>, seed: u64) -> Option<Compared> {
     let logs = log_ratios(pairs);
@@ -179,8 +180,8 @@ pub fn compare(pairs: &[(f64, f64)], noise: Option<&[(f64, f64)]>, seed: u64) ->
     Some(Compared { ratio, noise, p, difference })
 }
 
-/// The median of the pairs' second / first and its 99 % interval. `None` if no pair has two
-/// positive, finite figures.
+/// Returns the median of the ratios second / first of the pairs, and its 99 % interval. Returns
+/// `None` if no pair has two positive, finite figures.
 #[must_use]
 pub fn ratio_of_pairs(pairs: &[(f64, f64)], seed: u64) -> Option<Ratio> {
     ratio(&log_ratios(pairs), seed)
@@ -194,7 +195,8 @@ fn ratio(logs: &[f64], seed: u64) -> Option<Ratio> {
     Some(Ratio { median: median(logs).exp(), low: low.exp(), high: high.exp() })
 }
 
-/// Logarithms, in which twice and half are equally far from 1.
+/// Returns the logarithms of the ratios. In them, twice and half are equally far from no
+/// difference.
 fn log_ratios(pairs: &[(f64, f64)]) -> Vec<f64> {
     let usable = |value: f64| value > 0.0 && value.is_finite();
     pairs.iter().filter(|(a, b)| usable(*a) && usable(*b)).map(|(a, b)| (b / a).ln()).collect()
@@ -238,13 +240,14 @@ mod tests {
 
     #[test]
     fn the_rank_test_is_that_of_the_tables() {
-        // All of one sign: 2 of 2^n cases.
+        // All have the same sign, as in 2 of 2^n cases.
         assert!(close(signed_rank_p(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 2.0 / 64.0));
-        // The smallest on the other side: sums 0 and 1, so 4 of 2^n.
+        // Only the smallest has the other sign. Sums of at most 1 come from 2 of 2^n cases on each
+        // side.
         assert!(close(signed_rank_p(&[-1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), 4.0 / 256.0));
-        // Two tied and opposite; the sums are 1.5, 1.5, 3 of 4 sign patterns each twice.
+        // Two are tied and opposite. The p is more than 1 before it is limited.
         assert!(close(signed_rank_p(&[-1.0, 1.0]), 1.0));
-        // Zeros say nothing.
+        // Zeros do not count.
         assert!(close(signed_rank_p(&[0.0, 1.0, 0.0]), 1.0));
         assert!(close(signed_rank_p(&[]), 1.0));
     }
@@ -291,8 +294,8 @@ mod tests {
         assert!(compared.noise.unwrap().high > compared.ratio.high);
     }
 
-    /// Blocks as a machine gives them: log-normal noise, what drifts for both, and now and then a
-    /// spoilt block.
+    /// Blocks like those of a real machine: log-normal noise, a drift that A and B share, and now
+    /// and then a spoilt block.
     struct Blocks {
         random: Rng,
         noise: f64,
@@ -305,7 +308,7 @@ mod tests {
         }
 
         fn normal(&mut self) -> f64 {
-            // Box and Muller; 1 - u is never 0.
+            // The Box-Muller method. `1 - u` is never 0.
             let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
             radius * (std::f64::consts::TAU * self.uniform()).cos()
         }
@@ -325,7 +328,7 @@ mod tests {
         }
     }
 
-    /// The share of `runs` that claim a difference: (without, with) a noise floor.
+    /// Returns the shares of `runs` that claim a difference, without and with a noise floor.
     fn claims(
         runs: u32,
         ratio: f64,
@@ -339,8 +342,8 @@ mod tests {
                 Blocks { random: Rng::with_seed(u64::from(run) << 20), noise, outliers };
             let pairs = blocks.pairs(count, ratio);
             let floor = blocks.pairs(count, 1.0);
-            // No claim without the rank test, and it is quick: it saves the test most of its
-            // intervals.
+            // There is no claim if the rank test fails. It is quick, so it saves this test most of
+            // the intervals.
             if signed_rank_p(&log_ratios(&pairs)) > RANK_LEVEL {
                 continue;
             }

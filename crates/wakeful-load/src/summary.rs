@@ -7,7 +7,7 @@ use crate::protocol::Kind;
 use crate::results::{Cpu, Interval, KindOfRequest, Percentiles, Run, Validity};
 use crate::validity::{SAMPLES_BEYOND, has_enough_beyond, judge};
 
-/// A distribution, in figures.
+/// Returns the figures of a distribution.
 #[must_use]
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let count = histogram.len();
@@ -17,7 +17,7 @@ pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let at = |quantile: f64| {
         has_enough_beyond(histogram, quantile).then(|| histogram.value_at_quantile(quantile))
     };
-    // Eight points for each halving of what lies beyond.
+    // The curve has eight points for each halving of the share beyond.
     let mut curve = vec![(0.0, histogram.min())];
     let mut beyond = 0.5_f64.powf(0.125);
     while beyond * count as f64 >= SAMPLES_BEYOND {
@@ -67,20 +67,20 @@ impl Measurement {
     }
 }
 
-/// What surrounds a measurement in a report.
+/// The circumstances of a measurement that a report mentions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Surroundings {
-    /// What the server's process used meanwhile, if it is known.
+    /// What the server's process used in the measured time, if it is known.
     pub cpu: Option<Cpu>,
-    /// CPUs' worth of time that the hypervisor took.
+    /// How many CPUs' worth of time the hypervisor took.
     pub steal: f64,
-    /// Blocks merged, and blocks measured again.
+    /// How many blocks were merged.
     pub blocks: usize,
-    /// Blocks that other programs spoilt.
+    /// How many blocks were measured again because other programs spoilt them.
     pub repeated: usize,
 }
 
-/// One line of the results.
+/// Makes the results of a measurement.
 #[must_use]
 pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run {
     let plan = &measurement.plan;
@@ -113,7 +113,7 @@ pub fn run(server: &str, measurement: &Measurement, around: Surroundings) -> Run
     }
 }
 
-/// What each of several requests took.
+/// Returns what each of several kinds of requests took.
 #[must_use]
 pub fn kinds(measurement: &Measurement) -> Vec<KindOfRequest> {
     let of_kinds = measurement.plan.requests.kinds().iter().zip(&measurement.recording.by_kind);

@@ -7,18 +7,18 @@ use crate::{
     results::{Floor, KindOfRequest, Percentiles, Results, Run, Unit, Validity},
 };
 
-/// How a table is drawn.
+/// The format in which a table is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// In columns, for a terminal.
+    /// Columns for a terminal.
     Terminal,
-    /// As Markdown has it.
+    /// A Markdown table.
     Markdown,
 }
 
-/// The runs: one line for each server and rate, and below them what is to be said of some.
+/// Returns the table of the runs: one line for each server and rate, and below them the notes.
 ///
-/// It is 100 columns wide, if no server's name is longer than 16 letters.
+/// The table is 100 columns wide, if no server's name is longer than 16 letters.
 pub fn runs(results: &Results, style: Style) -> String {
     let header = [
         "server", "rate/s", "p50", "p90", "p99", "p99.9", "max", "done/s", "CPU", "µs/req", "valid",
@@ -32,7 +32,8 @@ pub fn runs(results: &Results, style: Style) -> String {
     }
     let mut text = table.finish();
     for note in notes(results) {
-        // A paragraph of its own, lest Markdown take it for a line of the table.
+        // The note is a paragraph of its own. Otherwise Markdown would take it for a line of the
+        // table.
         text.push_str(if style == Style::Markdown { "\n" } else { "" });
         text.push_str(&escaped(&note, style));
         text.push('\n');
@@ -71,7 +72,7 @@ fn row(run: &Run, floor: Option<&Floor>) -> Vec<String> {
     row
 }
 
-/// What the requests of one kind took, below all of them.
+/// Makes the row of one kind of request, which stands below the row of all requests.
 fn row_of_kind(kind: &KindOfRequest) -> Vec<String> {
     let times = &kind.response;
     let mut row = vec![format!("- {}", kind.name), String::new()];
@@ -84,9 +85,9 @@ fn row_of_kind(kind: &KindOfRequest) -> Vec<String> {
     row
 }
 
-/// One line for each server: the medians at each rate, CPU at the rate that is named, and what it
-/// does in a closed loop, if it was in one. An `!` follows what is INVALID as a whole. What was
-/// saturated has its throughput instead, in brackets.
+/// Returns a table with one line for each server: the medians at each rate, the CPU use at the rate
+/// `cpu_at`, and the throughput in a closed loop if there was one. An `!` follows the figures of a
+/// run that is invalid as a whole. A saturated run shows its throughput in parentheses.
 pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     let mut servers: Vec<&str> = Vec::new();
     let mut rates: Vec<f64> = Vec::new();
@@ -133,7 +134,8 @@ pub fn by_rate(results: &Results, cpu_at: f64, style: Style) -> String {
     table.finish()
 }
 
-/// Runs whose lower percentiles stand are in no doubt here.
+/// Returns the mark of a run that is invalid as a whole. A run whose lower percentiles are valid
+/// has none.
 fn doubt(run: &Run) -> &'static str {
     match run.validity {
         Validity::Invalid { up_to: None, .. } if !run.saturated => "!",
@@ -141,19 +143,19 @@ fn doubt(run: &Run) -> &'static str {
     }
 }
 
-/// In a closed loop, response times follow from the number of connections: no floor is of interest
-/// there.
+/// Returns the floor's percentiles to compare a run with. In a closed loop there are none, because
+/// the response times follow from the number of connections.
 pub(crate) fn floor_for(run: &Run, floor: Option<&Floor>) -> Percentiles {
     let floor = floor.filter(|_| run.rate.is_some());
     floor.map(|floor| floor.response.clone()).unwrap_or_default()
 }
 
-/// Without the space before its unit: a row has to fit a terminal.
+/// Removes the space before the unit, because a row has to fit a terminal.
 fn packed(figure: &str) -> String {
     figure.replace(' ', "")
 }
 
-/// Without its unit, which is in the header.
+/// Removes the unit, because the header has it.
 fn bare(rate: &str) -> String {
     rate.trim_end_matches("/s").to_owned()
 }
@@ -202,7 +204,7 @@ fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// Text that neither a terminal nor Markdown takes for a command.
+/// Returns text in which neither a terminal nor Markdown finds commands.
 fn escaped(text: &str, style: Style) -> String {
     let text = format::plain(text);
     if style == Style::Terminal {
@@ -220,7 +222,7 @@ fn escaped(text: &str, style: Style) -> String {
     out
 }
 
-/// The paired comparisons: one line for each figure compared.
+/// Returns the table of the paired comparisons, with one line for each figure compared.
 pub fn comparisons(results: &Results, style: Style) -> String {
     let header = [
         "A", "B", "rate", "pairs", "figure", "A's", "B's", "B / A", "interval", "A / A", "verdict",
@@ -249,7 +251,7 @@ pub fn comparisons(results: &Results, style: Style) -> String {
     table.finish()
 }
 
-/// The tables of an experiment, each with its title above it and its note below.
+/// Returns the tables of an experiment, each with its title above it and its note below.
 pub fn tables(results: &Results, style: Style) -> String {
     let mut out = Vec::new();
     for table in &results.tables {
@@ -273,7 +275,7 @@ pub fn tables(results: &Results, style: Style) -> String {
     out.join("\n")
 }
 
-/// The claims and what came of them.
+/// Returns the table of the claims and their verdicts.
 pub fn claims(results: &Results, style: Style) -> String {
     let mut table = Sheet::new(&["verdict", "claim", "measured"], &[0, 1, 2], style);
     for claim in &results.claims {
@@ -286,7 +288,7 @@ pub fn claims(results: &Results, style: Style) -> String {
     table.finish()
 }
 
-/// A table in the making.
+/// A table that is being made.
 struct Sheet {
     table: Table,
     style: Style,
@@ -294,7 +296,7 @@ struct Sheet {
 }
 
 impl Sheet {
-    /// `left` are the columns of words; the others are figures, which align on the right.
+    /// `left` has the columns of words. The others are figures, which align on the right.
     fn new(header: &[&str], left: &[usize], style: Style) -> Self {
         let mut table = Table::new();
         table.load_style(match style {

@@ -67,11 +67,11 @@ impl fmt::Display for Target {
     }
 }
 
-/// How long a connection may take to be opened.
+/// How long it may take to open a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Target {
-    /// Host and port, as HTTP names the server.
+    /// Returns the host and the port, as HTTP names the server.
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Tcp(addr) => addr.to_string(),
@@ -79,7 +79,8 @@ impl Target {
         }
     }
 
-    /// Opens a connection and waits until it is established. It does not block from then on.
+    /// Opens a connection and waits until it is established. The socket does not block from then
+    /// on.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         self.connected().map_err(descriptors::explain)
     }
@@ -106,8 +107,8 @@ impl Target {
         }
     }
 
-    /// Begins to open a connection. The socket turns writable once it is established, or has
-    /// failed.
+    /// Begins to open a connection. The socket becomes writable once the connection is established
+    /// or has failed.
     pub(crate) fn begin_connect(&self) -> io::Result<OwnedFd> {
         self.connecting().map_err(descriptors::explain)
     }

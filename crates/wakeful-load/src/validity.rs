@@ -6,33 +6,34 @@ use crate::generator::Measurement;
 use crate::results::Validity;
 use crate::schedule::Schedule;
 
-/// A quantile with fewer samples beyond it is not reported: it would be a matter of luck.
+/// A quantile with fewer samples beyond it is not reported, because it would depend on chance.
 pub(crate) const SAMPLES_BEYOND: f64 = 100.0;
 
-/// At least this share of what was offered has to be answered, without a growing pile.
+/// At least this share of the offered requests has to be answered, after the piled-up ones are
+/// taken off.
 const LEAST_ACHIEVED: f64 = 0.995;
 
-/// The highest percentile reported (p99 at most) of the send lag may be this share of that of the
-/// response time, or [`LAG_ALLOWED`].
+/// The send lag may be this share of the response time, at the highest percentile that is reported
+/// (p99 at most). [`LAG_ALLOWED`] is allowed in any case.
 const LAG_SHARE: f64 = 0.1;
 
-/// A send lag of 10 µs is allowed in any case.
+/// A send lag of 10 µs, in nanoseconds, is allowed in any case.
 const LAG_ALLOWED: u64 = 10_000;
 
-/// How the reason begins that leaves the lower percentiles standing.
+/// The beginning of the reason that leaves the lower percentiles valid.
 const LATE: &str = "the generator was late";
 
-/// In a closed loop, the share of the time for which the generator may be kept from its CPU.
+/// The share of the time for which the generator may be kept from its CPU in a closed loop.
 const ROBBED_ALLOWED: f64 = 0.02;
 
-/// Whether a quantile has the samples beyond it that it needs: 100.
+/// Whether a quantile has the 100 samples beyond it that it needs.
 #[must_use]
 pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
-    // The difference to 1 is not exact.
+    // The difference from 1 is not exact.
     histogram.len() as f64 * (1.0 - quantile) >= SAMPLES_BEYOND - 1e-6
 }
 
-/// See [`Measurement::validity`].
+/// Decides as [`Measurement::validity`] says.
 pub(crate) fn judge(measurement: &Measurement) -> Validity {
     let plan = &measurement.plan;
     let recording = &measurement.recording;
@@ -51,8 +52,8 @@ pub(crate) fn judge(measurement: &Measurement) -> Validity {
                 measurement.piled_up, recording.failed
             ));
         }
-        // From the highest quantile that is reported, p99 at most: further out it is a matter of
-        // luck here as well.
+        // From the highest quantile that is reported, p99 at most. Beyond p99, the send lag depends
+        // on chance, too.
         let quantiles = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")];
         let enough = |(at, _): &&(f64, _)| has_enough_beyond(&recording.response, *at);
         let first = quantiles.iter().position(|it| enough(&it)).unwrap_or(2);

@@ -1,52 +1,55 @@
-//! libc's waits, by their names: what a program calls instead of libc's.
+//! The waits of libc, under their own names. A program calls these functions instead of libc's.
 //!
 //! # Signals
-//! A program may rely on EINTR: its handler sets a flag, and the wait that it interrupts returns,
-//! so that the flag is looked at. Between two polls of a spin the thread is in no system call, so a
-//! handler that ran there would end nothing, and the thread could sleep in spite of the flag. So:
+//! A program may rely on EINTR: a signal's handler sets a flag, and the wait that the signal
+//! interrupts returns, so that the program sees the flag. Between two polls of a spin, the thread
+//! is in no system call. A handler that ran there would interrupt nothing, and the thread could
+//! sleep in spite of the flag. Therefore:
 //!
-//! 1. Before a spin all signals of the thread are blocked, by one call that also says what the mask
-//!    was. Signals that a fault raises stay as they are, because the kernel kills a process that
-//!    blocks one of these; sent by `kill`, they run their handlers and end no spin. So do the two
-//!    that libc keeps for itself.
-//! 2. Each look of the spin ends with a `ppoll` with a timeout of nothing, and with the mask that
-//!    the program wants to have in force: its own argument (`epoll_pwait`, `ppoll`), or what the
-//!    thread's was. It is the program's own `poll`; or, where that has an epoll, an `epoll_pwait`
-//!    that does not wait, and if it brought nothing a `ppoll` of no descriptor. The kernel sets
-//!    that mask, looks for events and then for signals, and takes the mask back, which is one for
-//!    any signal. If a handler is to run, it runs before `ppoll`
-//!    returns, under the mask under which it would have, and `ppoll` answers EINTR, whether the
-//!    handler has SA_RESTART or not, as `epoll_wait` and `poll` do (signal(7)). That is the answer
-//!    of the wait. A signal that nobody handles stops or ends the process there, or is discarded,
-//!    and `ppoll` goes on (ERESTARTNOHAND). Of several threads the kernel says which gets a signal.
-//! 3. The sleep behind a spin is `epoll_pwait` or `ppoll` with the same mask: what came after the
-//!    last look ends it at once.
-//! 4. Then the thread's mask is given back. What is delivered there came after the wait had an
-//!    answer, as if it had come when libc's function returned.
+//! 1. Before a spin, one call blocks all signals of the thread and returns the mask that was in
+//!    force. Two kinds of signals are not blocked: those that a fault raises, because the kernel
+//!    kills a process that blocks one of these, and the two that libc keeps for itself. If one of
+//!    them is sent by `kill`, its handler runs and does not end the spin.
+//! 2. Each look of the spin ends with a `ppoll` whose timeout is zero. Its mask is the one that the
+//!    program wants in force: the program's own argument (`epoll_pwait`, `ppoll`), or the thread's
+//!    mask before the spin. A program that polls descriptors gets one such `ppoll` of them. A
+//!    program that has an epoll gets an `epoll_pwait` that does not wait, and if that finds
+//!    nothing, a `ppoll` of no descriptor. The kernel sets the mask, looks for events and then for
+//!    signals, and restores the mask. For every signal, this is one step. If a handler has to run,
+//!    it runs before `ppoll` returns, under the mask under which it would have run without this
+//!    crate. Then `ppoll` returns EINTR, whether the handler has SA_RESTART or not, as `epoll_wait`
+//!    and `poll` do (signal(7)). That is the answer of the wait. A signal without a handler stops
+//!    or ends the process there, or is discarded, and `ppoll` continues (ERESTARTNOHAND). If
+//!    several threads can get a signal, the kernel chooses one.
+//! 3. The sleep after a spin is an `epoll_pwait` or `ppoll` with the same mask. A signal that has
+//!    come after the last look ends the sleep at once.
+//! 4. Then the thread gets its mask back. A signal that is delivered at this point came after the
+//!    wait had its answer. It acts as if it had come when libc's function returned.
 //!
-//! So no handler runs between a look and the next, or between the last and the sleep, and EINTR is
-//! not lost. A handler runs once, because nothing here takes signals: the kernel delivers them.
+//! So no handler runs between two looks, or between the last look and the sleep, and no EINTR is
+//! lost. A handler runs once, because this crate takes no signals: the kernel delivers them.
 //!
-//! A signal that comes before the spin, while the governor is asked, is as one that comes just
-//! before the call. A program that cannot bear that uses the mask of `epoll_pwait` and `ppoll`,
+//! A signal that comes before the spin, while the governor decides, acts like one that comes just
+//! before the call. A program that cannot tolerate that uses the mask of `epoll_pwait` and `ppoll`,
 //! which is in force from the first look on.
 //!
-//! **What is different.** A signal that is blocked *and ignored* is kept, and one that is only
-//! ignored is not. So if a signal that the program ignores (SIGCHLD and SIGWINCH by default) comes
-//! in the fraction of a microsecond between the last look and the sleep, `epoll_wait` returns EINTR
-//! though no handler ran. It does so behind SIGSTOP and SIGCONT, too, with or without this crate.
-//! And a signal waits for the next look, for less than a microsecond as long as the thread has its
-//! CPU.
+//! **What is different.** The kernel keeps a signal that is blocked *and ignored*, but drops one
+//! that is only ignored. So if a signal that the program ignores (SIGCHLD and SIGWINCH by default)
+//! comes in the fraction of a microsecond between the last look and the sleep, `epoll_wait` returns
+//! EINTR although no handler ran. It also does so after SIGSTOP and SIGCONT, with or without this
+//! crate. The second difference: a signal waits for the next look. That takes less than a
+//! microsecond as long as the thread has its CPU.
 //!
-//! A handler may wait itself, for which nobody spins while its thread does. It may leave by
-//! `siglongjmp`: its mask is what it would have been; from within a spin that thread never spins
-//! again, nor does another of this process on that CPU.
+//! A handler may call a wait itself. That wait does not spin if the handler's thread is in a spin.
+//! A handler may also leave by `siglongjmp`. The mask is then what it would be without this crate.
+//! If the handler leaves a spin in this way, its thread never spins again, and neither does another
+//! thread of this process on that CPU.
 //!
 //! # Waits that do not spin
-//! Those with a timeout of 0, and a `poll` for no descriptor, go to the kernel as they are.
+//! Waits with a timeout of 0, and a `poll` of no descriptor, go to the kernel unchanged.
 //!
-//! A program that is compiled with `_FORTIFY_SOURCE` may call `__poll_chk` and `__ppoll_chk`, which
-//! are not defined here and do not spin.
+//! A program that is compiled with `_FORTIFY_SOURCE` may call `__poll_chk` and `__ppoll_chk`. They
+//! are not defined here, so they do not spin.
 #![allow(unsafe_code)]
 
 use std::panic::catch_unwind;
@@ -74,8 +77,8 @@ extern "C" fn at_load() {
 /// See epoll_wait(2).
 ///
 /// # Safety
-/// As for libc's.
-// SAFETY: it is what libc promises for this name.
+/// The arguments must be as the function of libc requires them.
+// SAFETY: the function does what libc promises for this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
@@ -90,8 +93,8 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
 /// See epoll_pwait(2).
 ///
 /// # Safety
-/// As for libc's.
-// SAFETY: it is what libc promises for this name.
+/// The arguments must be as the function of libc requires them.
+// SAFETY: the function does what libc promises for this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
@@ -106,8 +109,8 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
 /// See epoll_pwait2(2).
 ///
 /// # Safety
-/// As for libc's.
-// SAFETY: it is what libc promises for this name.
+/// The arguments must be as the function of libc requires them.
+// SAFETY: the function does what libc promises for this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     epoll: c_int,
@@ -122,8 +125,8 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
 /// See poll(2).
 ///
 /// # Safety
-/// As for libc's.
-// SAFETY: it is what libc promises for this name.
+/// The arguments must be as the function of libc requires them.
+// SAFETY: the function does what libc promises for this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn poll(
     fds: *mut pollfd,
@@ -136,8 +139,8 @@ pub(crate) unsafe extern "C-unwind" fn poll(
 /// See ppoll(2).
 ///
 /// # Safety
-/// As for libc's.
-// SAFETY: it is what libc promises for this name.
+/// The arguments must be as the function of libc requires them.
+// SAFETY: the function does what libc promises for this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -145,8 +148,8 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // libc reads it, too.
-    // SAFETY: null, or a time.
+    // libc reads the time, too.
+    // SAFETY: by libc's contract, this is null or points to a time.
     let timeout = unsafe { timeout.as_ref() }.copied();
     wait(&Poll { fds, count, timeout: PollTimeout::Time(timeout), mask })
 }

@@ -16,8 +16,9 @@ const SYNCHRONOUS: [i32; 6] =
 #[derive(Clone, Copy)]
 pub(crate) struct Before(sigset_t);
 
-/// Blocks all signals of this thread but those that must not be, and those that libc keeps for
-/// itself (cancellation, and `setuid` in another thread). `None`: the kernel refuses.
+/// Blocks all signals of this thread, except those in [`SYNCHRONOUS`] and those that libc keeps for
+/// itself (for cancellation, and for `setuid` in another thread). Returns `None` if the kernel
+/// refuses.
 pub(crate) fn block() -> Option<Before> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: `sigfillset` fills in `all`, the others read it, and `pthread_sigmask` fills in

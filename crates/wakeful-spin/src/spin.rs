@@ -17,7 +17,7 @@ use crate::waits::{Limit, Wait};
 enum First {
     /// There is no idle period, because there was something to report.
     Answer(Answer),
-    /// The wait goes on as without this crate.
+    /// The wait continues as without this crate.
     AsAsked,
     Sleep,
     /// The thread spins for at most this long. The value is the time at which that is over.
@@ -84,8 +84,8 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
     First::Spin(deadline(began, limit))
 }
 
-/// Spins with signals blocked, and sleeps if that has not ended the wait. The mask is then what it
-/// was.
+/// Spins with signals blocked, and sleeps if the spin has not ended the wait. Restores the mask
+/// afterwards.
 fn spin_and_sleep(wait: &impl Wait, until: Option<u64>) -> Ended {
     let Some(before) = signals::block() else { return Ended::Sleeping(wait.as_asked()) };
     let mask = wait.mask().unwrap_or(before.mask());
@@ -122,7 +122,7 @@ fn spin(
 ) -> Option<Answer> {
     add(&counts::SPINS);
     loop {
-        // Costs 0.17 µs if no other thread wants the CPU.
+        // This costs 0.17 µs if no other thread wants the CPU.
         std::thread::yield_now();
         let found = wait.look(mask);
         let now = now();
@@ -150,7 +150,7 @@ fn spin(
         }
         if until.is_some_and(|until| now >= until) {
             spinner.cut_short(now);
-            // Asks again, for what has come since the look.
+            // The kernel is asked again, for what has come since the last look.
             return Some(wait.look(mask)).filter(|found| !is_no_answer(*found));
         }
         if spinner.found_nothing(now) == Next::Sleep {
@@ -160,10 +160,11 @@ fn spin(
     }
 }
 
-/// A look says what is there, or that a handler has run. What is wrong with the arguments the
-/// program's own wait says (another thread has closed the descriptor). Any other error is about the
-/// look alone: a filter permits the program's calls and not these. Then nothing here spins any
-/// more.
+/// Whether a look had no answer. A look returns what it has found, or EINTR if a handler has run.
+/// EBADF, EFAULT and EINVAL mean that the arguments are wrong, for example because another thread
+/// has closed the descriptor. The sleep that follows reports that to the program. Any other error
+/// concerns only the look: a seccomp filter permits the program's calls, but not these. Then this
+/// crate stops spinning for good.
 fn is_no_answer(answer: Answer) -> bool {
     match answer {
         Ok(_) | Err(libc::EINTR) => false,
@@ -175,8 +176,9 @@ fn is_no_answer(answer: Answer) -> bool {
     }
 }
 
-/// None of these waits says so of itself: a seccomp filter permits the program's calls and not
-/// these. Then nothing here spins any more.
+/// Whether a seccomp filter refuses to let this crate ask. None of these waits returns these errors
+/// by itself, so the filter permits the program's calls, but not these. Then this crate stops
+/// spinning for good.
 fn is_refused(answer: Answer) -> bool {
     let is_refused = matches!(answer, Err(libc::ENOSYS | libc::EPERM));
     if is_refused {

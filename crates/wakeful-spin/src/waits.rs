@@ -1,8 +1,9 @@
-//! What a program waits for, asked in three ways: as the program does, without waiting, and for
-//! what is left of its timeout.
+//! The waits of a program. Each can be made in three ways: as the program makes it, without
+//! waiting, and for what is left of its timeout.
 //!
-//! Pointers of the program go to the kernel, which checks them; EFAULT is as it was. What is read
-//! here is read only after the kernel, or libc by contract, has.
+//! Pointers of the program go to the kernel, which checks them, so EFAULT is returned as without
+//! this crate. This crate reads the program's memory only after the kernel, or libc by contract,
+//! has read it.
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
@@ -27,18 +28,18 @@ pub(crate) trait Wait {
     /// Asks without waiting, and without a look at signals that the thread's mask blocks.
     fn ask(&self) -> Answer;
 
-    /// The mask that the program wants to have in force meanwhile, if it is not the thread's. Only
-    /// after `ask` has returned 0: the kernel has read it then.
+    /// Returns the mask that the program wants in force during the wait, if it is not the thread's.
+    /// May be called only after `ask` has returned 0, because the kernel has read the mask then.
     fn mask(&self) -> Option<sigset_t>;
 
-    /// Asks without waiting, with this mask: EINTR if a signal's handler has run. What it does
-    /// with the mask is one with the look, as in `ppoll(2)`.
+    /// Asks without waiting, with this mask in force. Returns EINTR if a signal's handler has run.
+    /// Setting the mask, looking and restoring the mask are one step, as in `ppoll(2)`.
     fn look(&self, mask: &sigset_t) -> Answer;
 
     /// Whether the wait may be called in every signal handler (signal-safety(7)).
     fn is_for_handlers(&self) -> bool;
 
-    /// Waits with this mask for the given time.
+    /// Waits with this mask for the given time. `None` means for ever.
     fn sleep(&self, left: Option<Duration>, mask: &sigset_t) -> Answer;
 }
 
@@ -70,14 +71,15 @@ impl Wait for Epoll {
             Timeout::Time(time) if time.is_null() => return Some(None),
             Timeout::Time(time) => time,
         };
-        // The kernel looks at the time first, and then says EBADF, so it never waits. EFAULT is for
-        // the program; and libc's `epoll_pwait2` does not read it here.
-        // SAFETY: with no descriptor, and for no event.
+        // The kernel reads the time first and then returns EBADF, so it never waits. If it returns
+        // EFAULT, the program's own call returns that, too. This is the bare system call, because
+        // libc's `epoll_pwait2` might read the time itself.
+        // SAFETY: no descriptor is passed, so no event is written, and the kernel checks the time.
         let looked = unsafe { real::epoll_pwait2_now(-1, self.events, 1, time, null()) };
         if answer(looked) != Err(libc::EBADF) {
             return None;
         }
-        // SAFETY: the kernel has just read it.
+        // SAFETY: the kernel has just read the time from there.
         limit_in(unsafe { *time })
     }
 
@@ -86,7 +88,7 @@ impl Wait for Epoll {
         // SAFETY: these are the program's arguments.
         answer(unsafe {
             match self.timeout {
-                // A seccomp filter may permit no other call than the program's own.
+                // A seccomp filter may permit only the program's own call.
                 Timeout::Milliseconds(time) if mask.is_null() => {
                     real::epoll_wait(epoll, events, most, time)
                 }
@@ -111,10 +113,10 @@ impl Wait for Epoll {
         // SAFETY: these are the program's arguments, with another timeout.
         let asked = unsafe { real::epoll_pwait_now(self.epoll, self.events, self.most, 0, null()) };
         match answer(asked) {
-            // `epoll_pwait` looks for signals only if it has to wait; `ppoll` always does. Of no
-            // descriptor: some files (a trigger of /proc/pressure, a perf event) say that they are
-            // ready once only, and must say it to the program.
-            // SAFETY: no descriptor, and a mask.
+            // `epoll_pwait` looks for signals only if it has to wait, but `ppoll` always does. This
+            // `ppoll` has no descriptor, because some files (a trigger of /proc/pressure, a perf
+            // event) report only once that they are ready. They must report it to the program.
+            // SAFETY: no descriptor is passed, and `mask` is a valid mask.
             Ok(0) => answer(unsafe { real::ppoll_now(null_mut(), 0, Some(NOW), mask) }),
             found => found,
         }
@@ -131,14 +133,15 @@ impl Wait for Epoll {
             return answer(unsafe { real::epoll_pwait(epoll, events, most, -1, mask) });
         };
         let time = timespec_of(left);
-        // SAFETY: as above, and a time.
+        // SAFETY: as above, and `time` is a valid time.
         let slept =
             answer(unsafe { real::epoll_pwait2(epoll, events, most, &raw const time, mask) });
         if matches!(slept, Ok(_) | Err(libc::EINTR)) {
             return slept;
         }
-        // Before Linux 5.11, or a seccomp filter: never shorter. What is wrong with the arguments
-        // is said again.
+        // `epoll_pwait2` needs Linux 5.11, and a seccomp filter may refuse it. This sleep is never
+        // shorter than the one that was asked for. If the arguments are wrong, it returns the same
+        // error again.
         let milliseconds = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
         // SAFETY: as above.
         answer(unsafe { real::epoll_pwait(epoll, events, most, milliseconds, mask) })
@@ -244,8 +247,8 @@ fn mask_at(mask: *const sigset_t) -> Option<sigset_t> {
         return None;
     }
     let mut read = std::mem::MaybeUninit::<sigset_t>::zeroed();
-    // Eight bytes of it: more need not be there.
-    // SAFETY: the kernel has read as much from there. All zeros is a set.
+    // Only eight bytes are read, because the program need not have more there.
+    // SAFETY: the kernel has read as many bytes from there. All zeros is a valid set.
     unsafe {
         std::ptr::copy_nonoverlapping(mask.cast::<u8>(), read.as_mut_ptr().cast(), 8);
         Some(read.assume_init())

@@ -1,11 +1,11 @@
 //! `lab blocked-consumer`: does the consumer of a ready list wait for a thread that feeds it, and
-//! what does it cost that it does not.
+//! what does it cost to avoid that?
 //!
-//! All of it is the probe `ready-list` (`proof/peers/ready-list`), which has every contender in one
-//! program: the public stress with 8 to 128 producers, one producer and one consumer with a CPU
-//! each, the sweep with little contention, producers stopped in the middle of their push, and a
-//! service whose replies come from worker threads. What is run is in [`contenders`], what is
-//! claimed in [`verdicts`].
+//! All parts use the probe `ready-list` (`proof/peers/ready-list`), which has every contender in
+//! one program. The parts are the public stress with 8 to 128 producers, one producer and one
+//! consumer with a CPU each, the sweep with little contention, producers that are stopped in the
+//! middle of their push, and a service whose replies come from worker threads. [`contenders`] has
+//! what is run, and [`verdicts`] has the claims.
 
 mod contenders;
 mod found;
@@ -23,7 +23,7 @@ use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 use crate::probes::{self, Part};
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct BlockedConsumer;
 
@@ -64,11 +64,11 @@ impl Experiment for BlockedConsumer {
         let stress = STRESS.map(|(producers, part)| extent.stress(producers, part));
         let alone = extent.part(ALONE, &["--events", &extent.events.to_string()], 0.3);
         let sweep = extent.lasting(SWEEP, extent.seconds);
-        // At whatever point somebody waits, it is as long as the deadline.
+        // Wherever a consumer waits, it waits as long as the deadline.
         let points = Part { rounds: 1, ..extent.part(POINTS, &[], 1.0) };
         let steps = Part { rounds: 1, ..extent.part(STEPS, &[], 5.0) };
-        // A claim takes the ratio of longest drains, so that one round does not tell: shorter ones,
-        // but 30 periods of the quota in each.
+        // A claim uses the ratio of the longest drains, so one round does not tell enough. The
+        // rounds are shorter, but each has 30 periods of the quota.
         let quota = extent.lasting(QUOTA, extent.quota_seconds);
         let hog = Part { rounds: 1, ..extent.lasting(HOG, extent.hog_seconds) };
         let service = extent.lasting(SERVICE, extent.seconds);
@@ -100,7 +100,7 @@ impl Experiment for BlockedConsumer {
 /// How much is measured.
 struct Extent {
     rounds: usize,
-    /// Of all producers together; the public stress has a million for each producer.
+    /// The events of all producers together. The public stress has a million for each producer.
     events: u64,
     seconds: f64,
     quota_seconds: f64,
@@ -116,7 +116,7 @@ impl Extent {
         Self { rounds, events, seconds, quota_seconds, hog_seconds }
     }
 
-    /// One of which a run takes about so many seconds.
+    /// Makes a part in which a run takes about `seconds`.
     fn part(&self, name: &'static str, arguments: &[&str], seconds: f64) -> Part {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         Part { name, arguments, rounds: self.rounds, each: Duration::from_secs_f64(seconds) }

@@ -1,9 +1,9 @@
 //! Claims: a ratio of two contenders' figures with a bound, and the verdict on it.
 //!
-//! The ratio is taken round by round, and its median with a 99 % bootstrap interval decides: a
-//! claim holds if the whole interval is on its side of the bound, does not hold if the whole
-//! interval is on the other, and otherwise this machine cannot tell. What is no ratio
-//! ([`in_every_round`]) holds if every round keeps the bound.
+//! The ratio is taken round by round. The 99 % bootstrap interval of its median decides. A claim
+//! holds if the whole interval is on its side of the bound. It does not hold if the whole interval
+//! is on the other side. Otherwise this machine cannot tell. A claim about something other than a
+//! ratio ([`in_every_round`]) holds if every round keeps the bound.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Floor, Verdict};
@@ -13,34 +13,34 @@ use wakeful_load::internals::statistics::{Ratio, median, ratio_of_pairs};
 /// A figure of a block, if the block has it.
 pub type Figure = fn(&Figures) -> Option<f64>;
 
-/// What a ratio has to keep.
+/// The bound that a ratio has to keep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// At most this.
+    /// The ratio is at most this.
     AtMost(f64),
-    /// At least this.
+    /// The ratio is at least this.
     AtLeast(f64),
 }
 
-/// One contender's figure, against another's in the same rounds.
+/// A claim about one contender's figure, compared with another's in the same rounds.
 #[derive(Debug, Clone)]
 pub struct RatioClaim {
-    /// One sentence, which names the bound.
+    /// The claim in one sentence, which names the bound.
     pub text: String,
-    /// Whose figure.
+    /// The contender whose figure the claim is about.
     pub subject: &'static str,
-    /// Against whose.
+    /// The contender that it is compared with.
     pub against: &'static str,
-    /// Which figure.
+    /// The figure.
     pub figure: Figure,
-    /// What the ratio has to keep.
+    /// The bound that the ratio has to keep.
     pub bound: Bound,
 }
 
 impl RatioClaim {
-    /// The verdict. Figures of the same round are at the same place in both. What was measured is
-    /// marked where the median response time of one of the two is under twice the floor's: the
-    /// ratio then is more of the generator and the kernel than of the two.
+    /// Returns the verdict. Figures of the same round have the same index in both slices. The
+    /// measured text has a mark if the median response time of one of the two is less than twice
+    /// the floor's. Then the ratio depends more on the generator and the kernel than on the two.
     #[must_use]
     pub fn judge(
         &self,
@@ -69,8 +69,8 @@ fn median_p50(figures: &[Figures]) -> Option<f64> {
     (!p50s.is_empty()).then(|| median(&p50s))
 }
 
-/// The verdict on a ratio of two contenders' figures, each with its name. Figures of the same round
-/// are at the same place in both; a round that lacks one of them does not count.
+/// Returns the verdict on a ratio of two contenders' figures, each with its name. Figures of the
+/// same round have the same index in both slices. A round that lacks one of them does not count.
 #[must_use]
 pub fn ratio(
     text: &str,
@@ -96,7 +96,7 @@ pub fn ratio(
                 format::number(ratio.high),
                 rounds(pairs.len())
             );
-            // Of one round, the interval is a point, whatever the machine did.
+            // With one round, the interval is a point, whatever the machine did.
             let verdict = if pairs.len() > 1 { bound.verdict(ratio) } else { Verdict::CannotTell };
             (verdict, measured)
         }
@@ -104,7 +104,7 @@ pub fn ratio(
     Claim { claim: text.to_owned(), measured, verdict }
 }
 
-/// The verdict on a figure that has to keep its bound in each round: a count, or a ratio to
+/// Returns the verdict on a figure that has to keep its bound in each round: a count, or a ratio to
 /// something within the same run.
 #[must_use]
 pub fn in_every_round(text: &str, of: (&str, &[Option<f64>]), bound: Bound) -> Claim {

@@ -1,8 +1,8 @@
-//! One synchronous call to a server that has never been called: a fresh process, nothing but a
-//! connection, a request and its answer.
+//! One synchronous call to a server that has never been called. The server is a fresh process, and
+//! has had no connection before.
 //!
-//! The client is a thread that blocks, as a synchronous caller does; it has a CPU of its own.
-//! Nobody connects before it does.
+//! The client is a thread that blocks, as a synchronous caller does. It has its own CPU. No other
+//! client connects before it.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
@@ -18,41 +18,42 @@ use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
-/// A frame of the echo service with this many bytes.
+/// The number of bytes in a frame of the echo service.
 const BYTES: u32 = 64;
 
-/// Calls on the one connection.
+/// The number of calls on the one connection.
 const CALLS: usize = 100;
 
-/// A server is listening for so long before it is called: it has gone to sleep.
+/// How long a server listens before it is called, so that it has gone to sleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
-/// How long it may take until it listens.
+/// How long a server may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// In the public case a call took six and a half seconds.
+/// The longest wait for an answer. In the public case, a call took six and a half seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it takes to start one, call it and stop it, about.
+/// The approximate time to start a server, call it and stop it.
 const EXPECTED: Duration = Duration::from_millis(200);
 
-/// What the calls of one client took, in nanoseconds.
+/// The times of one client's calls, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cold {
-    /// Until the connection was there.
+    /// The time until the connection was established.
     pub(crate) connect: f64,
-    /// From the first request until its answer.
+    /// The time from the first request until its answer.
     pub(crate) first: f64,
-    /// The same of the last one.
+    /// The time from the last request until its answer.
     pub(crate) hundredth: f64,
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the measurement will take.
 pub(crate) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], rounds: usize) {
     lab.bench.progress.expect(rounds * contenders.len(), EXPECTED);
 }
 
-/// Calls each contender's echo service on `::1` in interleaved rounds, a fresh process each time.
+/// Calls each contender's echo service on `::1` in interleaved rounds, with a fresh process each
+/// time.
 ///
 /// # Errors
 /// The machine is at fault.
@@ -78,14 +79,14 @@ fn call_fresh(bench: &Bench<'_>, contender: &Contender) -> Result<(Cold, bool), 
     thread::sleep(ASLEEP);
     let addr: SocketAddr = server.addr().parse().map_err(|error| left_out(&error))?;
     let own_cpu = bench.cpu;
-    // A thread of its own, so that nothing that is started later inherits the pin.
+    // The client has its own thread, so that nothing that is started later inherits the pin.
     let client = thread::Builder::new().spawn(move || {
         own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
         call(addr)
     });
     let outcome = client
         .and_then(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-    // While the server is still there to be asked what it used.
+    // The server still runs here, so its own CPU use can be told from that of others.
     let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
     if bench.is_interrupted() {
         return Err(Failure::Interrupted);
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// An echo server that takes one connection, on a thread.
+    /// Starts an echo server on a thread. It takes one connection.
     fn echo(change: u8) -> SocketAddr {
         let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();

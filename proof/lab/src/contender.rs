@@ -1,4 +1,4 @@
-//! Programs that compete: how each is started, and where.
+//! Programs that compete: how each one is started, and on which CPUs.
 
 use std::path::Path;
 
@@ -8,28 +8,28 @@ use wakeful_load::internals::servers::ServerSpec;
 /// A program that competes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender {
-    /// Its name in tables.
+    /// The name in tables.
     pub name: String,
-    /// How it is started.
+    /// How the program is started.
     pub server: ServerSpec,
-    /// Which of the CPUs it gets.
+    /// The CPUs that the program gets.
     pub cpus: Cpus,
 }
 
-/// Which of the CPUs a contender gets.
+/// The CPUs that a contender gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cpus {
-    /// The first one only: a server of one thread.
+    /// The first one only, for a server of one thread.
     One,
-    /// All, the generator's included if there are no more than two: what a server of two threads
-    /// needs, and what it does to its neighbours is part of the result.
+    /// All CPUs, including the generator's if there are no more than two. A server of two threads
+    /// needs that, and its effect on its neighbours is part of the result.
     All,
-    /// All but the generator's.
+    /// All CPUs but the generator's.
     Others,
 }
 
 impl Cpus {
-    /// Which those are; `None` leaves it to the kernel.
+    /// Returns the numbers of the CPUs. `None` leaves the choice to the kernel.
     #[must_use]
     pub fn of(self, bench: &Bench<'_>) -> Option<Vec<usize>> {
         match self {
@@ -41,7 +41,8 @@ impl Cpus {
 }
 
 impl Contender {
-    /// A program with its arguments, in which `{addr}` stands for where it has to listen.
+    /// Makes a contender of a program with its arguments, in which `{addr}` stands for the address
+    /// to listen on.
     #[must_use]
     pub fn new(name: &str, cpus: Cpus, program: &Path, arguments: &[&str]) -> Self {
         let program = program.to_string_lossy().into_owned();
@@ -50,7 +51,8 @@ impl Contender {
         Self { name: name.to_owned(), server, cpus }
     }
 
-    /// The same under `wakeful awake` of that program, which holds CPUs while it has traffic.
+    /// Runs the same program under `wakeful awake` of `program`, which holds CPUs while the
+    /// contender has traffic.
     #[must_use]
     pub fn awake(mut self, program: &Path, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -64,13 +66,13 @@ impl Contender {
     }
 }
 
-/// A service of the program `wakeful`, on one loop, with an idle policy.
+/// Makes a contender of a service of the program `wakeful`, on one loop, with an idle policy.
 #[must_use]
 pub fn wakeful(program: &Path, name: &str, service: &str, idle: &str) -> Contender {
     wakeful_with(program, name, service, idle, &[])
 }
 
-/// The same with more flags of `wakeful serve`.
+/// Like [`wakeful()`], but with more flags of `wakeful serve`.
 #[must_use]
 pub fn wakeful_with(
     program: &Path,

@@ -1,4 +1,4 @@
-//! `lab echo`: what a wake costs, under little load and much.
+//! `lab echo`: what a wake costs, under little load and under much.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::peers::Service;
 use crate::rounds;
 
-/// 1 KiB each way, in frames.
+/// The bytes of a frame, which is sent each way.
 const BYTES: usize = 1024;
 
 const CONNECTIONS: usize = 32;
@@ -22,14 +22,14 @@ const RATES: [f64; 4] = [1e3, 1e4, 5e4, 1e5];
 
 const SPINNING: &str = "wakeful, spinning";
 const PARKING: &str = "wakeful, parking";
-/// The same as [`PARKING`]: how much the two differ is how much nothing differs here.
+/// The same as [`PARKING`]. The difference between the two is the noise.
 const AGAIN: &str = "wakeful, parking (again)";
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Echo;
 
-/// A claim, and at which load it is made.
+/// A claim, and the load for which it is made.
 struct At {
     load: usize,
     claim: RatioClaim,
@@ -106,7 +106,7 @@ impl Experiment for Echo {
         let schedules = RATES.map(Schedule::Poisson).into_iter().chain([Schedule::Closed]);
         let mut loads = Vec::new();
         for schedule in schedules {
-            // Each block puts its server in the target's place.
+            // Each block replaces the target by its server's address.
             let nowhere = Target::Unix("/".into());
             let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES))
                 .map_err(BenchError::from)?;

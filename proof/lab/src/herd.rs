@@ -1,8 +1,8 @@
 //! `lab herd`: how many threads does a connection wake, and who gets it.
 //!
-//! Servers whose workers share one Unix socket ([`contenders`]), clients that connect for every
-//! request ([`client`]), and the kernel's own trace of who is woken and what for ([`trace`],
-//! [`woken`]); what is claimed is in [`verdicts`].
+//! The servers are in [`contenders`]. Their workers share one Unix socket. The clients in
+//! [`client`] connect for every request. The kernel's own trace shows which thread is woken, and
+//! what for ([`trace`], [`woken`]). [`verdicts`] has the claims.
 
 mod block;
 mod case;
@@ -28,7 +28,7 @@ use crate::interleaved::{self, Measured};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Herd;
 
@@ -58,7 +58,7 @@ impl Experiment for Herd {
         &PARTS
     }
 
-    /// A case is so many connections, however long they take.
+    /// Returns `false`, because a case is a number of connections, however long they take.
     fn has_blocks(&self) -> bool {
         false
     }
@@ -97,7 +97,7 @@ impl Experiment for Herd {
     }
 }
 
-/// A case as it is measured.
+/// A case and what is needed to measure it.
 struct Planned<'a> {
     case: Case,
     rounds: usize,
@@ -131,9 +131,9 @@ impl<'a> Planned<'a> {
 }
 
 impl Case {
-    /// About how long it takes with one contender.
+    /// Returns the approximate time of the case with one contender.
     fn expected_time(&self) -> Duration {
-        // What a sleep takes longer than it was asked for is half of it.
+        // A pause takes about twice as long as was asked for.
         let each = Duration::from_micros(60) + self.pause * 2 + self.work / 2;
         let connections = u32::try_from(self.before + self.connections).unwrap_or(u32::MAX);
         each * connections + Duration::from_millis(600)

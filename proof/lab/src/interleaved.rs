@@ -1,8 +1,8 @@
-//! Several contenders in interleaved rounds, A B C and then C B A, so that what drifts slowly
-//! favours nobody; and what was measured of each, round by round.
+//! Several contenders in interleaved rounds, A B C and then C B A, so that slow drifts favour no
+//! contender. Also what was measured of each contender, round by round.
 //!
-//! One that fails is left out from then on, with a note; it never ends the experiment. Figures of
-//! the same round are compared with each other ([`claims`](crate::claims)).
+//! A contender that fails is left out from then on, with a note. It never ends the experiment.
+//! Figures of the same round are compared with each other ([`claims`](crate::claims)).
 
 use wakeful_load::internals::bench::{BenchError, Undisturbed};
 use wakeful_load::internals::program::ProgramError;
@@ -19,18 +19,18 @@ pub struct Measured<T> {
 #[derive(Debug)]
 struct Contender<T> {
     name: String,
-    /// One entry for each round; all of them are empty if it was left out.
+    /// One entry for each round. All are empty if the contender was left out.
     rounds: Vec<Option<T>>,
 }
 
-/// Why a contender has no figures.
+/// The reason why a contender has no figures.
 #[derive(Debug)]
 pub enum Failure {
-    /// The user ended it all.
+    /// The user ended the experiment.
     Interrupted,
     /// The machine is at fault, and not the contender.
     Machine(BenchError),
-    /// The contender is, and is left out.
+    /// The contender is at fault, and is left out.
     LeftOut(String),
 }
 
@@ -54,9 +54,10 @@ impl From<ProgramError> for Failure {
     }
 }
 
-/// Measures contenders by name in `rounds` interleaved rounds. `run` gets the index of one, and a
-/// label for the user. Ended by the user, it returns what there is. How long it takes is for the
-/// caller to tell the bench's progress, before an experiment's first part.
+/// Measures contenders by name in `rounds` interleaved rounds. `run` gets the index of a contender
+/// and a label for the user. If the user ends the measurement, returns what there is so far. The
+/// caller has to tell the bench's progress how long the measurement takes, before an experiment's
+/// first part.
 ///
 /// # Errors
 /// The machine is at fault.
@@ -108,7 +109,7 @@ pub fn measure<T>(
 }
 
 impl<T> Default for Measured<T> {
-    /// Of nobody.
+    /// Returns the value without contenders.
     fn default() -> Self {
         Self { contenders: Vec::new() }
     }
@@ -120,7 +121,8 @@ impl<T> Measured<T> {
         Self { contenders: names.map(|name| Contender { name, rounds: empty() }).collect() }
     }
 
-    /// What somebody else measured, or made up, as tests of an experiment's claims do.
+    /// Makes a value from figures that were measured elsewhere, or made up, as in tests of an
+    /// experiment's claims.
     #[must_use]
     pub fn canned(contenders: Vec<(&str, Vec<T>)>) -> Self {
         let contender = |(name, rounds): (&str, Vec<T>)| Contender {
@@ -134,32 +136,33 @@ impl<T> Measured<T> {
         self.contenders[one].rounds.iter_mut().for_each(|round| *round = None);
     }
 
-    /// Those that were measured at least once, in the order of the experiment.
+    /// Returns the contenders that were measured at least once, in the order of the experiment.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let measured = |one: &&Contender<T>| one.rounds.iter().any(Option::is_some);
         self.contenders.iter().filter(measured).map(|one| one.name.as_str())
     }
 
-    /// What was measured of the one of that name, round by round; nothing if there is no such
-    /// contender.
+    /// Returns what was measured of the contender with that name, round by round. Empty if there is
+    /// no such contender.
     #[must_use]
     pub fn of(&self, name: &str) -> &[Option<T>] {
         let one = self.contenders.iter().find(|one| one.name == name);
         one.map_or(&[], |one| &one.rounds)
     }
 
-    /// One figure, round by round: what [`claims`](crate::claims) take.
+    /// Returns one figure, round by round, as [`claims`](crate::claims) take it.
     pub fn figures(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Vec<Option<f64>> {
         self.of(name).iter().map(|round| round.as_ref().and_then(&figure)).collect()
     }
 
-    /// One figure as a cell: the rounds' median, lowest and highest.
+    /// Returns one figure as a cell: the median, the lowest and the highest of the rounds.
     pub fn cell(&self, name: &str, figure: impl Fn(&T) -> Option<f64>) -> Cell {
         let figures = self.figures(name, figure);
         Cell::of(&figures.into_iter().flatten().collect::<Vec<_>>())
     }
 
-    /// The one of those named by `of` whose figure's median is lowest. Nothing if none has it.
+    /// Returns the name among `of` whose figure has the lowest median. `None` if none of them has
+    /// the figure.
     pub fn lowest<'a>(
         &self,
         of: impl IntoIterator<Item = &'a str>,

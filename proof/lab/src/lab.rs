@@ -1,4 +1,4 @@
-//! What an experiment is, and what it gets to work with.
+//! What an experiment is, and what it works with.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,62 +13,63 @@ use crate::contender::Contender;
 use crate::peers::{PeersError, Service};
 use crate::probe::{Probe, ReadyProbe};
 
-/// A public case, and what is claimed about it.
+/// A public case, and the claims about it.
 pub trait Experiment: Sync {
-    /// As in `lab NAME`.
+    /// Returns the name, as in `lab NAME`.
     fn name(&self) -> &'static str;
-    /// One line, for `lab list`.
+    /// Returns one line for `lab list`.
     fn about(&self) -> &'static str;
-    /// The public case and its published figures.
+    /// Returns the public case and its published figures.
     fn story(&self) -> &'static str;
-    /// What is claimed, each with its bound.
+    /// Returns the claims, each with its bound.
     fn claims(&self) -> Vec<String>;
-    /// The service of the peers that it loads; nothing if it measures no servers.
+    /// Returns the service of the peers that the experiment loads. `None` if it measures no
+    /// servers.
     fn service(&self) -> Option<Service> {
         None
     }
-    /// Whether [`Lab::timer`] means something to it.
+    /// Whether the experiment uses [`Lab::timer`].
     fn has_timer(&self) -> bool {
         false
     }
-    /// Its parts, if [`Lab::parts`] and [`Lab::rounds`] mean something to it.
+    /// Returns the parts of the experiment, if it uses [`Lab::parts`] and [`Lab::rounds`].
     fn parts(&self) -> &'static [&'static str] {
         &[]
     }
-    /// Whether [`Lab::block`] means something to it, as to most that have parts.
+    /// Whether the experiment uses [`Lab::block`], as most experiments with parts do.
     fn has_blocks(&self) -> bool {
         !self.parts().is_empty()
     }
-    /// Whether CPU against latency is what it is about: then that is drawn as well.
+    /// Whether the experiment is about CPU against latency. Then that is drawn as well.
     fn has_frontier(&self) -> bool {
         false
     }
-    /// The probes that it runs; the lab builds their programs.
+    /// Returns the probes that the experiment runs. The lab builds their programs.
     fn probes(&self) -> Vec<Probe> {
         Vec::new()
     }
-    /// Runs it. What the user ended early is reported as far as it came.
+    /// Runs the experiment. If the user ends it early, it reports what it has measured.
     ///
     /// # Errors
     /// Nothing could be measured.
     fn run(&self, lab: &mut Lab<'_>) -> Result<Results, LabError>;
 }
 
-/// How thorough.
+/// How thorough an experiment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Minutes, and the peers that need nothing but the Rust toolchain.
+    /// Takes minutes, and only the peers that need nothing but the Rust toolchain.
     Quick,
-    /// As long as the figures of the documentation need.
+    /// Takes as long as the figures in the documentation need.
     Full,
 }
 
-/// What an experiment gets to work with.
+/// What an experiment works with.
 #[derive(Debug)]
 pub struct Lab<'a> {
     /// Measures blocks.
     pub bench: Bench<'a>,
-    /// How thorough.
+    /// How thorough the experiment is.
     pub size: Size,
     /// The program `wakeful`, whose services are measured.
     pub program: PathBuf,
@@ -76,41 +77,42 @@ pub struct Lab<'a> {
     pub peers: Vec<Contender>,
     /// The experiment's probes that were built and are wanted.
     pub probes: Vec<ReadyProbe>,
-    /// How often probes were run.
+    /// How many times probes were run.
     pub counted: ProbeRuns,
-    /// What the reader has to know: peers that are missing, and why.
+    /// What the reader has to know, such as which peers are missing, and why.
     pub notes: Vec<String>,
-    /// What seeds the schedules.
+    /// The seed of the schedules.
     pub seed: u64,
-    /// `late-wake`: how far away the loop's timer is, if not as far as the size says.
+    /// `late-wake`: the time until the loop's timer, if not that of the size.
     pub timer: Option<Duration>,
-    /// Which [parts](Experiment::parts) are wanted; none stands for all.
+    /// The [parts](Experiment::parts) that are wanted. Empty stands for all.
     pub parts: Vec<String>,
-    /// How many rounds, if not as many as the size says.
+    /// The number of rounds, if not that of the size.
     pub rounds: Option<usize>,
-    /// The measured time of a block, if not as the size says.
+    /// The measured time of a block, if not that of the size.
     pub block: Option<Duration>,
 }
 
-/// How often probes were run.
+/// How many times probes were run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProbeRuns {
-    /// Runs that count.
+    /// The runs that count.
     pub kept: usize,
-    /// Runs that other programs spoilt, and that were made again.
+    /// The runs that other programs spoilt, and that were made again.
     pub repeated: usize,
-    /// Runs among those that count that were spoilt nevertheless, because repeats were used up.
+    /// The runs that count although they were spoilt, because the repeats were used up.
     pub spoilt: usize,
 }
 
-/// What an experiment found.
+/// What an experiment has found.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What the generator and the kernel take by themselves, if it loaded servers.
+    /// The time that the generator and the kernel themselves take, if the experiment loaded
+    /// servers.
     pub floor: Option<Floor>,
-    /// Servers under load.
+    /// The servers under load.
     pub runs: Vec<Run>,
-    /// Everything else.
+    /// Everything else that was measured.
     pub tables: Vec<Table>,
     /// What settings cost and bring.
     pub tradeoffs: Vec<Tradeoff>,
@@ -119,13 +121,13 @@ pub struct Findings {
 }
 
 impl Lab<'_> {
-    /// Whether that part of the experiment is to be measured.
+    /// Whether a part of the experiment is to be measured.
     #[must_use]
     pub fn is_wanted(&self, part: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|wanted| wanted.as_str() == part)
     }
 
-    /// The results of an experiment.
+    /// Returns the results of an experiment.
     #[must_use]
     pub fn results(&self, experiment: &dyn Experiment, findings: Findings) -> Results {
         let Findings { floor, runs, tables, tradeoffs, claims } = findings;
@@ -164,7 +166,7 @@ impl Lab<'_> {
     }
 }
 
-/// Why there are no results.
+/// The reason why there are no results.
 #[derive(Debug, Error)]
 pub enum LabError {
     /// A block failed.
@@ -173,7 +175,7 @@ pub enum LabError {
     /// The peers cannot be built.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// There is no place for what servers need besides their flags.
+    /// There is no directory for what servers need besides their flags.
     #[error("cannot make a temporary directory: {0}")]
     Scratch(std::io::Error),
     /// None of the contenders could be measured.

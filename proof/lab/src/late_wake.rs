@@ -1,8 +1,8 @@
-//! `lab late-wake`: how late is work that is ready while its loop sleeps, or is about to.
+//! `lab late-wake`: how late is work that is ready while its loop sleeps, or is about to sleep?
 //!
-//! Three parts: the public case ([`DEFERRED`]), one cold call ([`cold`]), and posts from another
-//! thread to a loop that sleeps and to one that does not. What is run is in [`contenders`], what is
-//! claimed in [`verdicts`].
+//! There are three parts: the public case ([`DEFERRED`]), one cold call ([`cold`]), and posts from
+//! another thread to a loop that sleeps and to one that does not. [`contenders`] has what is run,
+//! and [`verdicts`] has the claims.
 
 mod contenders;
 mod found;
@@ -23,7 +23,7 @@ use crate::peers::Service;
 use crate::probe::Probe;
 use crate::probes::{self, Part};
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct LateWake;
 
@@ -31,7 +31,7 @@ pub(crate) struct LateWake;
 struct Extent {
     rounds: usize,
     timer: Duration,
-    /// Pairs of posts a round of the public case.
+    /// Pairs of posts in a round of the public case.
     times: u32,
     posts: u32,
 }
@@ -40,13 +40,14 @@ impl Extent {
     fn of(lab: &Lab<'_>) -> Self {
         let (rounds, timer, times, posts) = match lab.size {
             Size::Quick => (3, Duration::from_secs(2), 5, 1_000),
-            // The fewest posts that tell p99.
+            // The fewest posts that are enough for p99.
             Size::Full => (7, Duration::from_secs(5), 10, 10_000),
         };
         Self { rounds, timer: lab.timer.unwrap_or(timer), times, posts }
     }
 
-    /// What one of so many contenders takes on average, if one of them waits for the timer.
+    /// Returns the part of the public case. The time is the average of the contenders, if one of
+    /// them waits for the timer.
     fn deferred(&self, contenders: usize) -> Part {
         let timer = self.timer.as_millis().to_string();
         let pairs = contenders::DEFERRED_GAP * self.times + Duration::from_millis(100);
@@ -63,7 +64,7 @@ impl Extent {
             name,
             arguments: words(&["--posts", &self.posts.to_string()]),
             rounds: self.rounds,
-            // It takes a moment to sleep, and to wake.
+            // The loop takes a moment to fall asleep, and to wake.
             each: (gap + Duration::from_micros(50)) * self.posts + Duration::from_millis(50),
         }
     }
@@ -121,7 +122,7 @@ impl Experiment for LateWake {
             wakeful(&lab.program, "wakeful, spinning", "echo", "spin"),
         ];
         servers.extend(lab.peers.iter().cloned());
-        // One that is late is as late as the timer.
+        // A contender that is late is as late as the timer.
         for ready in lab.probes.iter_mut().filter(|ready| ready.probe.part == DEFERRED) {
             ready.probe.patience += extent.timer;
         }

@@ -1,11 +1,12 @@
-//! Experiments. Each tells a public case with its published figures, runs the same work here on
-//! wakeful and on its peers, and gives a verdict on every claim.
+//! Experiments. Each one tells a public case with its published figures, runs the same work on
+//! wakeful and on its peers on this machine, and gives a verdict on every claim.
 //!
-//! [`EXPERIMENTS`] is the list; an [`Experiment`] gets a [`Lab`] and returns
+//! [`EXPERIMENTS`] is the list. An [`Experiment`] gets a [`Lab`] and returns
 //! [`Results`](wakeful_load::internals::results::Results). Contenders are programs:
-//! [`wakeful`](contender::wakeful) itself and the [`peers`], which are built from source beside it.
-//! [`rounds`] loads servers interleaved, [`mod@probes`] are programs that measure inside
-//! themselves, [`interleaved`] is for them and for everything else, [`claims`] decides.
+//! [`wakeful`](contender::wakeful) itself and the [`peers`], which are built from source.
+//! [`rounds`] measures servers under load, interleaved. [`mod@probes`] runs programs that measure
+//! inside themselves. [`interleaved`] is used for them and for everything else. [`claims`] gives
+//! the verdicts.
 
 mod blocked_consumer;
 pub mod claims;
@@ -38,7 +39,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &upgrade::Upgrade,
 ];
 
-/// The experiment of that name.
+/// Returns the experiment with that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Experiment> {
     EXPERIMENTS.iter().copied().find(|experiment| experiment.name() == name)

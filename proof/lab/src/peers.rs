@@ -1,9 +1,9 @@
-//! The peers: the same services on other runtimes, built from source in a workspace of their own
-//! beside wakeful.
+//! The peers: the same services on other runtimes, built from source in their own workspace beside
+//! wakeful.
 //!
-//! `proof/peers/catalog.json` lists them. Each is built by itself, so that one that cannot be built
-//! is only left out, with the reason; but nothing is measured without the probes that are nobody's,
-//! with which wakeful itself is measured.
+//! `proof/peers/catalog.json` lists them. Each is built by itself. A peer that cannot be built is
+//! left out, with the reason. But nothing is measured without the probes that belong to no peer,
+//! because they measure wakeful itself.
 
 mod built;
 mod entry;
@@ -21,11 +21,11 @@ pub use self::entry::{Idle, Language, Peer, Service};
 pub use self::error::PeersError;
 use crate::probe::{Probe, Source};
 
-/// The catalog, and where it is.
+/// The catalog and its directory.
 #[derive(Debug)]
 pub struct Catalog {
     dir: PathBuf,
-    /// In the order of the file.
+    /// The peers in the order of the file.
     pub peers: Vec<Peer>,
 }
 
@@ -34,7 +34,7 @@ impl Catalog {
     /// one, or above the program.
     ///
     /// # Errors
-    /// It is not there, or not as it should be.
+    /// The catalog is missing or invalid.
     pub fn read(dir: Option<&Path>) -> Result<Self, PeersError> {
         let dir = match dir {
             Some(dir) => dir.to_owned(),
@@ -48,11 +48,11 @@ impl Catalog {
         }
     }
 
-    /// Only the peers and probes of these names; a name without a variant stands for all of its
-    /// variants. Probes that are nobody's, wakeful's own and bare floors, stay.
+    /// Keeps only the peers and probes with these names. A name without a variant stands for all
+    /// variants. Probes that belong to no peer (wakeful's own and bare floors) stay.
     ///
     /// # Errors
-    /// A name that does not exist.
+    /// A name does not exist.
     pub fn select(&mut self, names: &[String], probes: &mut Vec<Probe>) -> Result<(), PeersError> {
         let is_named = |peer: &Peer, name: &String| {
             peer.name == *name || peer.binary == *name && !name.contains('+')
@@ -76,12 +76,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Builds the programs that the peers and the probes need, first those of the probes that are
-    /// nobody's; cargo's output goes to stderr. `say` is told what is done.
+    /// Builds the programs that the peers and the probes need, beginning with those of the probes
+    /// that belong to no peer. cargo's output goes to stderr. `say` gets a message for each step.
     ///
     /// # Errors
-    /// The user set `interrupted`, which Ctrl-C ends a build by as well; or a probe that is
-    /// nobody's cannot be built.
+    /// The user set `interrupted` (Ctrl-C also ends a running build), or a probe that belongs to no
+    /// peer cannot be built.
     pub fn build(
         &self,
         probes: &[Probe],
@@ -91,7 +91,7 @@ impl Catalog {
         let mut built = Built::default();
         let in_rust = self.programs_in_rust(probes);
         let in_c = self.programs_in_c(probes);
-        // One script builds all of those in C.
+        // One script builds all programs in C.
         let count = in_rust.len() + usize::from(!in_c.is_empty());
         for (index, (program, flags)) in in_rust.iter().enumerate() {
             say(&format!("building {} of {count}: {program}", index + 1));
@@ -127,7 +127,7 @@ impl Catalog {
         Ok(built)
     }
 
-    /// What cargo builds, each once, with the flags that it takes.
+    /// Returns the programs that cargo builds, each once, with its flags.
     fn programs_in_rust<'a>(&'a self, probes: &'a [Probe]) -> Vec<(&'a str, Vec<String>)> {
         let of_probe = |probe: &'a Probe| match probe.source {
             Source::Cargo { package, features } => {
@@ -165,7 +165,7 @@ impl Catalog {
             .arg(self.dir.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)
-            // What cargo sets for the build of wakeful itself is not meant for them.
+            // Flags for the build of wakeful itself are not meant for the peers.
             .env_remove("RUSTFLAGS")
             .stdout(Stdio::null())
             .stdin(Stdio::null());
@@ -180,7 +180,8 @@ impl Catalog {
         self.dir.join("c").join("out")
     }
 
-    /// What could not be built, and why; or why nothing could.
+    /// Returns the programs that could not be built, with the reasons, or the reason why none
+    /// could.
     fn build_c(&self) -> Result<BTreeMap<String, String>, String> {
         let mut script = Command::new(self.dir.join("c").join("build.sh"));
         let output = script
@@ -199,8 +200,8 @@ impl Catalog {
     }
 }
 
-/// Builds, unless the user has ended it. A build that ends by the user's Ctrl-C says nothing about
-/// what it was to build.
+/// Builds, unless the user has interrupted. A build that Ctrl-C ends says nothing about the program
+/// that it built.
 fn unless<T>(interrupted: &AtomicBool, build: impl FnOnce() -> T) -> Result<T, PeersError> {
     let is_interrupted = || interrupted.load(Ordering::Relaxed);
     if is_interrupted() {
@@ -210,21 +211,21 @@ fn unless<T>(interrupted: &AtomicBool, build: impl FnOnce() -> T) -> Result<T, P
     if is_interrupted() { Err(PeersError::Interrupted) } else { Ok(outcome) }
 }
 
-/// What selects a package and those of its features that a program needs, so that another one that
-/// cannot be built is no hindrance.
+/// Returns the flags that select a package and the features that a program needs, so that another
+/// program that cannot be built does not matter.
 fn of_package(package: &str, features: &str) -> Vec<String> {
     ["--package", package, "--no-default-features", "--features", features]
         .map(str::to_owned)
         .to_vec()
 }
 
-/// Where a program of the distribution is.
+/// Returns the path of a program of the distribution.
 fn find_installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-/// The nearest `peers` with a catalog.
+/// Returns the nearest `peers` with a catalog.
 fn find() -> Option<PathBuf> {
     let here = env::current_dir().ok();
     let program = env::current_exe().ok();

@@ -10,26 +10,26 @@ use crate::contender::Cpus;
 /// A way to run a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Its name in tables; unique within its part.
+    /// The name in tables. It is unique within its part.
     pub name: String,
-    /// Which part of the experiment it belongs to.
+    /// The part of the experiment that the probe belongs to.
     pub part: &'static str,
-    /// By which name `--peers` selects it. Nothing for wakeful's own and for bare floors, which are
-    /// always there.
+    /// The name by which `--peers` selects the probe. `None` for wakeful's own probes and for bare
+    /// floors, which are always run.
     pub peer: Option<&'static str>,
-    /// The program's file name.
+    /// The file name of the program.
     pub program: &'static str,
-    /// How it is built.
+    /// How the program is built.
     pub source: Source,
-    /// Its arguments. `{first}` stands for the first CPU that may be used, and `{last}` for the
-    /// last: threads pin themselves.
+    /// The arguments. `{first}` stands for the first CPU that may be used, and `{last}` for the
+    /// last one, because threads pin themselves.
     pub arguments: Vec<String>,
-    /// On which CPUs it is started.
+    /// The CPUs on which the probe is started.
     pub cpus: Cpus,
-    /// How much longer than five times what is [expected](crate::probes::Part::each) it may take
-    /// until it is killed.
+    /// A probe is killed when it takes longer than five times the
+    /// [expected](crate::probes::Part::each) time and this time together.
     pub patience: Duration,
-    /// Whether quick runs have it.
+    /// Whether quick runs include the probe.
     pub quick: bool,
 }
 
@@ -40,21 +40,20 @@ pub enum Source {
     Cargo {
         /// The package.
         package: &'static str,
-        /// Those of its features that the program needs, with commas between; the default ones are
-        /// off.
+        /// The features that the program needs, separated by commas. The default features are off.
         features: &'static str,
     },
-    /// By `proof/peers/c/build.sh`; C++ too.
+    /// By `proof/peers/c/build.sh`, which also builds C++.
     C,
-    /// Not at all: it is there, or it is missing.
+    /// Not built. The program is installed, or it is missing.
     Installed {
-        /// Debian's package that has it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
 }
 
 impl Default for Probe {
-    /// A probe without a name, on all CPUs, that quick runs have.
+    /// Returns a probe without a name, on all CPUs, that quick runs include.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -75,6 +74,6 @@ impl Default for Probe {
 pub struct ReadyProbe {
     /// The probe.
     pub probe: Probe,
-    /// Its program.
+    /// The path of the probe's program.
     pub path: PathBuf,
 }

@@ -1,10 +1,10 @@
 //! Probes: small programs in `proof/peers/` that measure inside one process and print one line of
 //! JSON.
 //!
-//! [`measure`] runs those of one part of an experiment in [interleaved] rounds, each alone on a
-//! quiet machine, pinned, for a bounded time, and reads what they print into the experiment's own
-//! type. One that is missing, fails, hangs or prints something else is left out with a note; it
-//! never ends the experiment.
+//! [`measure`] runs the probes of one part of an experiment in [interleaved] rounds. Each probe
+//! runs alone on a quiet machine, pinned, for a bounded time. What it prints is read into the
+//! experiment's own type. A probe that is missing, fails, hangs or prints something else is left
+//! out with a note. It never ends the experiment.
 
 use std::time::Duration;
 
@@ -18,35 +18,35 @@ use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 use crate::probe::ReadyProbe;
 
-/// So much of what is no JSON is shown.
+/// How many characters of output that is not JSON are shown.
 const SHOWN: usize = 80;
 
-/// A part of an experiment, in an extent.
+/// A part of an experiment, with its extent.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Its name: that of [`Probe::part`](crate::probe::Probe::part).
+    /// The name, which is that of [`Probe::part`](crate::probe::Probe::part).
     pub name: &'static str,
-    /// Put behind each probe's own: what depends on how thorough the lab is.
+    /// Arguments that follow each probe's own. They depend on how thorough the lab is.
     pub arguments: Vec<String>,
-    /// How often each probe runs.
+    /// How many times each probe runs.
     pub rounds: usize,
-    /// How long a run takes, about.
+    /// The approximate time of a run.
     pub each: Duration,
 }
 
 impl Part {
-    /// Tells the user how long it will take.
+    /// Tells the user how long the part will take.
     pub fn expect(&self, lab: &mut Lab<'_>) {
         let probes = lab.probes.iter().filter(|ready| ready.probe.part == self.name).count();
         lab.bench.progress.expect(self.rounds * probes, self.each);
     }
 }
 
-/// Runs the lab's probes of one part in interleaved rounds. Ended by the user, it returns what
-/// there is.
+/// Runs the lab's probes of one part in interleaved rounds. If the user ends the measurement,
+/// returns what there is so far.
 ///
 /// # Errors
-/// The machine is at fault, and not a probe: those are left out from then on, with a note.
+/// The machine is at fault. Probes that are at fault are left out from then on, with a note.
 pub fn measure<T: DeserializeOwned>(
     lab: &mut Lab<'_>,
     part: &Part,
@@ -77,13 +77,13 @@ impl ReadyProbe {
                 Cpus::All => Some(cpus.clone()),
                 Cpus::Others => bench.server_cpus.clone(),
             },
-            // One that is slow is of interest; one that hangs is not.
+            // A probe that is slow is of interest, but not one that hangs.
             within: part.each * 5 + self.probe.patience,
         }
     }
 }
 
-/// The one line of JSON.
+/// Parses the one line of JSON.
 fn parse<T: DeserializeOwned>(printed: &str) -> Result<T, String> {
     let mut lines = printed.lines().filter(|line| !line.trim().is_empty());
     let line = match (lines.next(), lines.next()) {
@@ -100,17 +100,17 @@ fn parse<T: DeserializeOwned>(printed: &str) -> Result<T, String> {
 /// A distribution of times as probes print it, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Times {
-    /// Samples.
+    /// The number of samples.
     pub count: u64,
-    /// Smallest.
+    /// The smallest time.
     pub min: f64,
-    /// Median.
+    /// The median.
     pub p50: f64,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 %; absent with fewer than 100 samples beyond it.
+    /// The 99th percentile. Absent with fewer than 100 samples beyond it.
     pub p99: Option<f64>,
-    /// Largest.
+    /// The largest time.
     pub max: f64,
 }
 
@@ -130,11 +130,11 @@ mod tests {
         figure: f64,
     }
 
-    /// Shell scripts as probes of the part `part`.
+    /// Measures shell scripts as probes of the part `part`.
     fn measured(scripts: &[(&str, &str)], rounds: usize) -> (Measured<Figure>, Vec<String>) {
         let interrupted = AtomicBool::new(false);
         let mut bench = Bench::on_this_machine(&interrupted, Progress::silent()).unwrap();
-        // What others do is not what is tested here.
+        // This does not test what other programs do.
         bench.limits.share = f64::INFINITY;
         bench.limits.settle = Duration::ZERO;
         let ready = |(name, script): &(&str, &str)| ReadyProbe {

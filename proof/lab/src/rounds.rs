@@ -1,6 +1,6 @@
-//! Many contenders under many loads, interleaved: each round measures every pair of them once, in
-//! the opposite order of the round before, so that what drifts slowly favours nobody. Figures of
-//! the same round are compared with each other.
+//! Many contenders under many loads, interleaved. Each round measures every pair of a contender and
+//! a load once, in the opposite order of the round before, so that slow drifts favour no contender.
+//! Figures of the same round are compared with each other.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use wakeful_load::internals::series::{Figures, Series};
 
 use crate::contender::Contender;
 
-/// What was measured: for each contender and load, by index, its blocks in the order of the rounds.
+/// What was measured: for each contender and load, by index, the blocks in the order of the rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
     cells: BTreeMap<(usize, usize), Series>,
-    /// Contenders that failed, and how: they were not asked again.
+    /// The contenders that failed, and the reasons. They were not measured again.
     pub failed: BTreeMap<usize, String>,
 }
 
@@ -25,10 +25,10 @@ pub fn expect(bench: &mut Bench<'_>, contenders: usize, loads: &[Load], rounds: 
     }
 }
 
-/// Measures `rounds` rounds. Ended by the user, it returns what there is.
+/// Measures `rounds` rounds. If the user ends the measurement, returns what there is so far.
 ///
 /// # Errors
-/// The kernel or the machine is at fault, and not a contender: those are left out from then on.
+/// The kernel or the machine is at fault. Contenders that are at fault are left out from then on.
 pub fn measure(
     bench: &mut Bench<'_>,
     contenders: &[Contender],
@@ -89,13 +89,14 @@ impl Rounds {
         }
     }
 
-    /// The figures of one contender under one load, round by round; none if it was not measured.
+    /// Returns the figures of one contender under one load, round by round. Empty if it was not
+    /// measured.
     #[must_use]
     pub fn figures(&self, contender: usize, load: usize) -> &[Figures] {
         self.cells.get(&(contender, load)).map_or(&[], Series::figures)
     }
 
-    /// A line for each contender and load, contender by contender.
+    /// Returns a line for each contender and load, contender by contender.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         self.cells.values().map(Series::run).collect()

@@ -1,11 +1,11 @@
-//! A directory for what a server needs besides its flags: settings, sockets.
+//! A directory for what a server needs besides its flags: settings and sockets.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Removed when dropped.
+/// The directory, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -26,7 +26,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nobody can be told.
+        // Errors cannot be reported here.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,9 +1,9 @@
-//! `lab shared-socket`: what it costs that a socket belongs to one loop, and what it costs if it
-//! does not.
+//! `lab shared-socket`: what does it cost that a socket belongs to one loop, and what does it cost
+//! if it does not?
 //!
-//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]: the public table of
-//! reads and writes, the public crash beside servers that are not to crash, what it takes to pick a
-//! loop, and the torture run. Who takes part is in [`contenders`], what is claimed in [`verdicts`].
+//! Each of the parts in [`PARTS`] can be run by itself (`--parts`): the public table of reads and
+//! writes, the public crash beside servers that must not crash, the cost of picking a loop, and the
+//! torture run. [`contenders`] has the servers, and [`verdicts`] has the claims.
 
 mod contenders;
 mod crash;
@@ -26,7 +26,7 @@ use self::parts::{CRASH, Extent, PARTS, PICKERS, TABLE, TORTURE};
 use crate::lab::{Experiment, Findings, Lab, LabError, Size};
 use crate::probe::Probe;
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct SharedSocket;
 

@@ -1,8 +1,8 @@
-//! `lab sleepy-median`: is a server slower when it has less to do, and what does it cost that it is
-//! not.
+//! `lab sleepy-median`: is a server slower when it has less to do, and what does it cost to avoid
+//! that?
 //!
-//! Its parts, each of which can be run by itself (`--parts`), are in [`PARTS`]; who takes part is
-//! in [`contenders`], what is claimed in [`verdicts`].
+//! Each of the parts in [`PARTS`] can be run by itself (`--parts`). [`contenders`] has the servers,
+//! and [`verdicts`] has the claims.
 
 mod awake;
 mod cases;
@@ -52,10 +52,10 @@ use crate::peers::Service;
 use crate::probe::Probe;
 use crate::scratch::Scratch;
 
-/// Contenders of the parts that are not about rates.
+/// The contenders of the parts that are not about rates.
 const POLICIES: [&str; 4] = [ADAPTIVE, PARKING, SPINNING, HOLD];
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct SleepyMedian;
 
@@ -92,7 +92,7 @@ impl Experiment for SleepyMedian {
     }
 
     fn probes(&self) -> Vec<Probe> {
-        // nginx is in two parts.
+        // nginx belongs to two parts.
         unmodified::programs(AWAKE).chain([nginx::program(PROXY)]).collect()
     }
 
@@ -109,7 +109,7 @@ impl Experiment for SleepyMedian {
             return Err(LabError::Nothing);
         }
         lab.notes.extend(verdicts::notes(&found, lab.seed));
-        // Of a part that was not wanted there is nothing to say.
+        // Claims of a part that was not wanted are left out.
         let claims = verdicts::claims(&found, lab.seed).into_iter();
         let claims = claims.filter(|(part, _)| lab.is_wanted(part)).map(|(_, claim)| claim);
         let claims = claims.collect();
@@ -119,7 +119,7 @@ impl Experiment for SleepyMedian {
     }
 }
 
-/// All parts, before they are measured: each is nothing if it is not wanted.
+/// The plans of all parts. The plan of a part that is not wanted is empty.
 struct Everything {
     rounds: usize,
     few_rounds: usize,
@@ -138,7 +138,7 @@ struct Everything {
     at_10k: Load,
     chain: Vec<(Vec<Chain>, Load)>,
     proxy: Vec<(Vec<Chain>, Load)>,
-    /// For nginx's settings.
+    /// The directory for nginx's settings.
     _scratch: Scratch,
 }
 
@@ -250,7 +250,7 @@ impl Everything {
     }
 }
 
-/// Chains, load by load.
+/// Measures chains, load by load.
 fn measured(
     lab: &mut Lab<'_>,
     part: &str,

@@ -1,9 +1,9 @@
-//! `lab upgrade`: what clients lose while an operator upgrades, reloads, scales and kills.
+//! `lab upgrade`: what do clients lose while an operator upgrades, reloads, scales and kills?
 //!
-//! Servers made of processes ([`contenders`]) under a steady load ([`clients`]), and an operator
-//! who goes on all the while ([`operator`]) by the signals of each server ([`master`]). What is
-//! claimed is in [`verdicts`]. And what it costs that workers are executed instead of forked, in
-//! time and memory ([`starts`]).
+//! The servers consist of processes ([`contenders`]) and have a steady load ([`clients`]). All the
+//! while, an operator acts on them ([`operator`]) with the signals of each server ([`master`]).
+//! [`starts`] measures what it costs in time and memory to execute workers instead of forking them.
+//! [`verdicts`] has the claims.
 
 mod clients;
 mod contenders;
@@ -35,7 +35,7 @@ const PARTS: [&str; 5] = {
     [upgrade, reload, scaling, kill, START]
 };
 
-/// See the [module](self).
+/// The experiment: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Upgrade;
 
@@ -62,7 +62,7 @@ impl Experiment for Upgrade {
         &PARTS
     }
 
-    /// An act takes its time.
+    /// Returns `false`, because each act takes its own time.
     fn has_blocks(&self) -> bool {
         false
     }
@@ -80,7 +80,7 @@ impl Experiment for Upgrade {
         let servers = contenders::all(lab);
         let extent = Extent::of(lab);
         extent.expect(lab, &servers);
-        // A neighbour delays answers, and loses none.
+        // A neighbour delays answers, but no answers are lost by that.
         lab.bench.most_repeats = 0;
         let found = extent.measure(lab, &servers)?;
         lab.bench.most_repeats = repeats;
@@ -95,19 +95,19 @@ impl Experiment for Upgrade {
     }
 }
 
-/// How much is done to servers under load.
+/// How much is measured of servers under load.
 struct Extent {
     wanted: Vec<Act>,
     rounds: usize,
-    /// How often each.
+    /// How many times each act is done.
     acts: u32,
-    /// Requests a second.
+    /// The requests per second.
     rate: u32,
 }
 
 impl Extent {
     fn of(lab: &Lab<'_>) -> Self {
-        // The lower rate is for a machine that is busy with other things, too.
+        // The lower rate is for a machine that is also busy with other work.
         let (acts, rate) = match lab.size {
             Size::Quick => (4, 1_000),
             Size::Full => (20, 10_000),
@@ -116,7 +116,7 @@ impl Extent {
         Self { wanted, rounds: lab.rounds.unwrap_or(1), acts, rate }
     }
 
-    /// Tells the user how long all of it will take.
+    /// Tells the user how long all acts will take.
     fn expect(&self, lab: &mut Lab<'_>, servers: &[Server]) {
         for act in &self.wanted {
             let able = servers.iter().filter(|server| server.can(*act)).count();

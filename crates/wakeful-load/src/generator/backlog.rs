@@ -12,19 +12,19 @@ use crate::schedule::Arrivals;
 #[derive(Debug, Clone)]
 pub(super) struct Backlog {
     oldest: u64,
-    /// What the schedule has after the oldest.
+    /// The schedule after the oldest waiting request.
     rest: Peekable<Arrivals>,
     waiting: usize,
 }
 
 impl Backlog {
-    /// Nothing waits.
+    /// Makes a backlog in which nothing waits.
     pub(super) fn new(arrivals: &Peekable<Arrivals>) -> Self {
         Self { oldest: 0, rest: arrivals.clone(), waiting: 0 }
     }
 
-    /// Adds the request that was just taken from the schedule, which is given as it is afterwards.
-    /// While something waits, each request that is taken has to be added.
+    /// Adds the request that was just taken from the schedule. `arrivals` is the schedule after
+    /// that. While a request waits, every request that is taken from the schedule has to be added.
     pub(super) fn add(&mut self, intended: u64, arrivals: &Peekable<Arrivals>) {
         if self.waiting == 0 {
             self.oldest = intended;
@@ -70,7 +70,7 @@ mod tests {
                 if random.bool() {
                     assert_eq!(backlog.next(), expected.pop_front());
                 } else if let Some(intended) = arrivals.next() {
-                    // One that finds a connection does not wait.
+                    // A request that finds a connection does not wait.
                     if !backlog.is_empty() || random.bool() {
                         backlog.add(intended, &arrivals);
                         expected.push_back(intended);

@@ -7,31 +7,31 @@ use super::names::Protocol;
 
 /// One connection's side of a protocol.
 pub trait Conversation {
-    /// Appends what opens the connection, before any request.
+    /// Appends the bytes that open the connection, before any request.
     fn open(&mut self, out: &mut Vec<u8>);
 
-    /// Whether one more request may begin now. The generator has a limit of its own besides.
+    /// Whether one more request may begin now. The generator also has a limit of its own.
     fn may_request(&self) -> bool;
 
-    /// Appends the next request and returns its key, by which its answer is known. Keys of one
-    /// connection never repeat.
+    /// Appends the next request and returns its key. The answer to the request has the same key.
+    /// The keys of one connection never repeat.
     ///
-    /// Must not be called unless [`may_request`](Self::may_request) says yes.
+    /// Must not be called unless [`may_request`](Self::may_request) returns `true`.
     fn request(&mut self, out: &mut Vec<u8>) -> u64;
 
-    /// The same with the one of several requests that was drawn. A protocol that is prepared with a
-    /// single one sends that.
+    /// Like [`request`](Self::request), but sends the one of several requests that was drawn. A
+    /// protocol for which only one request was prepared sends that one.
     fn request_drawn(&mut self, _draw: Draw, out: &mut Vec<u8>) -> u64 {
         self.request(out)
     }
 
-    /// Takes what it can from the front of `input` (whole messages, and parts of bodies) and
-    /// returns how many bytes that were; what is left is given again in front of what arrives next.
-    /// Appends finished answers to `answers`, and to `out` whatever the protocol itself has to
-    /// reply.
+    /// Takes what it can from the front of `input`: whole messages, and parts of bodies. Returns
+    /// the number of bytes that it took. The caller passes the rest again, in front of the bytes
+    /// that arrive next. Appends finished answers to `answers`, and the protocol's own replies to
+    /// `out`.
     ///
     /// # Errors
-    /// The peer broke the protocol: the connection is of no more use.
+    /// The peer broke the protocol. The connection cannot be used any more.
     fn receive(
         &mut self,
         input: &[u8],
@@ -39,8 +39,9 @@ pub trait Conversation {
         answers: &mut Vec<Answer>,
     ) -> Result<usize, ProtocolError>;
 
-    /// The peer has ended its stream: appends the answers which that completes, such as an HTTP/1
-    /// body that lasts until the end. Requests unanswered after this stay so.
+    /// Handles the end of the peer's stream: appends the answers that the end completes, such as an
+    /// HTTP/1 body that lasts until the end. Requests that are unanswered after this call stay
+    /// unanswered.
     fn close(&mut self, answers: &mut Vec<Answer>);
 
     /// Whether the peer has said that it takes no more requests on this connection
@@ -48,22 +49,22 @@ pub trait Conversation {
     fn is_closing(&self) -> bool;
 }
 
-/// The end of one request.
+/// The answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What [`Conversation::request`] returned.
+    /// The key that [`Conversation::request`] returned.
     pub key: u64,
-    /// Whether it is what was hoped for.
+    /// Whether the answer is a success.
     pub outcome: Outcome,
 }
 
-/// Whether an answer is what was hoped for.
+/// Whether an answer is a success or a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is.
+    /// The server answered without an error.
     Success,
-    /// The server answered, but with an error: an HTTP status of 400 or more, an error of RESP, a
-    /// reset stream, a payload other than the one sent.
+    /// The server answered, but with an error: for example an HTTP status of 400 or more, a RESP
+    /// error, a reset stream, or a payload other than the one sent.
     Failure,
 }
 
@@ -71,7 +72,7 @@ pub enum Outcome {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{protocol}: {what}")]
 pub struct ProtocolError {
-    /// The protocol's name.
+    /// The name of the protocol.
     pub protocol: &'static str,
     /// What was wrong.
     pub what: String,
@@ -83,7 +84,7 @@ impl ProtocolError {
     }
 }
 
-/// The keys of a protocol whose answers come in the order of the requests: two counters.
+/// The keys of a protocol in which answers come in the order of the requests. Two counters suffice.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InOrder {
     asked: u64,
@@ -91,18 +92,18 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    /// The key of a new request.
+    /// Returns the key of a new request.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked += 1;
         self.asked - 1
     }
 
-    /// The key of the request that is answered next, if any waits.
+    /// Returns the key of the request that is answered next, or `None` if no request waits.
     pub(super) fn waiting(&self) -> Option<u64> {
         (self.answered < self.asked).then_some(self.answered)
     }
 
-    /// The oldest request has had its answer.
+    /// Appends an answer to the oldest request that waits, if there is one.
     pub(super) fn answer(&mut self, outcome: Outcome, answers: &mut Vec<Answer>) {
         if let Some(key) = self.waiting() {
             self.answered += 1;

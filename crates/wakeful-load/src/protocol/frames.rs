@@ -14,7 +14,7 @@ use super::{
     Answer, Conversation, InOrder, InvalidTemplate, Outcome, Protocol, ProtocolError, Template,
 };
 
-/// The longest payload.
+/// The largest length of a payload, in bytes.
 pub(super) const MAX_LENGTH: usize = 16 << 20;
 
 const PREFIX: usize = 4;
@@ -23,7 +23,7 @@ const STAMP: usize = 8;
 /// A conversation in [`Protocol::Frames`].
 #[derive(Debug, Clone)]
 pub struct Frames {
-    /// Length and payload, stamps still to be set.
+    /// The length and the payload, in which the stamps are not set yet.
     prepared: Arc<[u8]>,
     keys: InOrder,
     /// The answer that is being received.
@@ -34,14 +34,15 @@ pub struct Frames {
 struct Payload {
     length: usize,
     arrived: usize,
-    /// What the first and the last bytes must be; as many as the payload has, at most eight.
+    /// The bytes with which the payload has to begin. `tail` has those with which it has to end. Of
+    /// a payload shorter than eight bytes, only that many count.
     head: [u8; STAMP],
     tail: [u8; STAMP],
     good: bool,
 }
 
 impl Frames {
-    /// A conversation that sends the template's body.
+    /// Makes a conversation that sends the template's body.
     ///
     /// # Errors
     /// The body is longer than a frame may be.
@@ -57,13 +58,13 @@ impl Frames {
         &self.prepared[PREFIX..]
     }
 
-    /// An answer of this length begins, to the request with this key.
+    /// Starts to receive an answer of `length` bytes to the request with the key `key`.
     fn begin(&self, length: usize, key: u64) -> Payload {
         let sent = self.payload();
         let edge = sent.len().min(STAMP);
         let (mut head, mut tail) = ([0; STAMP], [0; STAMP]);
-        // Both through the same stamping as the request, so that short payloads need no rules of
-        // their own.
+        // Both ends are stamped like the request, so that short payloads need no rules of their
+        // own.
         let mut ends = [0; 2 * STAMP];
         let shown = sent.len().min(2 * STAMP);
         let half = shown / 2;
@@ -76,7 +77,7 @@ impl Frames {
     }
 }
 
-/// Writes the key at both ends, where it fits.
+/// Writes the key at both ends of the payload, where it fits.
 fn stamp(payload: &mut [u8], key: u64) {
     let key = key.to_le_bytes();
     if let Some(front) = payload.first_chunk_mut() {
@@ -90,7 +91,7 @@ fn stamp(payload: &mut [u8], key: u64) {
 }
 
 impl Payload {
-    /// Takes what has arrived of it; returns how much that was.
+    /// Takes the part of the payload that `input` contains. Returns the length of that part.
     fn take(&mut self, input: &[u8]) -> usize {
         let taken = input.len().min(self.length - self.arrived);
         if self.good {
@@ -103,8 +104,8 @@ impl Payload {
         taken
     }
 
-    /// Whether the chunk, which arrived last, agrees with what is expected at an offset, as far as
-    /// they overlap.
+    /// Whether `chunk`, which has just arrived, agrees with the bytes that are expected at
+    /// `offset`, as far as the two overlap.
     fn is_at(&self, offset: usize, expected: &[u8], chunk: &[u8]) -> bool {
         let from = offset.max(self.arrived);
         let to = (offset + expected.len()).min(self.arrived + chunk.len());
@@ -214,7 +215,7 @@ mod tests {
         let (mut frames, sent) = asked(20, 2);
         let answer = [&[0, 0, 0, 2, 1, 2][..], &sent[24..]].concat();
         assert_eq!(outcomes(&take(&mut frames, &answer, 5).unwrap().0), "-+");
-        // The other request's answer.
+        // Each request gets the answer to the other one.
         let (mut frames, sent) = asked(20, 2);
         let answer = [&sent[24..], &sent[..24]].concat();
         assert_eq!(outcomes(&take(&mut frames, &answer, 5).unwrap().0), "--");

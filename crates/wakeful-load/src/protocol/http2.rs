@@ -56,10 +56,10 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    /// A conversation that sends the template's request.
+    /// Makes a conversation that sends the template's request.
     ///
     /// # Errors
-    /// The template is no request of HTTP/2.
+    /// The template cannot be encoded in HTTP/2.
     pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
         Ok(Self {
             request: Arc::new(Request::new(template)?),

@@ -5,18 +5,18 @@
 /// One of the requests of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// Its name in reports.
+    /// The name of the request in reports.
     pub(crate) name: String,
-    /// How many of these there are for each of the others, on average.
+    /// How often this kind is drawn, relative to the weights of the other kinds.
     pub(crate) weight: u32,
 }
 
-/// Which request comes next.
+/// The request that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Draw {
-    /// Its place among those that were prepared.
+    /// The index of the request among those that were prepared.
     pub kind: usize,
-    /// What stands where the request has a place for a key.
+    /// The key that is written where the request has a place for one.
     pub key: u64,
 }
 
@@ -24,13 +24,15 @@ pub struct Draw {
 #[derive(Debug, Clone)]
 pub(crate) struct Drawing {
     random: fastrand::Rng,
-    /// Where each kind's share of the numbers below the last of these ends.
+    /// Each kind has a range of numbers. These are the ends of the ranges, in the order of the
+    /// kinds. Numbers are drawn below the last end.
     ends: Vec<u64>,
     keys: u64,
 }
 
 impl Drawing {
-    /// Of `kinds`, of which none stands for a single one, with keys below `keys`.
+    /// Draws from `kinds`, and from the keys below `keys`. If `kinds` is empty, there is only one
+    /// request.
     pub(crate) fn new(kinds: &[Kind], keys: u64, seed: u64) -> Self {
         let ends = kinds.iter().scan(0, |end, kind| {
             *end += u64::from(kind.weight);
@@ -67,7 +69,7 @@ mod tests {
     fn kinds_are_as_frequent_as_they_weigh() {
         let of = |draws: &[Draw], kind| draws.iter().filter(|draw| draw.kind == kind).count();
         let draws = drawn(&[3, 1], 1, 1);
-        // Five standard deviations.
+        // The limit is about five standard deviations.
         assert!(of(&draws, 0).abs_diff(30_000) < 450, "{}", of(&draws, 0));
         assert_eq!(of(&draws, 0) + of(&draws, 1), draws.len());
         assert_eq!(of(&drawn(&[0, 1], 1, 1), 1), draws.len(), "a weight of none is never drawn");

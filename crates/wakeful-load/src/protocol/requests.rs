@@ -61,28 +61,29 @@ impl Requests {
         })
     }
 
-    /// A conversation for one new connection.
+    /// Returns a conversation for a new connection.
     #[doc(hidden)]
     #[must_use]
     pub fn conversation(&self) -> AnyConversation {
         self.prototype.clone()
     }
 
-    /// Those of a [mix](Self::mix); none if there is but one request.
+    /// Returns the kinds of requests of a [mix](Self::mix), or an empty slice if one template is
+    /// repeated.
     pub(crate) fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
 
-    /// How many a connection has in flight unless the plan says otherwise.
+    /// Returns how many requests a connection has in flight unless the plan says otherwise.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 }
 
-/// As many requests as real clients of a protocol have in flight on one connection.
+/// Returns how many requests real clients of a protocol have in flight on one connection.
 fn usual_in_flight(protocol: Protocol) -> usize {
     match protocol {
-        // Few clients pipeline HTTP/1.1, and some servers cannot.
+        // Few clients pipeline requests over HTTP/1.1, and some servers do not support it.
         Protocol::Http1 => 1,
         Protocol::Http2 => 100,
         Protocol::Frames | Protocol::Resp => 64,

@@ -14,14 +14,14 @@ use super::{
     Template,
 };
 
-/// Values nested deeper than this are refused.
+/// Values that are nested deeper than this are refused.
 const MAX_DEPTH: usize = 64;
-/// Lines longer than this are refused; bulk strings are not lines.
+/// Lines that are longer than this are refused. Bulk strings are not lines.
 const MAX_LINE: usize = 64 << 10;
 
-/// What stands for a key in a command.
+/// The placeholder for a key in a command.
 const KEY: &str = "{key}";
-/// A key has so many digits, so that all requests of a kind are of the same length.
+/// The number of digits of a key. It is fixed, so that all requests of a kind have the same length.
 const KEY_DIGITS: usize = 12;
 
 /// A conversation in [`Protocol::Resp`].
@@ -32,28 +32,30 @@ pub struct Resp {
     reader: Reader,
 }
 
-/// A command, encoded.
+/// An encoded command.
 #[derive(Debug)]
 struct Command {
     bytes: Vec<u8>,
-    /// Where the digits of the key begin, in each of its places.
+    /// Where the digits of each key begin in `bytes`.
     keys: Vec<usize>,
 }
 
 impl Resp {
-    /// A conversation that sends the template's command, or `ECHO` with its body if the command is
-    /// empty. `{key}` in it stands for the key that was drawn, in 12 digits.
+    /// Makes a conversation that sends the template's command, or `ECHO` with the template's body
+    /// if the command is empty. Each request replaces `{key}` by the key that was drawn, in 12
+    /// digits.
     ///
     /// # Errors
-    /// The command holds blanks only.
+    /// The command consists only of blanks.
     pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
         Self::of_commands(std::slice::from_ref(template))
     }
 
-    /// The same with several commands, of which each request is one that was drawn.
+    /// Like [`new`](Self::new), but with several commands. Each request sends the one that was
+    /// drawn.
     ///
     /// # Errors
-    /// There are none, or one of them holds blanks only.
+    /// There are no commands, or one of them consists only of blanks.
     pub fn of_commands(templates: &[Template]) -> Result<Self, InvalidTemplate> {
         if templates.is_empty() {
             return Err(InvalidTemplate::NoCommand(String::new()));
@@ -78,7 +80,7 @@ impl Command {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         let mut keys = Vec::new();
         for (index, word) in words.iter().enumerate() {
-            // A payload is sent as it is.
+            // The body is sent unchanged, even if it contains `{key}`.
             let is_payload = index + 1 == words.len() && std::ptr::eq(*word, &*template.body);
             let places: Vec<usize> = match std::str::from_utf8(word) {
                 Ok(text) if !is_payload => text.match_indices(KEY).map(|(at, _)| at).collect(),
@@ -155,23 +157,25 @@ impl Conversation for Resp {
     }
 }
 
-/// Where in a value the stream is.
+/// The reader's place in an answer.
 #[derive(Debug, Clone, Default)]
 struct Reader {
-    /// The values begun, outermost first. Bounded by `MAX_DEPTH`.
+    /// The values that have begun and are not complete, outermost first. There are at most
+    /// `MAX_DEPTH`.
     open: Vec<Aggregate>,
-    /// Bytes of a bulk string still to come, without its line break; then the line break.
+    /// How many bytes of a bulk string are still to come, without its line break. At 0, only the
+    /// line break is still to come.
     bulk: Option<u64>,
-    /// Bytes of an unfinished line that were searched for its end.
+    /// How many bytes of an unfinished line have been searched for its end.
     searched: usize,
-    /// Whether an error was in this answer.
+    /// Whether the current answer has contained an error so far.
     failed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Aggregate {
     left: u64,
-    /// A pushed message or an attribute, which is no part of an answer.
+    /// Whether this is a pushed message or an attribute, which is no part of an answer.
     aside: bool,
 }
 
@@ -181,7 +185,7 @@ struct Step {
 }
 
 impl Reader {
-    /// Takes one line, or a part of a bulk string. `None` when more bytes are needed.
+    /// Takes one line, or a part of a bulk string. Returns `None` if more bytes are needed.
     fn step(&mut self, input: &[u8]) -> Result<Option<Step>, String> {
         match self.bulk {
             Some(0) => {
@@ -206,7 +210,8 @@ impl Reader {
         }
     }
 
-    /// The line in front of the input, without its break.
+    /// Returns the line in front of the input, without its line break, or `None` if it is not
+    /// complete.
     fn line<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, String> {
         let new = input.get(self.searched..).unwrap_or_default();
         let Some(end) = new.iter().position(|&byte| byte == b'\n') else {
@@ -251,7 +256,8 @@ impl Reader {
             return Err("a pushed message inside a value".into());
         }
         let left = match length(rest)? {
-            // Null, which only an array can be; an aside without content is over at once, too.
+            // The value is empty, or null as an array can be, so it is complete at once. A pushed
+            // message or an attribute completes no answer.
             None | Some(0) => return Ok(if aside { None } else { self.value_ends() }),
             Some(count) if pairs => count.checked_mul(2).ok_or("a map longer than can be")?,
             Some(count) => count,
@@ -263,8 +269,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// A value is complete, and with it perhaps those around it. Says how the answer came out if it
-    /// is complete.
+    /// Handles the end of a value, which may complete the values around it. Returns the outcome if
+    /// the whole answer is complete.
     fn value_ends(&mut self) -> Option<Outcome> {
         while let Some(around) = self.open.last_mut() {
             around.left -= 1;
@@ -281,7 +287,7 @@ impl Reader {
     }
 }
 
-/// A length or count; `None` for the null of RESP2, `-1`.
+/// Reads a length or a count. Returns `None` for `-1`, the null of RESP2.
 fn length(digits: &[u8]) -> Result<Option<u64>, String> {
     if digits == b"-1" {
         return Ok(None);

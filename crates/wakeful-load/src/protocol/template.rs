@@ -9,15 +9,16 @@ use thiserror::Error;
 /// The content of a request. [`Requests`](super::Requests) checks it and encodes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
-    /// HTTP: the method. Not used by the others.
+    /// HTTP: the method. The other protocols do not use it.
     pub(super) method: String,
-    /// HTTP: path and query. RESP: the command with its arguments, split at blanks; empty for
-    /// `ECHO`. Not used by frames.
+    /// HTTP: the path and the query. RESP: the command with its arguments, separated by blanks. If
+    /// it is empty, the command is `ECHO`. Frames do not use it.
     pub(super) path: String,
-    /// HTTP: host and port, for `host` and `:authority`. A header `host` takes its place. Not used
-    /// by the others.
+    /// HTTP: the host and the port, for `host` and `:authority`. A `host` header replaces it. The
+    /// other protocols do not use it.
     pub(super) authority: String,
-    /// HTTP: headers besides `host` and `content-length`, which are made from the other fields.
+    /// HTTP: the headers. `host` and `content-length` need not be among them, because they are made
+    /// from the other fields.
     pub(super) headers: Vec<(String, String)>,
     /// HTTP: the request's body. RESP: the last argument. Frames: the payload.
     pub(super) body: Vec<u8>,
@@ -39,7 +40,7 @@ impl Template {
         let mut template = Self::http("POST", authority, path)
             .header("content-type", "application/grpc")
             .header("te", "trailers");
-        // Not compressed, and so long.
+        // The prefix of a gRPC message: a byte that says that it is not compressed, and its length.
         template.body.push(0);
         template.body.extend_from_slice(&(message.len() as u32).to_be_bytes());
         template.body.extend_from_slice(message);
@@ -80,7 +81,7 @@ impl Template {
     /// Sets a [`body`](Self::body) of `bytes` bytes.
     #[must_use]
     pub fn body_of_size(self, bytes: usize) -> Self {
-        // Letters, so that it may be looked at with a dump of the wire.
+        // Letters are easy to read in a dump of the traffic.
         self.body((b'a'..=b'z').cycle().take(bytes).collect::<Vec<_>>())
     }
 
@@ -90,20 +91,20 @@ impl Template {
         &self.body
     }
 
-    /// By its `content-type`.
+    /// Whether the request is a gRPC call, according to its `content-type`.
     pub(super) fn is_grpc(&self) -> bool {
         self.headers.iter().any(|(name, value)| {
             name.eq_ignore_ascii_case("content-type") && value.starts_with("application/grpc")
         })
     }
 
-    /// What `host` and `:authority` say.
+    /// Returns the value for `host` and `:authority`.
     pub(super) fn host(&self) -> &str {
         let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
         host.map_or(&self.authority, |(_, value)| value)
     }
 
-    /// The headers that are sent as they are given: all but those made from other fields.
+    /// Returns the headers that are sent as given: all but those that are made from other fields.
     pub(super) fn own_headers(&self) -> impl Iterator<Item = &(String, String)> {
         let made = ["host", "content-length"];
         self.headers
@@ -111,13 +112,13 @@ impl Template {
             .filter(move |(name, _)| !made.iter().any(|made| name.eq_ignore_ascii_case(made)))
     }
 
-    /// Whether a `content-length` belongs into the request: methods that expect a body say so when
-    /// it is empty, too.
+    /// Whether the request has a `content-length`. Methods that expect a body announce an empty
+    /// one, too.
     pub(super) fn says_length(&self) -> bool {
         !self.body.is_empty() || ["POST", "PUT", "PATCH"].contains(&self.method.as_str())
     }
 
-    /// The checks common to HTTP/1 and HTTP/2.
+    /// Makes the checks that HTTP/1 and HTTP/2 share.
     pub(super) fn check_http(&self) -> Result<(), InvalidTemplate> {
         if !is_token(&self.method) {
             return Err(InvalidTemplate::Method(self.method.clone()));
@@ -161,7 +162,7 @@ impl Template {
     }
 }
 
-/// Whether it is a `token` in HTTP's grammar.
+/// Whether `text` is a `token` in HTTP's grammar.
 fn is_token(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(allowed)

@@ -5,8 +5,8 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// Plays the generator's part: gives the bytes so many at a time, keeps what is not taken. Returns
-/// answers and what is left.
+/// Plays the generator's part: passes the bytes in pieces of `step`, each after the bytes that were
+/// not taken. Returns the answers, and how many bytes are left.
 pub(super) fn take(
     conversation: &mut impl Conversation,
     bytes: &[u8],
@@ -29,7 +29,7 @@ pub(super) fn take_all<'a>(
     Ok((answers, input.len()))
 }
 
-/// One character an answer: `+` for a success, `-` for a failure.
+/// Returns one character per answer: `+` for a success, `-` for a failure.
 pub(super) fn outcomes(answers: &[Answer]) -> String {
     let sign = |it: &Answer| if it.outcome == Outcome::Success { '+' } else { '-' };
     answers.iter().map(sign).collect()
@@ -47,7 +47,7 @@ fn template(protocol: Protocol) -> Template {
     template
 }
 
-/// A conversation with requests under way.
+/// Returns a conversation with requests under way.
 fn busy(protocol: Protocol, requests: usize) -> AnyConversation {
     let mut conversation = Requests::new(protocol, &template(protocol)).unwrap().conversation();
     let mut out = Vec::new();
@@ -62,7 +62,7 @@ fn busy(protocol: Protocol, requests: usize) -> AnyConversation {
     conversation
 }
 
-/// Bytes of which many are what the protocol's grammar looks for.
+/// Bytes that often match the protocol's grammar.
 fn nearly(protocol: Protocol) -> BoxedStrategy<Vec<u8>> {
     let words: &'static [&'static [u8]] = match protocol {
         Protocol::Frames => &[b"\0\0\0\x28", b"\0\0\0\0", b"\0\0\0\x01", b"\xff\xff\xff\xff"],
@@ -129,7 +129,7 @@ fn nearly(protocol: Protocol) -> BoxedStrategy<Vec<u8>> {
     vec(word, 0..24).prop_map(|words| words.concat()).boxed()
 }
 
-/// The bytes at the cuts, which may be anywhere.
+/// Returns the pieces of the bytes between the cuts, which may be anywhere.
 fn cut<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     at.extend([0, bytes.len()]);
@@ -164,8 +164,8 @@ proptest! {
         let mut parts = whole.clone();
         let once = take_all(&mut whole, [&bytes[..]]);
         let cut = take_all(&mut parts, cut(&bytes, &cuts));
-        // What a broken stream answered before it broke is lost with the error, and a fault may be
-        // seen a little later.
+        // If the stream is faulty, the answers before the fault are lost with the error, and the
+        // fault may be noticed a little later.
         if let (Ok(once), Ok(cut)) = (&once, &cut) {
             prop_assert_eq!(once, cut);
             let (mut at_end, mut at_cut_end) = (Vec::new(), Vec::new());

@@ -19,7 +19,7 @@ struct Table<'a> {
     note: Option<&'a str>,
 }
 
-/// A table of percentiles: [`plain_table`], with the dashes explained where they stand.
+/// Makes a table of percentiles: a [`plain_table`] with a note that explains dashes, if it has any.
 pub(super) fn table(
     label: &str,
     header: &[&str],
@@ -30,7 +30,8 @@ pub(super) fn table(
     rendered(&Table { label, header, rows, note })
 }
 
-/// A table: the first column names the row, the others are figures. It scrolls in its own box.
+/// Makes a table. The first column names the row, and the others have figures. The table scrolls in
+/// its own box.
 pub(super) fn plain_table(
     label: &str,
     header: &[&str],
@@ -39,38 +40,38 @@ pub(super) fn plain_table(
     rendered(&Table { label, header, rows, note: None })
 }
 
-/// Numbers what needs an id.
+/// Makes the ids of elements by counting.
 #[derive(Debug, Default)]
 pub(super) struct Ids(usize);
 
 impl Ids {
-    /// The next one.
+    /// Returns the next id.
     pub(super) fn next(&mut self) -> String {
         self.0 += 1;
         format!("p{}", self.0)
     }
 }
 
-/// A window that a plot is drawn for.
+/// The kind of window that a plot is drawn for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Window {
-    /// From a tablet up.
+    /// A window at least as wide as a tablet.
     Wide,
-    /// A telephone, or one of several plots in a row.
+    /// A telephone's window, or the place of one of several plots in a row.
     Narrow,
 }
 
-/// A plot with its caption, its legend and the table behind it.
+/// A plot with its caption, its legend and a table of its figures.
 pub(super) struct Figure<'a> {
-    /// What it shows, one line.
+    /// What the plot shows, in one line.
     pub(super) title: &'a str,
-    /// What there is to see, in words.
+    /// A description of the plot in words.
     pub(super) description: &'a str,
-    /// [`legend`], or nothing.
+    /// The output of [`legend`], or nothing.
     pub(super) legend: &'a str,
-    /// [`table`] with the same figures.
+    /// The output of [`table`] for the same figures.
     pub(super) table: &'a str,
-    /// Only narrow: one of several in a row.
+    /// Whether this is one of several plots in a row, and is drawn only for narrow windows.
     pub(super) small: bool,
 }
 
@@ -82,7 +83,7 @@ struct Drawn<'a> {
 }
 
 impl Figure<'_> {
-    /// The figure, with `plot` called for each window.
+    /// Renders the figure. Calls `plot` for each kind of window.
     pub(super) fn html(
         &self,
         ids: &mut Ids,
@@ -103,23 +104,23 @@ impl Figure<'_> {
     }
 }
 
-/// A line of a legend.
+/// An entry of a legend.
 pub(super) struct Entry {
     pub(super) look: Look,
     pub(super) key: String,
     pub(super) name: String,
-    /// Whether a wide plot says the same at the line's end, so that it need not stand here.
+    /// Whether a wide plot has the name at the line's end, so that the legend need not show it.
     pub(super) said: bool,
 }
 
 #[derive(Template)]
 #[template(path = "report/legend.html")]
 struct Legend<'a> {
-    /// Each with its class and its sample.
+    /// The class and the sample of each entry, and the entry.
     lines: Vec<(&'static str, String, &'a Entry)>,
 }
 
-/// A legend: for each line its look, its key and its name.
+/// Makes a legend with the look, the key and the name of each line.
 pub(super) fn legend(entries: &[Entry]) -> Result<String, ReportError> {
     let lines = entries.iter().map(|entry| {
         let class = match (matches!(entry.look, Look::Strong(_)), entry.said) {

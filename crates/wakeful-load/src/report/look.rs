@@ -5,12 +5,12 @@ use plotters::style::ShapeStyle;
 
 use super::role::Role;
 
-/// How a line looks.
+/// The look of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// What the floor is.
+    /// The line of the floor.
     Floor,
-    /// A server among so many that colours would not tell them apart: grey, with its name.
+    /// A server among too many for colours to tell them apart. Its line is grey and has its name.
     Quiet(usize),
     /// A server among few.
     Plain(usize),
@@ -19,7 +19,7 @@ pub(super) enum Look {
 }
 
 impl Look {
-    /// The line itself.
+    /// Returns the style of the line.
     pub(super) fn stroke(self) -> ShapeStyle {
         match self {
             Self::Floor => Role::Floor.stroke(2),
@@ -29,7 +29,7 @@ impl Look {
         }
     }
 
-    /// A bar.
+    /// Returns the style of a bar.
     pub(super) fn fill(self) -> ShapeStyle {
         match self {
             Self::Floor | Self::Quiet(_) => Role::QuietMark.fill(),
@@ -37,7 +37,7 @@ impl Look {
         }
     }
 
-    /// Which marker it has, if it has one.
+    /// Returns the number of the line's marker, if it has one.
     pub(super) fn marker(self) -> Option<usize> {
         match self {
             Self::Floor | Self::Quiet(_) => None,
@@ -45,7 +45,7 @@ impl Look {
         }
     }
 
-    /// The letters of its label.
+    /// Returns the role of the label's letters.
     pub(super) fn letters(self) -> Role {
         match self {
             Self::Floor | Self::Quiet(_) => Role::Muted,
@@ -54,7 +54,7 @@ impl Look {
         }
     }
 
-    /// What is drawn later lies on top.
+    /// Returns the layer of the line. Higher layers are drawn later, on top of the others.
     pub(super) fn layer(self) -> u8 {
         match self {
             Self::Floor => 0,

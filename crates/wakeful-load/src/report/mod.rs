@@ -19,39 +19,41 @@ mod svg;
 
 pub use error::ReportError;
 
-/// The report: the text of one HTML file. Equal results make equal files.
+/// Returns the report as the text of one HTML file. Equal results give equal files.
 ///
 /// # Errors
 ///
-/// If a plot cannot be drawn.
+/// A plot cannot be drawn, or the page cannot be written.
 pub fn html(results: &Results) -> Result<String, ReportError> {
     page::page(results)
 }
 
-/// The plot for a README: one SVG of the median against the rate. Equal results make equal files.
+/// Returns a plot for a README: one SVG of the median against the rate. Equal results give equal
+/// files.
 ///
 /// # Errors
 ///
-/// If it cannot be drawn.
+/// The plot cannot be drawn.
 pub fn readme_plot(results: &Results) -> Result<String, ReportError> {
     readme::plot(results)
 }
 
-/// A plot for a README of the median against CPU at each rate, a point for each server; nothing if
-/// no rate has three servers whose CPU is known. Equal results make equal files.
+/// Returns a plot for a README of the median against CPU at each rate, with a point for each
+/// server. Returns `None` if no rate has three servers with a valid median and known CPU. Equal
+/// results give equal files.
 ///
 /// # Errors
 ///
-/// If it cannot be drawn.
+/// The plot cannot be drawn.
 pub fn frontier_plot(results: &Results) -> Result<Option<String>, ReportError> {
     readme::frontier(results)
 }
 
-/// A plot for a README of what a setting costs and brings. Equal results make equal files.
+/// Returns a plot for a README of what a setting costs and brings. Equal results give equal files.
 ///
 /// # Errors
 ///
-/// If it cannot be drawn.
+/// The plot cannot be drawn.
 pub fn tradeoff_plot(tradeoff: &Tradeoff) -> Result<String, ReportError> {
     readme::setting(tradeoff)
 }

@@ -15,7 +15,7 @@ use crate::{
     table::floor_for,
 };
 
-/// A table of more runs than this is folded away.
+/// A table of more runs than this is folded.
 const MANY: usize = 30;
 
 #[derive(Template)]
@@ -23,18 +23,18 @@ const MANY: usize = 30;
 struct Page<'a> {
     results: &'a Results,
     style: &'static str,
-    /// How many runs a verdict is given on.
+    /// The number of runs that are judged, which are all but the saturated ones.
     judged: usize,
-    /// Those that may not be believed, and why.
+    /// The names of the invalid runs, and the reasons.
     invalid: Vec<(String, String)>,
-    /// A class and a word for each verdict.
+    /// The class and the word of each claim's verdict, and the claim.
     claims: Vec<(&'static str, &'static str, &'a Claim)>,
-    /// Title, table and note.
+    /// The title, the rendered table and the note of each table.
     tables: Vec<(&'a str, String, &'a str)>,
     notes: Vec<String>,
     runs: Option<Runs>,
     sections: Vec<plots::Section>,
-    /// Its rate and its table.
+    /// The rate and the rendered table of the floor.
     floor: Option<(String, String)>,
     machine: Vec<(&'static str, String)>,
 }
@@ -62,7 +62,8 @@ pub(super) fn page(results: &Results) -> Result<String, ReportError> {
     Ok(page + "\n")
 }
 
-/// Which run may not be believed, and why.
+/// Returns the name of an invalid run, and the reason. Returns `None` for other runs and for
+/// saturated ones.
 fn invalid(run: &Run) -> Option<(String, String)> {
     let Validity::Invalid { reasons, up_to } = &run.validity else { return None };
     if run.saturated {

@@ -1,4 +1,4 @@
-//! Plots for a README: each is one SVG that needs no page.
+//! Plots for a README. Each is one SVG that needs no page.
 
 use askama::Template;
 
@@ -7,7 +7,7 @@ use crate::results::{Results, Tradeoff};
 
 const STYLE: &str = include_str!("readme.css");
 
-/// The size, which is what fits a README's column.
+/// The size of a plot, which fits into a README's column.
 const SIZE: (i32, i32) = (900, 480);
 
 pub(super) fn plot(results: &Results) -> Result<String, ReportError> {
@@ -38,7 +38,7 @@ struct Readme<'a> {
     width: i32,
     height: i32,
     style: &'static str,
-    /// With the end of the SVG.
+    /// The shapes, and the end tag of the SVG.
     body: &'a str,
 }
 

@@ -2,12 +2,12 @@
 
 use plotters::style::{Color, RGBColor, ShapeStyle};
 
-/// How many colours there are, and how many patterns of dashes. The two have no common divisor, so
-/// that 8 × 5 lines differ.
+/// The numbers of colours and of patterns of dashes. The two have no common divisor, so that 8 × 5
+/// lines differ.
 const COLOURS: usize = 8;
 const DASHES: usize = 5;
 
-/// What a shape is.
+/// The role of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Letters.
@@ -18,9 +18,9 @@ pub(super) enum Role {
     Bold,
     /// The frame.
     Axis,
-    /// Lines behind the figures.
+    /// The grid lines.
     Grid,
-    /// From a line's end to its label.
+    /// The line from the end of a server's line to its label.
     Leader,
     /// A region behind the figures.
     Band,
@@ -30,11 +30,11 @@ pub(super) enum Role {
     Mark(usize),
     /// The line of a server among many, in grey.
     Quiet(usize),
-    /// The bar of such a server.
+    /// The bar of a server among many.
     QuietMark,
     /// The floor.
     Floor,
-    /// The cross through what is invalid.
+    /// The cross over an invalid figure.
     Cross,
 }
 
@@ -58,7 +58,7 @@ impl Role {
         RGBColor(0xE0 + role, u8::try_from(index).unwrap_or(0), 0xED)
     }
 
-    /// The class of such a shape, from the colour that plotters wrote.
+    /// Returns the class of a shape from the colour that plotters wrote.
     pub(super) fn class(colour: &str, stroke: bool) -> Option<String> {
         let role = u8::from_str_radix(colour.get(0..2)?, 16).ok()?.checked_sub(0xE0)?;
         let index = usize::from(u8::from_str_radix(colour.get(2..4)?, 16).ok()?);
@@ -83,12 +83,12 @@ impl Role {
         Some(class)
     }
 
-    /// A line of this role.
+    /// Returns the style of a line in this role.
     pub(super) fn stroke(self, width: u32) -> ShapeStyle {
         ShapeStyle { color: self.colour().to_rgba(), filled: false, stroke_width: width }
     }
 
-    /// A region of this role.
+    /// Returns the style of a region in this role.
     pub(super) fn fill(self) -> ShapeStyle {
         ShapeStyle { color: self.colour().to_rgba(), filled: true, stroke_width: 0 }
     }

@@ -15,16 +15,17 @@ use plotters::{
 
 use super::{error::ReportError, look::Look, rendered::rendered, role::Role};
 
-/// What shapes are drawn on.
+/// The area on which shapes are drawn.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The height of letters in a plot.
 const LETTERS: i32 = 12;
 
-/// How wide a letter is, about.
+/// The approximate width of a letter.
 pub(super) const LETTER_WIDTH: i32 = 7;
 
-/// How letters are set. plotters takes a font's whole height for its size, SVG the letters'.
+/// Returns the style of letters. plotters takes a font's whole height as its size, but SVG takes
+/// the letters' height.
 fn letters(role: Role, horizontal: HPos, size: i32) -> TextStyle<'static> {
     ("sans-serif", f64::from(size) * 1.24)
         .into_font()
@@ -32,7 +33,7 @@ fn letters(role: Role, horizontal: HPos, size: i32) -> TextStyle<'static> {
         .pos(Pos::new(horizontal, VPos::Center))
 }
 
-/// Puts text at a point.
+/// Draws text at a point.
 pub(super) fn text(
     area: &Area<'_>,
     text: &str,
@@ -43,7 +44,7 @@ pub(super) fn text(
     sized(area, text, at, role, horizontal, LETTERS)
 }
 
-/// The same in letters of this height.
+/// Like [`text`], but with letters of the height `size`.
 pub(super) fn sized(
     area: &Area<'_>,
     text: &str,
@@ -74,7 +75,7 @@ pub(super) fn path(
     draw_on(area, &PathElement::new(points, style))
 }
 
-/// Draws a server's marker: its shape is another for each of six servers.
+/// Draws a server's marker. There are six different shapes.
 pub(super) fn marker(area: &Area<'_>, index: usize, (x, y): (i32, i32)) -> Result<(), ReportError> {
     let (fill, stroke) = (Role::Mark(index).fill(), Role::Mark(index).stroke(2));
     match index % 6 {
@@ -85,7 +86,7 @@ pub(super) fn marker(area: &Area<'_>, index: usize, (x, y): (i32, i32)) -> Resul
         4 => {
             draw_on(area, &Polygon::new(vec![(x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y)], fill))
         }
-        // Not a cross: that is what is invalid.
+        // This is not a cross, because a cross marks what is invalid.
         _ => draw_on(area, &Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], stroke)),
     }
 }
@@ -95,23 +96,23 @@ pub(super) fn dot(area: &Area<'_>, at: (i32, i32)) -> Result<(), ReportError> {
     draw_on(area, &Circle::new(at, 3, Role::QuietMark.fill()))
 }
 
-/// A cross through what is invalid.
+/// Draws a cross over an invalid figure.
 pub(super) fn cross(area: &Area<'_>, (x, y): (i32, i32)) -> Result<(), ReportError> {
     let stroke = Role::Cross.stroke(2);
     path(area, vec![(x - 6, y - 6), (x + 6, y + 6)], stroke)?;
     path(area, vec![(x - 6, y + 6), (x + 6, y - 6)], stroke)
 }
 
-/// What an SVG is called, and what it shows in words.
+/// The title and the description of an SVG.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caption<'a> {
-    /// Unique in the page.
+    /// An id that is unique in the page.
     pub(super) id: &'a str,
     /// The class that a media query shows or hides.
     pub(super) class: &'a str,
-    /// One line.
+    /// The title, in one line.
     pub(super) title: &'a str,
-    /// What there is to see.
+    /// A description of the plot in words.
     pub(super) description: &'a str,
 }
 
@@ -124,7 +125,7 @@ struct Plot<'a> {
     body: String,
 }
 
-/// An SVG of this size, drawn by `shapes`.
+/// Makes an SVG of this size, which `shapes` draws.
 pub(super) fn draw(
     caption: Caption<'_>,
     (width, height): (i32, i32),
@@ -133,7 +134,7 @@ pub(super) fn draw(
     rendered(&Plot { caption, width, height, body: body((width, height), shapes)? })
 }
 
-/// What is within an SVG of this size, and its end.
+/// Returns the content of an SVG of this size, and its end tag.
 pub(super) fn body(
     (width, height): (i32, i32),
     shapes: impl FnOnce(&Area<'_>) -> Result<(), ReportError>,
@@ -145,12 +146,12 @@ pub(super) fn body(
         shapes(&area)?;
         area.present().map_err(|error| ReportError::Plot(error.to_string()))?;
     }
-    // What plotters opens its file with is not wanted: it has a size of its own, but no title.
+    // The opening tag that plotters writes is dropped, because it has a fixed size and no title.
     Ok(with_classes(drawn.split_once(">\n").map_or("", |(_, body)| body)))
 }
 
-/// Replaces colours by classes, and drops what the style sheet says anyhow. No text within can be
-/// mistaken for an attribute: its quotes are escaped.
+/// Replaces colours by classes, and drops attributes that the style sheet sets. No text can be
+/// mistaken for an attribute, because its quotes are escaped.
 fn with_classes(svg: &str) -> String {
     let svg = svg.replace(" opacity=\"1\"", "").replace(" font-family=\"sans-serif\"", "");
     let mut out = String::with_capacity(svg.len());
@@ -176,7 +177,7 @@ fn with_classes(svg: &str) -> String {
     out
 }
 
-/// A line and its marker, for a legend.
+/// Makes a sample of a line and its marker for a legend.
 pub(super) fn sample(look: Look) -> Result<String, ReportError> {
     let body = body((44, 14), |area| {
         path(area, vec![(0, 7), (44, 7)], look.stroke())?;

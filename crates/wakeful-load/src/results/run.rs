@@ -50,7 +50,7 @@ pub struct Run {
     pub timeline: Vec<Interval>,
     /// Whether the figures are valid, and if not, why.
     pub validity: Validity,
-    /// From how many blocks (separate runs) the figures are merged.
+    /// The number of blocks (separate runs) from which the figures are merged.
     pub blocks: usize,
     /// How many blocks were measured again because other programs disturbed them.
     pub repeated: usize,

@@ -1,4 +1,4 @@
-//! Which lists `blocked-consumer` measures, and with which arguments of the probe.
+//! The lists that `blocked-consumer` measures, and the arguments of the probe for each.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::probe::{Probe, Source};
 
 pub(super) const KERNEL: &str = "the kernel's epoll, eventfds";
 pub(super) const READY: &str = "wakeful, a node an event";
-/// The same as [`READY`]: how much the two differ is how much nothing differs here.
+/// The same as [`READY`]. The difference between the two is the noise.
 pub(super) const AGAIN: &str = "wakeful, a node an event (again)";
 pub(super) const BOXED: &str = "wakeful, a boxed node an event";
 pub(super) const COUNTS: &str = "wakeful, a count a source";
@@ -19,7 +19,7 @@ const CONCURRENT: &str = "concurrent-queue";
 const TOKIO: &str = "tokio's unbounded mpsc";
 const VYUKOV: &str = "Vyukov's linked queue";
 
-/// By table, and by the probe's argument.
+/// The name in tables, and the probe's argument.
 const LISTS: [(&str, &str); 12] = [
     (KERNEL, "kernel-epoll"),
     (READY, "ready-queue"),
@@ -35,7 +35,7 @@ const LISTS: [(&str, &str); 12] = [
     (VYUKOV, "vyukov"),
 ];
 
-/// What carries one event at a time, in user space, and is not wakeful's.
+/// The lists in user space that carry one event at a time, and are not wakeful's.
 pub(super) const OTHERS: [&str; 7] =
     [READ_WRITE, SPINLOCK, DEQUE, SEG_QUEUE, CONCURRENT, TOKIO, VYUKOV];
 
@@ -52,7 +52,7 @@ const SERVICES: [(&str, &[&str]); 5] = [
     ("an epoll loop, tokio's unbounded mpsc", &["--server", "epoll", "--contender", "tokio-mpsc"]),
 ];
 
-/// All of them, each part in the order of its table.
+/// Returns all probes, each part in the order of its table.
 pub(super) fn all() -> Vec<Probe> {
     let mut all = Vec::new();
     for (producers, part) in STRESS {
@@ -63,7 +63,7 @@ pub(super) fn all() -> Vec<Probe> {
     all.extend(of_lists(ALONE, &alone, true));
     all.extend(of_lists(SWEEP, &["sweep"], true));
     let points = of_lists(POINTS, &["priority", "--by", "points"], true);
-    // The kernel's code has no names.
+    // The points in the kernel's code have no names.
     all.extend(points.into_iter().filter(|probe| probe.name != KERNEL));
     let steps = ["priority", "--by", "steps", "--deadline-ms", "20"];
     all.extend(of_lists(STEPS, &steps, true));
@@ -80,7 +80,7 @@ pub(super) fn all() -> Vec<Probe> {
 fn of_lists(part: &'static str, mode: &[&str], quick: bool) -> Vec<Probe> {
     let one = |(name, contender): &(&str, &str)| {
         let mut words: Vec<&str> = mode.iter().copied().chain(["--contender", contender]).collect();
-        // It takes a hundred times as long as the others.
+        // This contender takes a hundred times as long as the others.
         if *contender == "tokio-mpsc" && mode.first() == Some(&"throughput") {
             words.extend(["--one-in", "20"]);
         }

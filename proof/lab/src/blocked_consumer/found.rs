@@ -5,25 +5,25 @@ use serde::Deserialize;
 use super::parts::STRESS;
 use crate::interleaved::Measured;
 
-/// What the probe prints of a stress.
+/// The output of the probe for a stress.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Stress {
     pub(super) events_per_ms: f64,
-    /// System calls that woke the consumer, if it is not the kernel that does it.
+    /// The system calls that woke the consumer. `None` if the kernel itself wakes it.
     pub(super) rings: Option<f64>,
     pub(super) allocations_per_event: f64,
 }
 
-/// What it prints of a sweep.
+/// The output of the probe for a sweep.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Sweep {
     pub(super) operations_per_second: f64,
 }
 
-/// What it prints of producers that do not run.
+/// The output of the probe for producers that do not run.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Priority {
-    /// Why nothing was measured.
+    /// The reason why nothing was measured.
     pub(super) skipped: Option<String>,
     pub(super) worst_drain_us: Option<f64>,
     pub(super) worst_post_us: Option<f64>,
@@ -33,7 +33,7 @@ pub(super) struct Priority {
     pub(super) drains_over_1ms: Option<f64>,
 }
 
-/// What it prints of the service.
+/// The output of the probe for the service.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Service {
     pub(super) requests_per_second: f64,

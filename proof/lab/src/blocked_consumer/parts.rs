@@ -1,6 +1,6 @@
 //! The parts of the experiment, by name.
 
-/// The public stress: how many producers, and the part's name.
+/// The parts of the public stress: the number of producers, and the name.
 pub(super) const STRESS: [(u64, &str); 5] = [
     (8, "8 producers"),
     (16, "16 producers"),

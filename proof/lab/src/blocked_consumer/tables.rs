@@ -60,7 +60,7 @@ fn stress(found: &Found) -> Table {
     }
 }
 
-/// Names in the order of their first part.
+/// Adds the names that are new, so that names are in the order of their first part.
 fn with_new<'a>(mut all: Vec<&'a str>, some: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     for name in some {
         if !all.contains(&name) {
@@ -189,7 +189,7 @@ fn service(found: &Found) -> Table {
     }
 }
 
-/// Every list that was left out of the priority parts, with the reason.
+/// Returns a note with the reason if the priority parts were not measured.
 pub(super) fn skipped(found: &Found) -> Option<String> {
     let all = [&found.points, &found.steps, &found.quota, &found.hog];
     let reason = all.iter().find_map(|measured| {

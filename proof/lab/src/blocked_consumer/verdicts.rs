@@ -1,7 +1,7 @@
-//! What `blocked-consumer` claims, and what comes of it.
+//! The claims of `blocked-consumer`, and their verdicts.
 //!
-//! The best of the others is the one whose median over all rounds is highest in that very run,
-//! which favours them. "Not slower" allows as much as wakeful's queue differs from itself in the
+//! The best of the others is the one with the highest median over all rounds of the same run, which
+//! favours the others. "Not slower" allows as much as wakeful's queue differs from itself in the
 //! same rounds.
 
 use wakeful_load::internals::results::Claim;
@@ -17,11 +17,12 @@ use super::tables;
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 
-/// Against the kernel's epoll.
+/// The bound for the rate, against the kernel's epoll.
 const TIMES_THE_KERNEL: f64 = 8.0;
-/// Of services, which have more to do than their list.
+/// The bound for services, which have more to do than their list.
 const SERVICE_BOUND: f64 = 0.95;
-/// The longest drain under a quota, against the mutex, whose drains wait for a period.
+/// The bound for the longest drain under a quota, against the mutex, whose drains wait for a
+/// period.
 const QUOTA_BOUND: f64 = 0.1;
 
 pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
@@ -85,7 +86,7 @@ fn against_kernel(part: &str, measured: &Measured<Stress>, seed: u64) -> Claim {
     )
 }
 
-/// Drains and posts that ended only because the stopped producer was let go.
+/// Judges the drains and posts that ended only because the stopped producer was released.
 fn waits(found: &Found, name: &str, what: &str, bound: Bound) -> Claim {
     let rescued = |one: &Priority| match one.skipped {
         Some(_) => None,
@@ -106,7 +107,7 @@ fn services(measured: &Measured<Service>, subject: &str, against: &str, seed: u6
     )
 }
 
-/// wakeful's queue against itself: the ratio of the medians and its interval.
+/// Returns the ratio of the median of wakeful's queue to itself, and its interval.
 fn noise_of(measured: &Measured<Stress>, seed: u64) -> Option<(f64, f64, f64)> {
     let (once, again) = (measured.figures(READY, rate), measured.figures(AGAIN, rate));
     let pairs: Vec<(f64, f64)> =
@@ -114,7 +115,7 @@ fn noise_of(measured: &Measured<Stress>, seed: u64) -> Option<(f64, f64, f64)> {
     ratio_of_pairs(&pairs, seed).map(|ratio| (ratio.median, ratio.low, ratio.high))
 }
 
-/// For the reader: what nothing differs by, and what was not measured.
+/// Returns notes for the reader: the noise, and what was not measured.
 pub(super) fn notes(found: &Found, seed: u64) -> Vec<String> {
     let parts = STRESS.iter().map(|(_, part)| *part).chain([ALONE]);
     let noise =
@@ -159,7 +160,7 @@ mod tests {
         [0.99, 1.0, 1.01].map(one).to_vec()
     }
 
-    /// wakeful as it should be, with what a test changes.
+    /// Makes figures of wakeful as they should be, with what a test changes.
     fn found(ready: f64, rescued: f64, locked: f64, quota: f64, service: f64) -> Found {
         let requests =
             |rate| [0.99, 1.0, 1.01].map(|f| Service { requests_per_second: rate * f }).to_vec();

@@ -1,5 +1,5 @@
-//! One measurement: a fresh server, its workers asleep, then so many connections, while the kernel
-//! writes down who is woken.
+//! One measurement: a fresh server whose workers are asleep, and then a number of connections,
+//! while the kernel records which threads are woken.
 
 use std::io;
 use std::path::Path;
@@ -23,72 +23,73 @@ use crate::scratch::Scratch;
 /// How long a server may take until it listens, and then until it is asleep.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server that uses no CPU for so long is asleep.
+/// A server that uses no CPU for this long is asleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
-/// Connections before everybody is asleep again.
+/// The number of connections before all workers are asleep again.
 const WARM_UP: usize = 100;
 
-/// What the trace of a connection takes beside the wakes, bytes: accepting it, and reading twice.
+/// The bytes that a connection takes in the trace besides wakes: one accept and two reads.
 const BYTES_A_CONNECTION: usize = 256;
-/// What each worker adds to that: a wake, and an accept that fails.
+/// The bytes that each worker adds to that: one wake, and one accept that fails.
 const BYTES_A_WORKER: usize = 96;
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Served {
     pub(super) connections: f64,
     pub(super) workers: f64,
     pub(super) seconds: f64,
-    /// What the kernel wrote down, of all threads together; nothing without its trace.
+    /// What the kernel recorded, of all threads together. `None` without the trace.
     pub(super) woken: Option<Woken>,
-    /// Connections that the busiest worker took, if anybody counted.
+    /// The connections that the busiest worker took, if they were counted.
     pub(super) busiest: Option<f64>,
-    /// Accepts for which nothing was left, if anybody counted.
+    /// The accepts for which no connection was left, if they were counted.
     pub(super) refused: Option<f64>,
 }
 
 impl Served {
-    /// Threads woken, a connection.
+    /// Returns the number of woken threads per connection.
     pub(super) fn wakes(&self) -> Option<f64> {
         Some(self.woken?.wakes as f64 / self.connections)
     }
 
-    /// Threads woken that got nothing, a connection.
+    /// Returns the number of threads per connection that were woken in vain.
     pub(super) fn in_vain(&self) -> Option<f64> {
         Some(self.woken?.in_vain() as f64 / self.connections)
     }
 
-    /// Threads woken for bytes of a connection that they had, a connection.
+    /// Returns the number of threads per connection that were woken for bytes of a connection that
+    /// they had.
     pub(super) fn for_read(&self) -> Option<f64> {
         Some(self.woken?.for_read as f64 / self.connections)
     }
 
-    /// Accepts that failed, a connection.
+    /// Returns the number of failed accepts per connection.
     pub(super) fn refused(&self) -> Option<f64> {
         Some(self.refused? / self.connections)
     }
 
-    /// The busiest worker's connections / the mean.
+    /// Returns the connections of the busiest worker, divided by the mean.
     pub(super) fn spread(&self) -> Option<f64> {
         Some(self.busiest? * self.workers / self.connections)
     }
 
-    /// Connections a second.
+    /// Returns the connections per second.
     pub(super) fn rate(&self) -> f64 {
         self.connections / self.seconds
     }
 }
 
-/// What a worker of `proof/peers/herd` counts.
+/// The counts of a worker of `proof/peers/herd`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Counted {
     accepts: u64,
-    /// Unknown of wakeful's.
+    /// Not known for wakeful's workers.
     in_vain: Option<u64>,
 }
 
-/// Measures once; and whether other programs disturbed it.
+/// Measures once. Also returns whether other programs disturbed the measurement.
 pub(super) fn run(
     bench: &mut Bench<'_>,
     herd: &Herd,
@@ -103,7 +104,7 @@ pub(super) fn run(
     let cpus = Some(&bench.machine_cpus[..]);
     let server = Server::start_on_path(&herd.name, &argv, &socket, cpus, READY_WITHIN);
     let server = server.map_err(|error| Failure::LeftOut(error.to_string()))?;
-    // Whatever goes wrong from here on may be because it died.
+    // If something fails from here on, the reason may be that the server died.
     let died = |error: io::Error| Failure::LeftOut(server.died().unwrap_or(error.to_string()));
     let interrupted = bench.interrupted;
     let (path, body) = herd.asked(case.work);
@@ -115,7 +116,7 @@ pub(super) fn run(
         connections: WARM_UP,
         pause: case.pause,
     };
-    // Until the whole herd is there.
+    // Waits until all workers are there.
     until_asleep(&server).map_err(died)?;
     client::run(&work, interrupted).map_err(died)?;
     until_asleep(&server).map_err(died)?;
@@ -134,7 +135,7 @@ pub(super) fn run(
     }
     work.connections = case.connections;
     let took = client::run(&work, interrupted).map_err(died)?.ok_or(Failure::Interrupted)?;
-    // The last connections are closed behind their clients' backs.
+    // The clients do not wait until the server has closed the last connections.
     until_asleep(&server).map_err(died)?;
     if let Some(trace) = trace {
         trace.stop().map_err(left_out)?;
@@ -162,11 +163,11 @@ pub(super) fn run(
 }
 
 impl Served {
-    /// What its workers counted.
+    /// Adds what the server's workers counted.
     fn count(&mut self, before: &[Counted], after: &[Counted]) -> io::Result<()> {
         let pairs = || before.iter().zip(after);
         let accepts = || pairs().map(|(before, after)| after.accepts - before.accepts);
-        // The request for the counts themselves is one of them.
+        // The request for the counts is itself one of the connections.
         let all = accepts().sum::<u64>() as f64;
         if all != self.connections + 1.0 {
             let error =
@@ -179,7 +180,7 @@ impl Served {
         Ok(())
     }
 
-    /// What the kernel saw each thread do: more than they count themselves.
+    /// Adds what the kernel saw each thread do, which is more than the workers count.
     fn trace(&mut self, threads: &[Woken]) -> io::Result<()> {
         let mut all = Woken::default();
         threads.iter().for_each(|one| all.add(one));
@@ -199,7 +200,7 @@ fn counted(socket: &Path) -> io::Result<Vec<Counted>> {
     Ok(serde_json::from_slice(client::body(&answer).unwrap_or_default())?)
 }
 
-/// Waits until nobody in the server runs any more.
+/// Waits until no thread of the server runs any more.
 fn until_asleep(server: &Server) -> io::Result<()> {
     let pid = server.pid().ok_or(io::ErrorKind::NotFound)?;
     let deadline = Instant::now() + READY_WITHIN;
@@ -207,7 +208,7 @@ fn until_asleep(server: &Server) -> io::Result<()> {
     loop {
         thread::sleep(ASLEEP);
         let now = ProcessCpu::read_tree(pid)?;
-        // One that always spins never is.
+        // A server that always spins is never asleep.
         if now.used_since(&before).total().is_zero() || Instant::now() > deadline {
             return Ok(());
         }

@@ -1,23 +1,23 @@
-//! How many clients meet how many workers, and how.
+//! How many clients meet how many workers, and in what way.
 
 use std::time::Duration;
 
-/// One connection in flight, and everybody asleep before it.
+/// One connection is in flight, and all workers are asleep before it.
 pub(super) const ONE: Case = Case {
     pause: Duration::from_micros(100),
     ..back_to_back("1 client, 100 µs apart, 8 loops", 1, 8)
 };
-/// The public case, with as many connections in full.
+/// The public case, in full with as many connections.
 pub(super) const PUBLIC: Case = back_to_back("2 clients, 8 loops", 2, 8);
-/// Nobody has time to sleep. Above the load that wakeful concentrates, and for some seconds before,
-/// so that all loops are active.
+/// No worker has time to sleep. The load is above that at which wakeful concentrates its
+/// connections. It lasts for some seconds before the measurement, so that all loops are active.
 pub(super) const SATURATED: Case = Case {
     before: 20_000,
     work: Duration::from_micros(200),
     ..back_to_back("16 clients, 200 µs of work, 8 loops", 16, 8)
 };
 
-/// All of them, in the order of the tables.
+/// All cases, in the order of the tables.
 pub(super) const CASES: [Case; 7] = [
     ONE,
     PUBLIC,
@@ -35,11 +35,11 @@ pub(super) struct Case {
     pub(super) clients: usize,
     pub(super) workers: usize,
     pub(super) connections: usize,
-    /// So many come just before those that count.
+    /// The number of connections just before those that count.
     pub(super) before: usize,
-    /// Between the end of a connection and the next one of the same client.
+    /// The pause between the end of a connection and the next one of the same client.
     pub(super) pause: Duration,
-    /// The CPU time of a request, beside what answering it takes.
+    /// The CPU time of a request, in addition to the time of answering it.
     pub(super) work: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Clients that block: connect, send, read to the end, close, one after the other on each thread.
+//! Clients that block. Each thread connects, sends, reads to the end and closes, again and again.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An answer that takes longer is none.
+/// An answer that takes longer counts as missing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What each of the clients does.
+/// The work of the clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) socket: &'a Path,
-    /// Of the request.
+    /// The path in the request.
     pub(super) path: &'a str,
     /// The length of the answer's body.
     pub(super) body: usize,
     pub(super) clients: usize,
-    /// Of all clients together.
+    /// The number of connections of all clients together.
     pub(super) connections: usize,
-    /// Between the end of one connection and the next.
+    /// The pause between the end of one connection and the next.
     pub(super) pause: Duration,
 }
 
-/// Does it, and returns how long it took. Nothing if the user ended it.
+/// Does the work, and returns how long it took. Returns `None` if the user ended it.
 ///
 /// # Errors
-/// A connection failed, or its answer is not what it should be.
+/// A connection failed, or an answer is wrong.
 pub(super) fn run(work: &Work<'_>, interrupted: &AtomicBool) -> io::Result<Option<Duration>> {
     let request = request(work.path);
     let left = AtomicUsize::new(work.connections);
@@ -53,7 +53,7 @@ pub(super) fn run(work: &Work<'_>, interrupted: &AtomicBool) -> io::Result<Optio
     };
     let start = Instant::now();
     thread::scope(|scope| {
-        // `spawn` of the scope panics at the limit of threads.
+        // The scope's own `spawn` panics when no more threads can be started.
         let start = |_| thread::Builder::new().spawn_scoped(scope, client);
         let clients = (0..work.clients).map(start).collect::<io::Result<Vec<_>>>();
         let clients = clients.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
@@ -65,7 +65,7 @@ pub(super) fn run(work: &Work<'_>, interrupted: &AtomicBool) -> io::Result<Optio
     Ok((!interrupted.load(Ordering::Relaxed)).then(|| start.elapsed()))
 }
 
-/// One request on a connection of its own, and all that comes back.
+/// Sends one request on its own connection, and returns all that comes back.
 pub(super) fn get(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     call(socket, &request(path))
 }
@@ -95,7 +95,7 @@ fn check(answer: &[u8], length: usize) -> io::Result<()> {
     ))
 }
 
-/// What is behind the head of an answer.
+/// Returns the body of an answer, which follows its head.
 pub(super) fn body(answer: &[u8]) -> Option<&[u8]> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some(&answer[end + 4..])
@@ -107,8 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each connection with `answer`, as long as the test runs; and the file is left to the
-    /// test.
+    /// Answers each connection with `answer` while the test runs. The test has to remove the file.
     fn serve(name: &str, answer: &'static str) -> std::path::PathBuf {
         let file = format!("wakeful-herd-client-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(file);

@@ -1,4 +1,5 @@
-//! Which servers `herd` measures, and how each is told where to listen and with how many workers.
+//! The servers that `herd` measures, and how each is told where to listen and with how many
+//! workers.
 
 use std::fs;
 use std::io;
@@ -12,7 +13,7 @@ use crate::probe::{Probe, Source};
 pub(super) const SELECT: &str = "select-style (poll)";
 pub(super) const EPOLL: &str = "plain epoll";
 pub(super) const EXCLUSIVE: &str = "plain EPOLLEXCLUSIVE";
-/// The same as [`EXCLUSIVE`]: how much the two differ is how much nothing differs here.
+/// The same as [`EXCLUSIVE`]. The difference between the two is the noise.
 pub(super) const AGAIN: &str = "plain EPOLLEXCLUSIVE (again)";
 pub(super) const PARK: &str = "wakeful, parking";
 pub(super) const ADAPTIVE: &str = "wakeful, adaptive";
@@ -23,7 +24,7 @@ pub(super) const WORKERS_ADAPTIVE: &str = "wakeful serve --workers, adaptive";
 const NGINX: &str = "nginx";
 pub(super) const UNICORN: &str = "unicorn";
 
-/// By table, and the variant of the program `herd`.
+/// The name in tables, and the variant of the program `herd`.
 const VARIANTS: [(&str, &str); 6] = [
     (SELECT, "select"),
     (EPOLL, "epoll"),
@@ -33,11 +34,11 @@ const VARIANTS: [(&str, &str); 6] = [
     (ADAPTIVE, "wakeful-adaptive"),
 ];
 
-/// Programs of the distribution, and the packages that have them.
+/// Programs of the distribution, and the packages that contain them.
 const INSTALLED: [(&str, &str); 2] = [(NGINX, "nginx-light"), (UNICORN, "unicorn")];
 
-/// The programs that they are, for the lab to build or to find. They are servers: nobody runs them
-/// as probes.
+/// Returns the programs that the lab has to build or find. They are servers, so none of them is run
+/// as a probe.
 pub(super) fn programs() -> Vec<Probe> {
     let herd = VARIANTS.iter().map(|(name, variant)| Probe {
         name: (*name).to_owned(),
@@ -56,7 +57,7 @@ pub(super) fn programs() -> Vec<Probe> {
     herd.chain(installed).collect()
 }
 
-/// The body of an answer that takes no work, bytes.
+/// The length of the body of an answer that takes no work, in bytes.
 const BODY: usize = "hello world".len();
 
 /// A server with several workers on one Unix socket.
@@ -64,7 +65,7 @@ const BODY: usize = "hello world".len();
 pub(super) struct Herd {
     pub(super) name: String,
     kind: Kind,
-    /// The program, and what selects the variant.
+    /// The program, and the arguments that select the variant.
     command: Vec<String>,
 }
 
@@ -74,13 +75,13 @@ enum Kind {
     Plain,
     /// `wakeful serve http`.
     Serve,
-    /// The same with processes of one loop each.
+    /// `wakeful serve http` with processes of one loop each.
     Workers,
     Nginx,
     Unicorn,
 }
 
-/// All that are wanted and there, in the order of the table.
+/// Returns all servers that are wanted and available, in the order of the table.
 pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
     let mut all: Vec<Herd> = Vec::new();
     for ready in &lab.probes {
@@ -96,7 +97,7 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
     }
     let serve = |(name, kind, idle): (&str, Kind, &str)| {
         let program = lab.program.to_string_lossy().into_owned();
-        // A warning of a slow turn would wake the thread of the log, for no connection.
+        // A warning about a slow turn would wake the thread of the log, without a connection.
         let words = ["env", "RUST_LOG=error", &program, "serve", "http", "--idle", idle];
         let command = words.map(str::to_owned).to_vec();
         Herd { name: name.to_owned(), kind, command }
@@ -115,7 +116,7 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Herd> {
 }
 
 impl Herd {
-    /// Which parts of the experiment it belongs to.
+    /// Returns the parts of the experiment to which the server belongs.
     fn parts(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Plain if matches!(&self.name[..], PARK | ADAPTIVE) => &[LOOPS],
@@ -125,7 +126,7 @@ impl Herd {
         }
     }
 
-    /// Whether it is one of `proof/peers/herd`: these count for themselves.
+    /// Whether the server is one of `proof/peers/herd`. These count by themselves.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == Kind::Plain
     }
@@ -135,19 +136,20 @@ impl Herd {
         matches!(self.kind, Kind::Plain | Kind::Serve | Kind::Workers)
     }
 
-    /// The path of a request that uses so much CPU time, and the length of its answer's body.
-    /// Without work every body has 11 bytes.
+    /// Returns the path of a request that uses `work` of CPU time, and the length of its answer's
+    /// body. Without work, every body has 11 bytes.
     pub(super) fn asked(&self, work: Duration) -> (String, usize) {
         let us = work.as_micros();
         match self.kind {
-            // The same answer of all that can do this.
+            // All servers that can do this give the same answer.
             _ if us > 0 => (format!("/cpu/{us}"), format!("used {us} µs of CPU time\n").len()),
             Kind::Serve | Kind::Workers => ("/bytes/11".to_owned(), BODY),
             Kind::Plain | Kind::Nginx | Kind::Unicorn => ("/".to_owned(), BODY),
         }
     }
 
-    /// How it is started, to listen on `socket`; what it reads besides is written into `dir`.
+    /// Returns the command that starts the server so that it listens on `socket`. Writes the files
+    /// that the server reads into `dir`.
     pub(super) fn argv(
         &self,
         workers: usize,
@@ -175,7 +177,7 @@ impl Herd {
                     format!("worker_processes {workers}\nlisten '{socket}', backlog: 1024\n");
                 fs::write(&file, settings)?;
                 fs::write(&app, APP)?;
-                // Without the middleware of any environment.
+                // The environment `none` has no middleware.
                 ["-E", "none", "-c"]
                     .map(str::to_owned)
                     .into_iter()
@@ -188,8 +190,8 @@ impl Herd {
     }
 }
 
-/// With what its documentation has for many workers and no `reuseport`: the listener is watched
-/// with EPOLLEXCLUSIVE.
+/// Returns nginx's settings as its documentation has them for many workers without `reuseport`.
+/// nginx then watches the listener with EPOLLEXCLUSIVE.
 fn nginx(workers: usize, socket: &Path, dir: &Path) -> String {
     let (socket, dir) = (socket.display(), dir.display());
     let directories: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -4,7 +4,7 @@ use super::block::Served;
 use super::case::{CASES, Case};
 use crate::interleaved::Measured;
 
-/// Everything that is measured: of each case.
+/// Everything that is measured, case by case.
 pub(super) struct Found(pub(super) Vec<Measured<Served>>);
 
 impl Found {

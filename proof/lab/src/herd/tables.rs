@@ -19,7 +19,7 @@ pub(super) fn tables(found: &Found) -> Vec<Table> {
         .filter(|(_, measured)| !measured.is_empty())
         .map(|(case, measured)| table(case, measured))
         .collect();
-    // Once is enough.
+    // The note stands only below the first table.
     if let Some(first) = tables.first_mut() {
         NOTE.clone_into(&mut first.note);
     }

@@ -1,5 +1,5 @@
-//! The kernel's own trace of a server: an instance of tracefs that nobody else uses, removed when
-//! dropped.
+//! The kernel's own trace of a server: an instance of tracefs that no other program uses. It is
+//! removed when this is dropped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,24 +13,24 @@ use super::woken::{Reader, Woken};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// The trace is spread over no more CPUs than this, and over these not evenly.
+/// The trace is spread over at most this many CPUs, and not evenly.
 const BUSY_CPUS: usize = 8;
 
 const WAKEUP: &str = "events/sched/sched_wakeup";
 
-/// System calls by which a connection, or something on one, arrives.
+/// The system calls by which a connection, or data on one, arrives.
 const CALLS: [&str; 6] = ["accept", "accept4", "read", "readv", "recvfrom", "recvmsg"];
 
 #[derive(Debug)]
 pub(super) struct Trace {
     dir: PathBuf,
-    /// Whether tracefs is there only because of us.
+    /// Whether this program has mounted tracefs.
     mounted: bool,
 }
 
 impl Trace {
     /// # Errors
-    /// Why there can be none, for the user.
+    /// The reason why there can be no trace, as a text for the user.
     pub(super) fn open() -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mounted = !Path::new(TRACEFS).join("instances").is_dir();
@@ -40,7 +40,7 @@ impl Trace {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("instances/wakeful-lab-{}-{number}", std::process::id());
         let dir = Path::new(TRACEFS).join(name);
-        // From here on it is undone by dropping.
+        // From here on, dropping this undoes it.
         let trace = Self { dir, mounted };
         let prepared = fs::create_dir(&trace.dir).and_then(|()| trace.prepare());
         prepared.map_err(|error| match error.kind() {
@@ -52,7 +52,7 @@ impl Trace {
 
     fn prepare(&self) -> io::Result<()> {
         self.put("tracing_on", "0")?;
-        // The same on all CPUs: events of several are merged by their time.
+        // All CPUs have the same clock, because events of several CPUs are merged by their time.
         self.put("trace_clock", "mono")?;
         for call in CALLS {
             self.put(&format!("events/syscalls/sys_exit_{call}/enable"), "1")?;
@@ -65,20 +65,21 @@ impl Trace {
         fs::write(self.dir.join(file), text).map_err(named)
     }
 
-    /// Begins to trace these threads, with room for so many bytes.
+    /// Begins to trace these threads, with room for `bytes` bytes.
     pub(super) fn aim_at(&self, threads: &[u32], bytes: usize) -> io::Result<()> {
         let numbers: Vec<String> = threads.iter().map(u32::to_string).collect();
         let woken: Vec<String> = numbers.iter().map(|tid| format!("pid == {tid}")).collect();
-        // Each CPU has a buffer of its own. Few clients wake, and few workers run at a time,
-        // whatever the machine has.
+        // Each CPU has its own buffer. Few clients wake, and few workers run at a time, however
+        // many CPUs there are.
         let cpus = thread::available_parallelism()?.get().min(BUSY_CPUS);
         self.put("buffer_size_kb", &(2 * bytes / cpus).div_ceil(1024).to_string())?;
-        // Whatever these do; and of wakes, those of them, not those by them.
+        // Traces all calls of these threads. Of the wakes, it traces those of these threads, not
+        // those by them.
         self.put("set_event_pid", &numbers.join(" "))?;
         self.put(&format!("{WAKEUP}/filter"), &woken.join(" || "))
     }
 
-    /// Writes down from now on.
+    /// Starts to record.
     pub(super) fn start(&self) -> io::Result<()> {
         self.put("trace", "")?;
         self.put("tracing_on", "1")
@@ -88,7 +89,7 @@ impl Trace {
         self.put("tracing_on", "0")
     }
 
-    /// What became of these threads meanwhile.
+    /// Returns what happened to these threads since the start.
     pub(super) fn read(&self, threads: &[u32]) -> io::Result<BTreeMap<u32, Woken>> {
         if self.overruns()? {
             return Err(io::Error::other("the trace did not fit into its buffer"));
@@ -97,7 +98,7 @@ impl Trace {
         let mut trace = BufReader::with_capacity(1 << 20, File::open(self.dir.join("trace"))?);
         let mut line = Vec::new();
         while trace.read_until(b'\n', &mut line)? > 0 {
-            // A thread's name may be anything.
+            // A thread's name may have any bytes.
             reader.line(&String::from_utf8_lossy(&line));
             line.clear();
         }
@@ -121,7 +122,8 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // What cannot be undone is named after this program, and traces nothing.
+        // If something cannot be undone, its name shows that it belongs to this program, and it
+        // traces nothing.
         let _ = self.stop();
         let _ = fs::remove_dir(&self.dir);
         if self.mounted {
@@ -130,7 +132,7 @@ impl Drop for Trace {
     }
 }
 
-/// Where it belongs.
+/// Mounts tracefs where it belongs.
 fn mount() -> Result<(), String> {
     match quietly("mount", &["-t", "tracefs", "tracefs", TRACEFS]) {
         Ok(true) => Ok(()),
@@ -180,7 +182,7 @@ mod tests {
             }
         });
         let tid = numbers.recv().unwrap();
-        // A thread may be missing in one list: see `threads_of`.
+        // One list may lack a thread: see `threads_of`.
         while !threads_of(std::process::id()).contains(&tid) {
             thread::yield_now();
         }

@@ -1,9 +1,9 @@
-//! What `herd` claims, and what comes of it.
+//! The claims of `herd`, and their verdicts.
 //!
-//! "Not above plain EPOLLEXCLUSIVE" is decided by the ranges of the rounds, those of plain
-//! EPOLLEXCLUSIVE from both of its runs, because in some cases both are nothing, of which there is
-//! no ratio. One wake in a thousand connections is no difference: when a busy loop falls silent,
-//! the alarm that another one would stand in by is still set, and wakes one loop, once.
+//! "Not above plain EPOLLEXCLUSIVE" is decided by the ranges of the rounds. The range of plain
+//! EPOLLEXCLUSIVE has both of its runs. Ratios cannot be used, because in some cases both figures
+//! are 0. One wake in a thousand connections counts as no difference: when a busy loop falls
+//! silent, the alarm by which another loop would take over is still set, and wakes one loop once.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Verdict};
@@ -17,31 +17,33 @@ use super::found::Found;
 use super::parts::{LOOPS, PROCESSES};
 use crate::claims::{self, Bound};
 
-/// Of the connections of a worker, busiest / mean.
+/// The connections of the busiest worker, divided by the mean.
 const SPREAD: f64 = 1.25;
-/// Wakes in vain, a connection.
+/// The wakes in vain per connection.
 const IN_VAIN: f64 = 0.01;
-/// So many more are no difference.
+/// This many more wakes per connection are no difference.
 const ONCE: f64 = 0.001;
-/// Workers that a connection wakes: all eight, but for those that are still on their way to sleep.
+/// The number of workers that a connection wakes: all eight, except those that have not yet fallen
+/// asleep.
 const HERD: f64 = 6.0;
-/// All connections go to the same of eight workers, but for a few.
+/// Nearly all connections go to the same one of eight workers.
 const PILE_UP: f64 = 7.0;
 /// The share of the wakes in vain that the program notices.
 const NOTICED: f64 = 0.5;
-/// The time of the public case; it was 2.5 s / 3.4 s.
+/// The bound for the time of the public case, in which it was 2.5 s / 3.4 s.
 const FASTER: f64 = 0.9;
-/// And this is what it was.
+/// The ratio that the public case had.
 const AS_MUCH_FASTER: f64 = 0.735;
 
-/// Each with the part of the experiment that it belongs to.
+/// Returns the claims, each with its part of the experiment.
 pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
     let loops = of_loops(found, seed).into_iter().map(|claim| (LOOPS, claim));
     let processes = of_processes(found, seed).into_iter().map(|claim| (PROCESSES, claim));
     loops.chain(processes).collect()
 }
 
-/// The plain servers' own included: these are threads as well.
+/// Returns the claims about loops. They include those about the plain servers, whose workers are
+/// threads, too.
 fn of_loops(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in [SELECT, EPOLL] {
@@ -64,7 +66,7 @@ fn of_processes(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in [WORKERS_PARK, WORKERS_ADAPTIVE] {
         claims.extend(no_herd(found, name, "worker"));
-        // The second is the server of the story, with what it does for a request.
+        // UNICORN is the server of the story, with the work that it does for a request.
         for than in [SELECT, UNICORN] {
             claims.push(faster(found, name, than, AS_MUCH_FASTER, seed));
         }
@@ -72,7 +74,7 @@ fn of_processes(found: &Found, seed: u64) -> Vec<Claim> {
     claims
 }
 
-/// What is promised of each way to run wakeful.
+/// Returns what is promised of each way to run wakeful.
 fn no_herd(found: &Found, name: &str, worker: &str) -> [Claim; 4] {
     let spread = format!("the busiest {worker} of {name} has at most {SPREAD} times the mean");
     let bound = Bound::AtMost(SPREAD);
@@ -84,7 +86,7 @@ fn no_herd(found: &Found, name: &str, worker: &str) -> [Claim; 4] {
     ]
 }
 
-/// The time of the public case.
+/// Judges the time of the public case.
 fn faster(found: &Found, name: &str, than: &str, bound: f64, seed: u64) -> Claim {
     let seconds = |name| found.of(&PUBLIC).figures(name, |one| Some(one.seconds));
     claims::ratio(
@@ -96,7 +98,7 @@ fn faster(found: &Found, name: &str, than: &str, bound: f64, seed: u64) -> Claim
     )
 }
 
-/// A figure that has to keep its bound in every round of a case.
+/// Judges a figure that has to keep its bound in every round of a case.
 fn every(
     found: &Found,
     case: &Case,
@@ -114,13 +116,13 @@ fn in_vain(found: &Found, case: &Case, name: &str) -> Claim {
     every(found, case, name, &text, Served::in_vain, Bound::AtMost(IN_VAIN))
 }
 
-/// Of the wakes in vain, the share that the program notices as an accept that fails.
+/// Returns the share of the wakes in vain that the program notices as a failed accept.
 fn noticed(served: &Served) -> Option<f64> {
     let in_vain = served.in_vain().filter(|in_vain| *in_vain > 0.0)?;
     Some(served.refused()? / in_vain)
 }
 
-/// Wakes in vain in each case, against plain EPOLLEXCLUSIVE in the same run. The worst
+/// Judges the wakes in vain in each case, against plain EPOLLEXCLUSIVE in the same run. The worst
 /// cases decide, and are named.
 fn not_above(found: &Found, name: &str) -> Claim {
     let against = CASES.iter().map(|case| against_plain(found, case, name));
@@ -164,8 +166,8 @@ mod tests {
     use super::*;
     use crate::interleaved::Measured;
 
-    /// Of 1,000 connections: wakes, those of them in vain, accepts that failed, and connections of
-    /// the busiest of 8.
+    /// Makes figures for 1,000 connections: the wakes, those in vain, the failed accepts, and the
+    /// connections of the busiest of 8 workers.
     fn served(wakes: u64, in_vain: u64, refused: f64, busiest: f64, seconds: f64) -> Vec<Served> {
         let woken = Woken { wakes, for_accept: wakes - in_vain, ..Woken::default() };
         let one = |factor: f64| Served {
@@ -179,12 +181,12 @@ mod tests {
         [0.99, 1.01].map(one).to_vec()
     }
 
-    /// All as it should be, with wakeful's parking loops as a test has them.
+    /// Makes figures as they should be, with those of wakeful's parking loops from a test.
     fn found(loops: &dyn Fn(&Case) -> Vec<Served>) -> Found {
         found_with(loops, &|_| served(1_000, 4, 0.0, 130.0, 2.4))
     }
 
-    /// And its parking processes.
+    /// Like [`found`], but with the figures of wakeful's parking processes, too.
     fn found_with(
         loops: &dyn Fn(&Case) -> Vec<Served>,
         processes: &dyn Fn(&Case) -> Vec<Served>,

@@ -1,30 +1,30 @@
-//! What the kernel's trace of a server's threads says: who was woken, and what for.
+//! What the kernel's trace of a server's threads shows: which thread was woken, and what for.
 //!
-//! A wake is the `sched_wakeup` of a thread. Whatever the thread gets first after it is what it was
-//! woken for: a connection, or bytes (or the end) of one that it has already. If it is woken again
-//! and has got neither, the wake was in vain. Most of these never return to the program: the kernel
-//! wakes the thread, finds nothing left, and lets it sleep again, so that no program can count
-//! them.
+//! A wake is the `sched_wakeup` of a thread. The thread was woken for what it gets first after
+//! that: a connection, or bytes (or the end) of a connection that it has already. If the thread is
+//! woken again and has got neither, the wake was in vain. Most wakes in vain never return to the
+//! program: the kernel wakes the thread, finds nothing left, and lets the thread sleep again. So no
+//! program can count them.
 
 use std::collections::BTreeMap;
 
-/// What became of one thread.
+/// What happened to one thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Woken {
-    /// How often it was woken.
+    /// How many times the thread was woken.
     pub(super) wakes: u64,
-    /// And then first took a connection.
+    /// The wakes after which the thread first took a connection.
     pub(super) for_accept: u64,
-    /// And then first read from a connection that it had.
+    /// The wakes after which the thread first read from a connection that it had.
     pub(super) for_read: u64,
-    /// Connections that it took, woken for them or awake.
+    /// The connections that the thread took, whether it was woken for them or awake.
     pub(super) accepts: u64,
-    /// Accepts for which no connection was left.
+    /// The accepts for which no connection was left.
     pub(super) refused: u64,
 }
 
 impl Woken {
-    /// Wakes after which it got nothing until the next one.
+    /// Returns the wakes after which the thread got nothing until the next wake.
     pub(super) fn in_vain(&self) -> u64 {
         self.wakes - self.for_accept - self.for_read
     }
@@ -45,7 +45,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Of these threads; others do not count.
+    /// Makes a reader for these threads. Other threads do not count.
     pub(super) fn of(threads: &[u32]) -> Self {
         Self { threads: threads.iter().map(|tid| (*tid, Default::default())).collect() }
     }
@@ -74,7 +74,7 @@ impl Reader {
         }
     }
 
-    /// Each thread, by its number.
+    /// Returns what happened to each thread, by its number.
     pub(super) fn finish(self) -> BTreeMap<u32, Woken> {
         self.threads.into_iter().map(|(tid, (woken, _))| (tid, woken)).collect()
     }
@@ -88,7 +88,8 @@ enum Event {
     Read,
 }
 
-/// The event of a line, and whose it is: of a wake that is who is woken, not who wakes.
+/// Returns the event of a line and its thread. For a wake, this is the thread that is woken, not
+/// the one that wakes it.
 fn parse(line: &str) -> Option<(Event, u32)> {
     // ` <idle>-0  [001] d.h4.  4711.123456: sched_wakeup: comm=worker-0 pid=815 prio=120`
     // ` worker-0-815  [001] .....  4711.123460: sys_accept4 -> 0x5`
@@ -106,7 +107,7 @@ fn parse(line: &str) -> Option<(Event, u32)> {
         (false, false) => Event::Read,
         (false, true) => return None,
     };
-    // A thread's name may have anything in it; its number is behind the last hyphen.
+    // A thread's name may contain anything. Its number follows the last hyphen.
     let (thread, _) = head.rsplit_once(" [")?;
     Some((event, thread.trim_end().rsplit_once('-')?.1.parse().ok()?))
 }
@@ -121,7 +122,7 @@ mod tests {
         reader.finish()
     }
 
-    /// As the kernel prints it.
+    /// A trace as the kernel prints it.
     const TRACE: &str = "\
 # tracer: nop
           client-99      [001] d..2.  100.000001: sched_wakeup: comm=worker-0 pid=7 prio=120 target_cpu=000

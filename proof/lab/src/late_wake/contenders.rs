@@ -1,8 +1,8 @@
-//! Which probes `late-wake` runs, and how.
+//! The probes that `late-wake` runs, and how it runs them.
 //!
-//! Threads pin themselves: the loop to the first CPU, and who posts to the last. A parked loop is
-//! left alone for 400 µs between two posts, so that it sleeps again; the probe counts whether it
-//! did.
+//! Threads pin themselves: the loop to the first CPU, and the posting thread to the last. A parked
+//! loop is left alone for 400 µs between two posts, so that it sleeps again. The probe counts
+//! whether it did.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ pub(super) const INTERNAL: &str = "libevent, posts by an internal event";
 pub(super) const POST: &str = "wakeful, LoopHandle::post";
 pub(super) const CHANNEL: &str = "wakeful, a task by a channel";
 pub(super) const EVENTFD: &str = "a bare eventfd";
-/// The same as [`EVENTFD`]: how much the two differ is how much nothing differs here.
+/// The same as [`EVENTFD`]. The difference between the two is the noise.
 pub(super) const EVENTFD_AGAIN: &str = "a bare eventfd (again)";
 
-/// Between two posts to a parked loop: ten times what it takes to wake it.
+/// The pause between two posts to a parked loop: ten times what it takes to wake it.
 pub(super) const PARKED_GAP: Duration = Duration::from_micros(400);
 pub(super) const SPINNING_GAP: Duration = Duration::from_micros(20);
-/// Before each pair of posts of the public case.
+/// The pause before each pair of posts of the public case.
 pub(super) const DEFERRED_GAP: Duration = Duration::from_millis(50);
 
-/// All of them, each part in the order of its table.
+/// Returns all probes, each part in the order of its table.
 pub(super) fn all() -> Vec<Probe> {
     let mut probes: Vec<Probe> = DEFERRED_WORK.iter().map(|probe| probe.of(DEFERRED)).collect();
     probes.extend(POSTS.iter().filter_map(|(probe, _)| Some(probe.as_ref()?.of(PARKED))));
@@ -34,13 +34,13 @@ pub(super) fn all() -> Vec<Probe> {
     probes
 }
 
-/// Which of the probes of a part are peers: neither wakeful's nor bare.
+/// Returns the probes of a part that are peers: neither wakeful's nor bare.
 pub(super) fn peers(part: &str) -> Vec<String> {
     let is_peer = |probe: &Probe| probe.part == part && probe.peer.is_some();
     all().into_iter().filter(is_peer).map(|probe| probe.name).collect()
 }
 
-/// A probe in short: its name, by which name `--peers` selects it, and its variant.
+/// A probe in short: its name, the name by which `--peers` selects it, and its variant.
 #[derive(Clone, Copy)]
 struct Short {
     name: &'static str,
@@ -59,7 +59,7 @@ const fn short(
     Short { name, peer, program, variant, quick: true }
 }
 
-/// Not in quick runs.
+/// Excludes a probe from quick runs.
 const fn long(short: Short) -> Short {
     Short { quick: false, ..short }
 }
@@ -80,7 +80,7 @@ const DEFERRED_WORK: &[Short] = &[
     short(INTERNAL, Some("libevent"), "late-wake-libevent", "internal"),
 ];
 
-/// To a parked loop, and the same to a spinning one where there is such a thing.
+/// Probes that post to a parked loop, and the same for a spinning loop if there is one.
 const POSTS: &[(Option<Short>, Option<Short>)] = &[
     (
         Some(short(EVENTFD, None, "late-wake-eventfd", "park")),
@@ -162,7 +162,7 @@ impl Short {
             source: if in_c.contains(&self.program) {
                 Source::C
             } else {
-                // Its feature has the name of what is behind the last hyphen.
+                // The feature is named like the part of the program's name after the last hyphen.
                 let feature = self.program.rsplit('-').next().unwrap_or_default();
                 Source::Cargo { package: "late-wake", features: feature }
             },

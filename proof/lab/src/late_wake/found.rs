@@ -9,26 +9,26 @@ use crate::probes::Times;
 /// What a probe of [`DEFERRED`](super::parts::DEFERRED) prints. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Deferred {
-    /// From just before post #1 until the work that it queued ran.
+    /// The time from just before post #1 until the work that it queued ran.
     pub(super) local: Times,
-    /// From just before post #2 until it ran.
+    /// The time from just before post #2 until it ran.
     pub(super) second: Times,
-    /// How far away the loop's timer was at the first post #1.
+    /// The time until the loop's timer at the first post #1.
     pub(super) timer_left: f64,
-    /// How often the loop's thread slept between post #1 and the end of both, at most.
+    /// The most times that the loop's thread slept between post #1 and the end of both.
     pub(super) sleeps: f64,
-    /// How often the loop parked meanwhile, if it counts that.
+    /// The number of times that the loop parked meanwhile, if the loop counts that.
     pub(super) parks: Option<f64>,
 }
 
 /// What a probe of posts prints.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Posts {
-    /// From just before the call until the loop ran the post.
+    /// The time from just before the call until the loop ran the post.
     pub(super) latency: Times,
-    /// How long the call took.
+    /// The time that the call took.
     pub(super) cost: Times,
-    /// How often the loop's thread slept: about 1 if it parks.
+    /// How many times the loop's thread slept per post: about 1 if it parks.
     pub(super) sleeps_per_post: f64,
 }
 

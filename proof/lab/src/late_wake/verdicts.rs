@@ -1,6 +1,6 @@
-//! What `late-wake` claims, and what comes of it.
+//! The claims of `late-wake`, and their verdicts.
 //!
-//! The best peer is the one whose median over all rounds is lowest in that very run, which favours
+//! The best peer is the one with the lowest median over all rounds of the same run, which favours
 //! the peers. "Not worse" allows as much as the bare eventfd differs from itself in the same
 //! rounds.
 
@@ -15,15 +15,15 @@ use super::parts::{DEFERRED, PARKED, SPINNING};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 
-/// Of a handful of posts a round, medians scatter: this is no promise of speed, only that nothing
+/// With a few posts in a round, medians scatter. This bound promises no speed, only that nothing
 /// waits.
 const DEFERRED_BOUND: f64 = 1.25;
 const PARKED_BOUND: f64 = 1.1;
 const SPINNING_BOUND: f64 = 0.05;
-/// The timer is set a moment before the posts know of it.
+/// The timer is set a moment before the posts.
 const AS_LATE_AS_THE_TIMER: f64 = 0.99;
 
-/// The claims without verdicts.
+/// Returns the claims without verdicts.
 pub(super) fn texts() -> Vec<String> {
     let empty = Found {
         deferred: Measured::canned(Vec::new()),
@@ -69,8 +69,8 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
     claims
 }
 
-/// Of all three ways, the most in each round. A round in which one of them was not measured counts
-/// only if another one parked.
+/// Judges the parks of all three ways, by the most in each round. A round in which one of them was
+/// not measured counts only if another one parked.
 fn no_park(deferred: &Measured<Deferred>) -> Claim {
     let ways = [TASK, THIS_TURN, NEXT_TURN];
     let parks = ways.map(|way| deferred.figures(way, |one| one.parks));
@@ -154,7 +154,7 @@ fn not_worse(part: &str, measured: &Measured<Posts>, subject: &str, seed: u64) -
     )
 }
 
-/// The bare eventfd against itself: the ratio of the medians and its interval.
+/// Returns the ratio of the bare eventfd's median to itself, and its interval.
 fn noise_of(measured: &Measured<Posts>, seed: u64) -> Option<(f64, f64, f64)> {
     let p50 = |one: &Posts| Some(one.latency.p50);
     let (once, again) = (measured.figures(EVENTFD, p50), measured.figures(EVENTFD_AGAIN, p50));
@@ -163,7 +163,7 @@ fn noise_of(measured: &Measured<Posts>, seed: u64) -> Option<(f64, f64, f64)> {
     ratio_of_pairs(&pairs, seed).map(|ratio| (ratio.median, ratio.low, ratio.high))
 }
 
-/// For the reader: what nothing differs by.
+/// Returns a note for the reader: the noise.
 pub(super) fn noise(found: &Found, seed: u64) -> String {
     let of = |measured| {
         noise_of(measured, seed).map_or_else(
@@ -209,7 +209,7 @@ mod tests {
         [0.99, 1.0, 1.01].map(one).to_vec()
     }
 
-    /// wakeful as it should be, with what a test changes.
+    /// Makes figures of wakeful as they should be, with what a test changes.
     fn found(parks: f64, internal: f64, run: f64, spinning: f64) -> Found {
         let mut late = deferred(internal, None);
         late.iter_mut().for_each(|one| one.second.p50 = internal);

@@ -1,4 +1,4 @@
-//! The programs that were built, and how they are run.
+//! The programs that were built, and how to run them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use super::error::PeersError;
 use crate::contender::{Contender, Cpus};
 use crate::probe::{Probe, ReadyProbe};
 
-/// What came of building.
+/// The result of building.
 #[derive(Debug, Default)]
 pub struct Built {
-    /// Programs, by their name.
+    /// The paths of programs, by their names.
     programs: BTreeMap<String, PathBuf>,
-    /// Programs that could not be built, and why.
+    /// The programs that could not be built, and the reasons.
     pub missing: BTreeMap<String, String>,
 }
 
@@ -35,7 +35,7 @@ impl Built {
         Ok(())
     }
 
-    /// The peer as a contender with so many workers, if its program was built.
+    /// Returns the peer as a contender with `workers` workers, if its program was built.
     #[must_use]
     pub fn contender(&self, peer: &Peer, service: Service, workers: usize) -> Option<Contender> {
         let program = self.programs.get(&peer.binary)?;
@@ -50,23 +50,23 @@ impl Built {
         Some(Contender::new(&name, cpus, program, &arguments))
     }
 
-    /// The probe, if its program was built.
+    /// Returns the probe, if its program was built.
     #[must_use]
     pub fn probe(&self, probe: &Probe) -> Option<ReadyProbe> {
         let path = self.programs.get(probe.program)?.clone();
         Some(ReadyProbe { probe: probe.clone(), path })
     }
 
-    /// What a program says of its version, one line.
+    /// Returns what a program prints as its version, in one line.
     #[must_use]
     pub fn version(&self, program: &str) -> Option<String> {
         let path = self.programs.get(program)?;
-        // nginx knows only the short flag, and answers on stderr.
+        // nginx knows only the short flag, and prints to stderr.
         let asked = if program == "nginx" { "-v" } else { "--version" };
         let output = Command::new(path).arg(asked).output().ok()?;
         let text = [output.stdout, output.stderr].concat();
         let line = String::from_utf8_lossy(&text).lines().next()?.to_owned();
-        // Node says its number alone.
+        // Node prints only its number.
         Some(if line.starts_with('v') { format!("{program} {line}") } else { line })
     }
 }

@@ -1,54 +1,54 @@
-//! The entries of the catalog. This file is a module of `proof/peers/peer-tests`, too, which is in
-//! another workspace: it needs nothing but serde.
+//! The entries of the catalog. This file is also a module of `proof/peers/peer-tests`, which is in
+//! another workspace. So it needs only serde.
 
 use serde::Deserialize;
 
-/// One way to run a peer, as the catalog has it.
+/// One way to run a peer, as the catalog describes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// Its name in tables: the program, and the variant behind a `+`.
+    /// The name in tables: the program, and the variant after a `+`.
     pub name: String,
     /// The program.
     pub binary: String,
-    /// What it is written in: this says how it is built.
+    /// The language of the program, which determines how it is built.
     pub language: Language,
-    /// What selects the variant.
+    /// The arguments that select the variant.
     pub args: Vec<String>,
-    /// With how many workers it is of interest.
+    /// The numbers of workers that are of interest.
     pub workers: Vec<usize>,
-    /// What it serves.
+    /// The services of the program.
     pub services: Vec<Service>,
-    /// Whether it parks when there is nothing to do.
+    /// What the program does when it has no work.
     pub idle: Idle,
-    /// Whether quick runs have it.
+    /// Whether quick runs include it.
     pub quick: bool,
-    /// One sentence.
+    /// A description in one sentence.
     pub about: String,
 }
 
-/// What a peer is written in.
+/// The language in which a peer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// Built by cargo.
     Rust,
-    /// Built by `proof/peers/c/build.sh`; C++ too.
+    /// Built by `proof/peers/c/build.sh`, which also builds C++.
     C,
 }
 
-/// What a peer serves.
+/// The service of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Service {
-    /// Frames, echoed.
+    /// Echoes frames.
     Echo,
-    /// `GET /`.
+    /// Answers `GET /`.
     Http,
 }
 
 impl Service {
-    /// As the flag `--service` takes it.
+    /// Returns the name that the flag `--service` takes.
     #[must_use]
     pub fn flag(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Service {
     }
 }
 
-/// What a peer does when there is nothing to do.
+/// What a peer does when it has no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {

@@ -1,14 +1,14 @@
-//! Why there are no peers.
+//! The errors of finding and building peers.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why there are no peers at all.
+/// The reason why there are no peers at all.
 #[derive(Debug, Error)]
 pub enum PeersError {
-    /// The sources are not there.
+    /// The sources are missing.
     #[error(
         "proof/peers/catalog.json is in none of the directories above this one or the program: the peers are built from \
          source; go into a checkout of wakeful, or say --peers-dir"
@@ -17,28 +17,29 @@ pub enum PeersError {
     /// The catalog cannot be read.
     #[error("{}: {error}; --peers-dir is the directory proof/peers of a checkout of wakeful", path.display())]
     Catalog {
-        /// Where it is.
+        /// The path of the catalog.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: io::Error,
     },
-    /// Somebody asked for a peer that does not exist.
+    /// The user asked for a peer that does not exist.
     #[error("there is no peer {name}; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that the user asked for.
         name: String,
         /// The names that exist.
         known: String,
     },
-    /// A probe that is nobody's could not be built: without it, wakeful itself is not measured.
+    /// A probe that belongs to no peer could not be built. Without it, wakeful itself is not
+    /// measured.
     #[error("{program}, which measures wakeful itself, cannot be built: {reason}")]
     OwnProbe {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The user ended it while they were built.
+    /// The user interrupted the build.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! Who takes part in `shared-socket`.
+//! The servers of `shared-socket`.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::probe::{Probe, ReadyProbe, Source};
 
 pub(super) const ONE_LOOP: &str = "wakeful, one loop";
 pub(super) const LOOPS: &str = "wakeful, loops";
-/// The same as [`LOOPS`]: how much the two differ is how much nothing differs here.
+/// The same as [`LOOPS`]. The difference between the two is the noise.
 pub(super) const AGAIN: &str = "wakeful, loops (again)";
-/// The service of [`POLLER`] on loops that own their sockets, with its keys: what differs is the
-/// network layer alone.
+/// The service and the keys of [`POLLER`] on loops that own their sockets. So only the network
+/// layer differs.
 pub(super) const OWNED: &str = "wakeful, locked keys";
 pub(super) const POLLER: &str = "one poller, shared";
 pub(super) const REDIS: &str = "redis-server";
@@ -22,10 +22,10 @@ pub(super) const REDIS: &str = "redis-server";
 pub(super) const SHARED: &str = "Asio, sessions shared";
 pub(super) const STRAND: &str = "Asio, a strand for each";
 
-/// Of those that are raced, whatever CPUs there are: a race needs threads.
+/// The threads of the servers that are raced, whatever the number of CPUs. A race needs threads.
 const RACED_THREADS: &str = "4";
 
-/// The programs beside wakeful, each under the part that it is needed for first.
+/// Returns the programs besides wakeful, each with the part that needs it first.
 pub(super) fn probes() -> Vec<Probe> {
     let poller = Probe {
         name: POLLER.to_owned(),
@@ -60,12 +60,13 @@ pub(super) fn probes() -> Vec<Probe> {
     vec![owned, poller, redis, asio]
 }
 
-/// Threads of a server that has several: as many as CPUs beside the generator's, and two at least.
+/// Returns the threads of a server that has several: as many as there are CPUs besides the
+/// generator's, and at least two.
 pub(super) fn threads(bench: &Bench<'_>) -> usize {
     bench.server_cpus.as_ref().map_or(1, Vec::len).max(2)
 }
 
-/// Those of the table. All have the same CPUs: all but the generator's.
+/// Returns the servers of the table. All have the same CPUs: all but the generator's.
 pub(super) fn serving(lab: &Lab<'_>) -> Vec<Contender> {
     let threads = threads(&lab.bench).to_string();
     let mut all = vec![
@@ -77,7 +78,7 @@ pub(super) fn serving(lab: &Lab<'_>) -> Vec<Contender> {
     all
 }
 
-/// Those of the crash. They have all CPUs, and so have their clients.
+/// Returns the servers of the crash. They have all CPUs, and so do their clients.
 pub(super) fn raced(lab: &Lab<'_>) -> Vec<Contender> {
     let mut all = Vec::new();
     if let Some(asio) = ready(lab, "shared-socket-asio") {
@@ -106,7 +107,7 @@ fn others(lab: &Lab<'_>, threads: &str, cpus: Cpus) -> impl Iterator<Item = Cont
     };
     let (owned, poller) = (of(OWNED, "owned-sockets"), of(POLLER, "shared-poller"));
     let redis = ready(lab, "redis-server").map(|ready| {
-        // In memory only, as the others.
+        // Redis keeps its data only in memory, as the others do.
         let words = ["--port", "{port}", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         Contender::new(REDIS, cpus, &ready.path, &words)
     });

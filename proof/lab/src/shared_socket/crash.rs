@@ -1,8 +1,9 @@
-//! The public crash: clients close their connections while their requests are being answered, for a
-//! bounded time.
+//! The public crash: clients close their connections while their requests are being answered. This
+//! takes a bounded time.
 //!
-//! The same traffic on every server. One on Asio whose threads share their sessions is to end with
-//! AddressSanitizer's report; the same with a strand for each session is the control.
+//! Every server has the same traffic. A server on Asio whose threads share their sessions is
+//! expected to end with AddressSanitizer's report. The same server with a strand for each session
+//! is the control.
 
 use std::fs;
 use std::io;
@@ -22,38 +23,38 @@ use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
-/// Clients at a time.
+/// The number of clients at a time.
 const CLIENTS: u64 = 8;
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Between two looks whether the server has died.
+/// The pause between two checks whether the server has died.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Whose functions are named in a report.
+/// The source file whose functions are named in a report.
 const SOURCE: &str = "shared-socket-asio.cpp";
 
-/// What came of a server under that traffic.
+/// What happened to a server under that traffic.
 #[derive(Debug, Clone)]
 pub(super) struct Raced {
     pub(super) seconds: f64,
     pub(super) traffic: Traffic,
-    /// How it ended, if it did.
+    /// How the server ended, if it did.
     pub(super) died: Option<String>,
     pub(super) report: Option<Report>,
 }
 
-/// Where AddressSanitizer writes; it puts a full stop and the process's number behind it.
+/// Returns where AddressSanitizer writes. It appends a full stop and the number of the process.
 pub(super) fn log() -> PathBuf {
     std::env::temp_dir().join(format!("wakeful-shared-socket-{}", std::process::id()))
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the race will take.
 pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], extent: &Extent) {
     lab.bench.progress.expect(extent.rounds * contenders.len(), extent.race);
 }
 
-/// Races each contender in turn. Other programs do not spoil it: nothing is timed.
+/// Races each contender in turn. Other programs do not spoil this, because nothing is timed.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     contenders: &[Contender],
@@ -103,7 +104,7 @@ fn race(
         for client in clients {
             traffic.add(client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
-        // It may have died of the last of it.
+        // The last requests may have killed the server.
         Ok((traffic, died.or_else(|| server.died())))
     })
     .map_err(|error: io::Error| left_out(&error))?;

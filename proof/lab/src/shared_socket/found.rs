@@ -8,7 +8,7 @@ use crate::interleaved::Measured;
 /// Everything that is measured.
 #[derive(Default)]
 pub(super) struct Found {
-    /// As [`WORKLOADS`](super::read_write::WORKLOADS), as far as it came.
+    /// In the order of [`WORKLOADS`](super::read_write::WORKLOADS), as far as it was measured.
     pub(super) table: Vec<Workload>,
     pub(super) crash: Measured<Raced>,
     pub(super) pickers: Measured<f64>,

@@ -9,7 +9,7 @@ pub(super) const CRASH: &str = "crash";
 pub(super) const PICKERS: &str = "pickers";
 pub(super) const TORTURE: &str = "torture";
 
-/// In the order in which they are measured.
+/// All parts, in the order in which they are measured.
 pub(super) const PARTS: [&str; 4] = [TABLE, CRASH, PICKERS, TORTURE];
 
 /// How much is measured.
@@ -17,7 +17,7 @@ pub(super) struct Extent {
     pub(super) rounds: usize,
     /// The measured time of a block of the table.
     pub(super) block: Duration,
-    /// How long a server is raced that does not crash.
+    /// How long a server is raced if it does not crash.
     pub(super) race: Duration,
     pub(super) torture: Duration,
 }

@@ -1,5 +1,5 @@
-//! What it takes to pick a loop, in the ways of the public case and by two choices: each call picks
-//! one of eight for any thread that asks.
+//! The cost of picking a loop, in the ways of the public case and by two choices. Each call picks
+//! one of eight loops for any thread that asks.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,11 +17,11 @@ const LOOPS: usize = 8;
 
 const PICKS: u32 = 1_000_000;
 
-/// What pickers know.
+/// What all pickers share.
 #[derive(Default)]
 struct Loops {
     next: AtomicUsize,
-    /// Connections of each.
+    /// The connections of each loop.
     loads: [AtomicUsize; LOOPS],
     random: AtomicU64,
 }
@@ -36,7 +36,7 @@ const WAYS: [(&str, Pick); 5] = [
     ("the less loaded of two at random", of_two),
 ];
 
-/// The number never leaves the range, so it takes a compare-and-swap.
+/// The number never leaves the range, so this needs a compare-and-swap.
 fn add_and_compare(loops: &Loops) -> usize {
     let mut now = loops.next.load(Ordering::Relaxed);
     loop {
@@ -48,12 +48,12 @@ fn add_and_compare(loops: &Loops) -> usize {
     }
 }
 
-/// `black_box`: the number of loops is known at run time only.
+/// `black_box` hides the number of loops from the compiler, as if it were known only at run time.
 fn remainder(loops: &Loops) -> usize {
     loops.next.fetch_add(1, Ordering::Relaxed) % black_box(LOOPS)
 }
 
-/// For powers of two.
+/// This needs a number of loops that is a power of two.
 fn mask(loops: &Loops) -> usize {
     loops.next.fetch_add(1, Ordering::Relaxed) & (black_box(LOOPS) - 1)
 }
@@ -69,7 +69,7 @@ fn of_two(loops: &Loops) -> usize {
     if load(other) < load(one) { other } else { one }
 }
 
-/// SplitMix64, by hand: what is measured is a state of one word that all threads share.
+/// SplitMix64, written out, because the state that is measured is one word that all threads share.
 fn random(loops: &Loops) -> u64 {
     let mut bits = loops.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -77,23 +77,24 @@ fn random(loops: &Loops) -> u64 {
     bits ^ bits >> 31
 }
 
-/// The upper half of the bits, scaled.
+/// Scales the upper half of the bits to the range below `end`.
 fn below(bits: u64, end: usize) -> usize {
     (((bits >> 32) * end as u64) >> 32) as usize
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the measurement will take.
 pub(super) fn expect(lab: &mut Lab<'_>, rounds: usize) {
     lab.bench.progress.expect(rounds * WAYS.len(), Duration::from_millis(20));
 }
 
-/// Nanoseconds a pick.
+/// Measures the nanoseconds of a pick.
 pub(super) fn measure(lab: &mut Lab<'_>, rounds: usize) -> Result<Measured<f64>, LabError> {
     let names = WAYS.map(|(name, _)| name.to_owned());
     interleaved::measure(lab, PICKERS, &names, rounds, |lab, one, label| {
         let cpu = lab.bench.cpu;
         lab.bench.undisturbed(label, |_| {
-            // A thread of its own, so that nothing that is started later inherits the pin.
+            // The measurement has its own thread, so that nothing that is started later inherits
+            // the pin.
             let timed = thread::Builder::new().spawn(move || {
                 cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
                 Ok(time(WAYS[one].1))
@@ -136,7 +137,7 @@ mod tests {
         let loops = Loops::default();
         loops.loads[3].store(1, Ordering::Relaxed);
         let picked = (0..8_000).filter(|_| of_two(&loops) == 3).count();
-        // Only if it is drawn twice: 1 in 64.
+        // It is picked only if it is drawn twice: 1 in 64.
         assert!((60..200).contains(&picked), "{picked}");
     }
 }

@@ -1,8 +1,8 @@
 //! The public table: reads and writes of 1000 bytes in seven proportions, from as many connections
 //! as the public case had client threads.
 //!
-//! A closed loop, as theirs: each connection has one request under way. Keys are set before
-//! anything is measured, so that a read finds its value.
+//! The load is a closed loop, as in the public case: each connection has one request under way.
+//! Keys are set before anything is measured, so that each read finds its value.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
@@ -33,32 +33,32 @@ const KEYS: u64 = 10_000;
 
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// So many keys are set before their answers are read.
+/// This many keys are set before their answers are read.
 const SET_AT_ONCE: u64 = 100;
 
-/// As the generator has it for `{key}` in a command.
+/// Returns the key that the generator puts in the place of `key:{key}` in a command.
 fn key(number: u64) -> String {
     format!("key:{number:012}")
 }
 
 /// What was measured under one of the [`WORKLOADS`].
 pub(super) struct Workload {
-    /// Requests a second, in the order of `kinds`.
+    /// The requests per second, in the order of `kinds`.
     pub(super) rates: Measured<Vec<f64>>,
-    /// The names of what was asked.
+    /// The names of the requests.
     pub(super) kinds: Vec<&'static str>,
-    /// All rounds of each contender.
+    /// All rounds of each contender, merged.
     pub(super) wholes: BTreeMap<String, Measurement>,
-    /// Of whom and why the figures are in doubt.
+    /// The contenders whose figures are in doubt, and the reasons.
     pub(super) doubts: Vec<String>,
 }
 
-/// In words.
+/// Returns the name of a workload.
 pub(super) fn name((reads, writes, threads): (u32, u32, usize)) -> String {
     format!("{reads}:{writes}, {threads} clients")
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the measurement will take.
 pub(super) fn expect(
     lab: &mut Lab<'_>,
     contenders: &[Contender],
@@ -77,7 +77,7 @@ pub(super) fn measure(
     contenders: &[Contender],
     extent: &Extent,
 ) -> Result<Vec<Workload>, LabError> {
-    // One that does not start is left out of all of them, with one note.
+    // A contender that does not start is left out of all workloads, with one note.
     let mut able = Vec::new();
     for contender in contenders {
         match lab.bench.try_out(&contender.server) {
@@ -145,7 +145,7 @@ fn requests((reads, writes, _): (u32, u32, usize)) -> Result<Requests, InvalidTe
 
 fn load(workload: (u32, u32, usize), block: Duration, seed: u64) -> Result<Load, BenchError> {
     let (_, _, threads) = workload;
-    // Each block puts its server in the target's place.
+    // Each block replaces the target by its server's address.
     let plan = Plan::new(Target::Unix("/".into()))
         .requests(requests(workload)?)
         .keys(KEYS)

@@ -1,18 +1,19 @@
-//! What AddressSanitizer reports: one error, where it was noticed, and who had freed the memory.
+//! A report of AddressSanitizer: one error, where it was noticed, and what had freed the memory.
 
 /// An error that ended a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     /// `heap-use-after-free`, `SEGV` and the like.
     pub(super) error: String,
-    /// `READ of size 8 by thread T2 in answer (server.cpp:243)`; empty if the report does not say.
+    /// `READ of size 8 by thread T2 in answer (server.cpp:243)`. Empty if the report does not say
+    /// it.
     pub(super) used: String,
-    /// `thread T1 in close (server.cpp:150)`; empty if it was not freed.
+    /// `thread T1 in close (server.cpp:150)`. Empty if the memory was not freed.
     pub(super) freed: String,
 }
 
 impl Report {
-    /// Of its text. Functions are named if they are in the source file of that name.
+    /// Parses a report. Functions are named if they are in the source file `source`.
     pub(super) fn parse(text: &str, source: &str) -> Option<Self> {
         let mut lines = text.lines();
         let (_, error) = lines.find_map(|line| line.split_once("ERROR: AddressSanitizer: "))?;
@@ -37,13 +38,13 @@ fn words(line: &str, from: usize, to: usize) -> String {
     line.split(' ').skip(from).take(to - from).collect::<Vec<_>>().join(" ")
 }
 
-/// `thread T2`, from a line that has it.
+/// Returns `thread T2` from a line that contains it.
 fn thread_of(line: &str) -> String {
     let name = line.split_once("thread ").and_then(|(_, rest)| rest.split([' ', ':']).next());
     name.map_or_else(String::new, |name| format!("thread {name}"))
 }
 
-/// The first frame of a stack that is in the source.
+/// Returns the first frame of a stack that is in the source file.
 fn place(lines: &[&str], source: &str) -> String {
     let stack = lines.iter().take_while(|line| line.trim_start().starts_with('#'));
     let frame = stack.filter_map(|line| {
@@ -52,7 +53,7 @@ fn place(lines: &[&str], source: &str) -> String {
         let (_, file) = place.rsplit_once('/')?;
         let line_number = file.strip_prefix(source)?.strip_prefix(':')?;
         let line_number = line_number.split(':').next()?;
-        // A closure has no name of its own, and a destructor is everybody's.
+        // A closure has no name of its own, and a destructor's name says too little.
         let function = function.split('(').next().unwrap_or(function);
         let says_nothing =
             function.starts_with(['~']) || function.contains("operator") || function.contains('<');

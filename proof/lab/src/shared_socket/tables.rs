@@ -80,7 +80,7 @@ fn crash(found: &Found) -> Table {
             (Some(report), _) => {
                 format!("{}: {}; freed by {}", report.error, report.used, report.freed)
             }
-            // Its last words may be long.
+            // The message may have many lines.
             (None, Some(ended)) => ended.lines().next().unwrap_or_default().to_owned(),
             (None, None) => "it served".to_owned(),
         };

@@ -1,7 +1,7 @@
-//! The torture run: many threads and loops, random connects, reads, writes, closes and moves, and
-//! every byte accounted for.
+//! The torture run: many threads and loops with random connects, reads, writes, closes and moves,
+//! in which every byte is accounted for.
 //!
-//! It is a program of its own, `wakeful-torture`, which is run if it lies beside `wakeful`.
+//! It is a separate program, `wakeful-torture`, which is run if it lies beside `wakeful`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::lab::{Lab, LabError};
 
 const PROGRAM: &str = "wakeful-torture";
 
-/// What it says of itself.
+/// What the program reports.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tortured {
-    /// What it counted, by name.
+    /// The counts, by name.
     pub(super) counts: Vec<(String, f64)>,
-    /// What was wrong, a line each.
+    /// The faults, one line each.
     pub(super) faults: Vec<String>,
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the run will take.
 pub(super) fn expect(lab: &mut Lab<'_>, duration: Duration) {
     if program(lab).is_file() {
         lab.bench.progress.expect(1, duration);
@@ -34,7 +34,7 @@ fn program(lab: &Lab<'_>) -> PathBuf {
     lab.program.with_file_name(PROGRAM)
 }
 
-/// Runs it; none if it is not there.
+/// Runs the program. Returns `None` if it is missing.
 pub(super) fn run(lab: &mut Lab<'_>, duration: Duration) -> Result<Option<Tortured>, LabError> {
     let path = program(lab);
     if !path.is_file() {
@@ -53,7 +53,7 @@ pub(super) fn run(lab: &mut Lab<'_>, duration: Duration) -> Result<Option<Tortur
         cpus: Some(lab.bench.machine_cpus.clone()),
         within: duration * 5 + Duration::from_secs(60),
     };
-    // Nothing is timed: others may do what they like.
+    // Nothing is timed, so other programs may use the machine.
     let share = std::mem::replace(&mut lab.bench.limits.share, f64::INFINITY);
     let outcome = lab.bench.run_program(&program, TORTURE);
     lab.bench.limits.share = share;
@@ -61,13 +61,13 @@ pub(super) fn run(lab: &mut Lab<'_>, duration: Duration) -> Result<Option<Tortur
         Ok(printed) => Ok(Some(Tortured::parse(&printed.value))),
         Err(ProgramError::Interrupted) => Ok(None),
         Err(ProgramError::Bench(error)) => Err(error.into()),
-        // It ends so when something was wrong.
+        // The program ends with an error when it has found a fault.
         Err(error) => Ok(Some(Tortured { counts: Vec::new(), faults: vec![error.to_string()] })),
     }
 }
 
 impl Tortured {
-    /// Of the JSON that it prints: whatever it counts, and `faults`.
+    /// Parses the JSON that the program prints: any counts, and `faults`.
     fn parse(text: &str) -> Self {
         let Ok(Value::Object(all)) = serde_json::from_str(text) else {
             let faults = vec!["it did not print what was expected".to_owned()];

@@ -1,9 +1,9 @@
-//! Clients that close their connections while their requests are being answered: reads and writes
-//! race with the end of the connection.
+//! Clients that close their connections while their requests are being answered, so that reads and
+//! writes race with the end of the connection.
 //!
-//! Each has keys of its own and knows their values, so that every byte of every answer is known
-//! before it comes. A connection ends in order, or is abandoned with answers on their way; keys
-//! that were written by requests whose answers nobody saw are not asked for again.
+//! Each client has its own keys and knows their values. So every byte of every answer is known
+//! before it comes. A connection ends in order, or is abandoned while answers are on their way.
+//! Keys that were written by requests without a seen answer are not used again.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,31 +11,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// An answer that takes longer has not come. A server that is about to die may stand still.
+/// An answer that takes longer counts as missing. A server that is about to die may stand still.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Behind so many connections that were refused in a row nobody is there.
+/// After this many refused connections in a row, the server counts as dead.
 const REFUSALS: u32 = 50;
 
 const KEYS: usize = 16;
 const BYTES: usize = 1000;
 
-/// How many of 10 connections' exchanges are abandoned.
+/// This many of 10 exchanges are abandoned.
 const ABANDONED_OF_10: u32 = 3;
 
 /// What one or more clients did and saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) connections: u64,
-    /// Those closed while answers were on their way.
+    /// The connections that were closed while answers were on their way.
     pub(super) abandoned: u64,
-    /// Answers that were read to the end, each byte as expected.
+    /// The answers that were read to the end, with each byte as expected.
     pub(super) answers: u64,
-    /// Bytes of answers, also of those that were not read to the end.
+    /// The bytes of answers, including answers that were not read to the end.
     pub(super) bytes: u64,
-    /// Exchanges in which a byte was another one.
+    /// The exchanges in which a byte was wrong.
     pub(super) wrong: u64,
-    /// Connections that the server refused or ended, and answers that did not come.
+    /// The connections that the server refused or ended, and the answers that did not come.
     pub(super) broken: u64,
 }
 
@@ -50,23 +50,23 @@ impl Traffic {
     }
 }
 
-/// One client, until `stop`.
+/// One client, which runs until `stop`.
 pub(super) struct Client {
     name: String,
     random: fastrand::Rng,
-    /// The number and the value's version of each key; no version before it is set.
+    /// The number of each key and the version of its value, which is `None` until the key is set.
     keys: Vec<(u64, Option<u64>)>,
     next_key: u64,
     version: u64,
     traffic: Traffic,
 }
 
-/// Requests to send at once, and the answers to them.
+/// Requests that are sent at once, and the expected answers.
 struct Exchange {
     requests: Vec<u8>,
     answers: Vec<u8>,
     count: u64,
-    /// Places of the keys that it sets.
+    /// The places of the keys that the exchange sets.
     set: Vec<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Client {
         self.traffic
     }
 
-    /// A few exchanges; the last one may be abandoned.
+    /// Makes a few exchanges, of which the last may be abandoned.
     fn use_it(&mut self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -113,7 +113,7 @@ impl Client {
             let outcome = stream.write_all(&exchange.requests);
             let outcome = outcome.and_then(|()| stream.read_exact(&mut came));
             if outcome.is_err() || is_abandoned {
-                // Nobody knows whether these were set, or will be.
+                // It is not known whether these keys were set, or will be.
                 exchange.set.iter().for_each(|place| self.retire(*place));
             }
             outcome?;
@@ -156,14 +156,14 @@ impl Client {
         Exchange { requests, answers, count, set }
     }
 
-    /// From now on another key is in that place.
+    /// Puts another key into that place.
     fn retire(&mut self, place: usize) {
         self.keys[place] = (self.next_key, None);
         self.next_key += 1;
     }
 }
 
-/// Nobody else's: the key and the version, again and again.
+/// Returns a value that no other key has: the key and the version, again and again.
 fn value(key: &str, version: u64) -> Vec<u8> {
     format!("{key}/{version};").into_bytes().into_iter().cycle().take(BYTES).collect()
 }
@@ -203,7 +203,7 @@ mod tests {
         line.trim_end().get(1..)?.parse().ok()
     }
 
-    /// One connection; `change` spoils an answer.
+    /// Serves one connection. `change` may falsify an answer.
     fn serve(stream: TcpStream, values: &Values, change: fn(&mut Vec<u8>)) -> Option<()> {
         let mut out = stream.try_clone().ok()?;
         let mut input = BufReader::new(stream);
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// What a client sees of a server of threads.
+    /// Returns what a client sees of a server of threads.
     fn seen(change: fn(&mut Vec<u8>), until: impl Fn() -> bool) -> Traffic {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();

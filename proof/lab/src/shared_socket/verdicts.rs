@@ -1,4 +1,4 @@
-//! What `shared-socket` claims, and what comes of it.
+//! The claims of `shared-socket`, and their verdicts.
 
 use wakeful_load::internals::results::{Claim, Verdict};
 
@@ -10,16 +10,16 @@ use super::read_write::{self, WORKLOADS};
 use crate::claims::{self, Bound};
 use crate::interleaved::Measured;
 
-/// The public case went from 1.04 to 0.90 of what it was.
+/// In the public case, the figure went from 1.04 to 0.90.
 const AGAINST_POLLER: f64 = 0.9;
 const AGAINST_REDIS: f64 = 1.0;
 
-/// Which of the workloads the public case has throughputs of.
+/// The workloads for which the public case has throughputs.
 const PUBLISHED: [usize; 3] = [0, 1, 6];
 
 const USE_AFTER_FREE: &str = "heap-use-after-free";
 
-/// Each with the part that it is about.
+/// Returns the claims, each with the part that it is about.
 pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
     let table = of_table(found, seed).into_iter().map(|claim| (TABLE, claim));
     let crash = of_crash(found).into_iter().map(|claim| (CRASH, claim));
@@ -105,7 +105,7 @@ fn torture(found: &Found) -> Claim {
     Claim { claim, measured, verdict }
 }
 
-/// For the reader: what nothing differs by, and what is in doubt.
+/// Returns notes for the reader: the noise, and what is in doubt.
 pub(super) fn notes(found: &Found, seed: u64) -> Vec<String> {
     let mut notes = Vec::new();
     for (workload, it) in found.table.iter().enumerate() {

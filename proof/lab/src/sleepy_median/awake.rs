@@ -1,5 +1,5 @@
-//! CPUs that are held: idle policies, Tokio and [unmodified programs](super::unmodified) at rates
-//! from little to much, and what the machine pays for each.
+//! CPUs that are held: idle policies, Tokio and [unmodified programs](super::unmodified) at low to
+//! high rates, and what the machine pays for each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::unmodified;
 use crate::interleaved::{Failure, Measured};
 use crate::lab::{Lab, LabError, Size};
 
-/// A median of fewer answers is none. That of a block usually takes 200.
+/// With fewer answers than this there is no median. A block usually needs 200.
 const FEWEST_ANSWERS: u64 = 30;
 
-/// Who answers less than this share of what is asked cannot serve the rate. A stop of the whole
-/// machine takes less.
+/// A server that answers less than this share of the requests cannot keep up with the rate. A stop
+/// of the whole machine takes a smaller share.
 const KEEPS_UP: f64 = 0.9;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -31,22 +31,22 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\
 /// A server at a rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// Also of a few answers, unlike [`Figures::p50`].
+    /// The median response time. Unlike [`Figures::p50`], it may also come from a few answers.
     pub(super) p50: Option<f64>,
     pub(super) figures: Figures,
     pub(super) pays: Option<Pays>,
 }
 
-/// What is measured, by rate as [`AWAKE_RATES`].
+/// What is measured at each rate, in the order of [`AWAKE_RATES`].
 pub(super) struct Plan(Vec<(Vec<Case>, usize)>);
 
 impl Plan {
-    /// Of nothing, if it is not wanted.
+    /// Makes a plan, which is empty if the part is not wanted.
     pub(super) fn new(lab: &Lab<'_>, extent: &Extent, scratch: &Path) -> Result<Self, LabError> {
         let at = |rate: f64| {
             let is_slow = rate < 100.0;
             let is_wanted = lab.is_wanted(AWAKE) && !(is_slow && lab.size == Size::Quick);
-            // A block of less than a minute has no 200 answers at the lowest rate.
+            // A block of less than a minute does not have 200 answers at the lowest rate.
             let answers = if is_slow { 50.0 } else { 240.0 };
             let rounds = if is_slow { extent.field_rounds() } else { extent.rounds };
             let load = load(lab, rate, extent.block.max(Duration::from_secs_f64(answers / rate)))?;
@@ -77,7 +77,7 @@ impl Plan {
     }
 }
 
-/// nginx accepts connections before it has workers, whose CPU time is to be read.
+/// nginx accepts connections before it has workers, and the workers' CPU time has to be read.
 fn watch(lab: &Lab<'_>, case: &Case) -> MachineWatch {
     let first_request = case.name.starts_with(NGINX).then_some(REQUEST);
     MachineWatch::new(lab.bench.cpu, first_request)

@@ -1,5 +1,5 @@
-//! A server under one load, beside others under theirs: settings of the governor, its cap, and what
-//! companions see.
+//! A server under one load, compared with others under theirs: settings of the governor, its cap,
+//! and what companions see.
 
 use std::io;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::lab::{Lab, LabError};
 
 /// A contender under a load.
 pub(super) struct Case {
-    /// In tables; unique within its part.
+    /// The name in tables, which is unique within its part.
     pub(super) name: String,
     pub(super) contender: Contender,
     pub(super) load: Load,
@@ -31,7 +31,7 @@ impl Case {
     }
 }
 
-/// Tells the user how long they will take.
+/// Tells the user how long the cases will take.
 pub(super) fn expect(lab: &mut Lab<'_>, cases: &[Case], rounds: usize) {
     for case in cases {
         let each = lab.bench.expected_time(&case.load);
@@ -39,8 +39,8 @@ pub(super) fn expect(lab: &mut Lab<'_>, cases: &[Case], rounds: usize) {
     }
 }
 
-/// Measures each case once a round, each with a companion of its own; `figures` makes of the block
-/// and the companion what is wanted, or leaves the case out.
+/// Measures each case once per round, with its own companion. `figures` computes the result from
+/// the block and the companion, or leaves the case out.
 pub(super) fn measure<C: Companion + Send, T>(
     lab: &mut Lab<'_>,
     part: &str,
@@ -71,7 +71,7 @@ pub(super) fn measure<C: Companion + Send, T>(
     })
 }
 
-/// Nothing but the block's own figures.
+/// Measures cases of which only the block's own figures are wanted.
 pub(super) fn plain(
     lab: &mut Lab<'_>,
     part: &str,
@@ -81,15 +81,15 @@ pub(super) fn plain(
     measure(lab, part, cases, rounds, |_, _| Ok(()), |block, ()| Ok(Figures::of(block)))
 }
 
-/// What a server with a capped spin used.
+/// The CPU use of a server with a capped spin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capped {
     pub(super) figures: Figures,
-    /// CPU time in the busiest second of the measured time, if it lasted that long.
+    /// The CPU time in the busiest second of the measured time, if that lasted long enough.
     pub(super) busiest_second: Option<f64>,
 }
 
-/// Measures with a [`Seconds`].
+/// Measures with [`Seconds`] as the companion.
 pub(super) fn capped(
     lab: &mut Lab<'_>,
     part: &str,
@@ -103,10 +103,10 @@ pub(super) fn capped(
     })
 }
 
-/// Between two readings.
+/// The time between two readings.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Reads the server's CPU time ten times a second, from a thread of its own.
+/// Reads the server's CPU time ten times per second, on its own thread.
 #[derive(Default)]
 struct Seconds {
     stop: Arc<AtomicBool>,
@@ -115,7 +115,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// Seconds since the first reading in the measured time, and CPU seconds since then.
+    /// Returns the seconds since the first reading in the measured time, with the CPU seconds since
+    /// then.
     fn readings(mut self) -> Vec<(f64, f64)> {
         let read = self.thread.take().and_then(|thread| thread.join().ok());
         let mut read = read.unwrap_or_default();
@@ -130,7 +131,7 @@ impl Seconds {
 
 impl Companion for Seconds {
     fn server_started(&mut self, server: &Server) -> io::Result<()> {
-        // That of a block which is measured again.
+        // If the block is measured again, the thread of the previous attempt has to end.
         self.stop.store(true, Ordering::Relaxed);
         self.stop = Arc::default();
         let pid = server.pid().ok_or_else(|| io::Error::other("its process is not known"))?;
@@ -143,7 +144,7 @@ impl Companion for Seconds {
             }
             all
         };
-        // Not on the generator's thread, whose CPU it would inherit.
+        // This is not the generator's thread, whose CPU the new thread would inherit.
         self.thread = Some(thread::Builder::new().name("seconds".to_owned()).spawn(read)?);
         Ok(())
     }
@@ -167,8 +168,8 @@ impl Drop for Seconds {
     }
 }
 
-/// The most CPU time in any second or a little more, by the second. The kernel counts what runs in
-/// ticks of some 4 ms.
+/// Returns the most CPU time per second, in any stretch of a second or slightly more. The kernel
+/// counts CPU time in ticks of about 4 ms.
 fn busiest_second(read: &[(f64, f64)]) -> Option<f64> {
     let from = |(index, (start, used)): (usize, &(f64, f64))| {
         let later = read[index..].iter().find(|(at, _)| at - start >= 1.0)?;
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_busiest_second_is_found_wherever_it_begins() {
-        // Idle, then half a CPU for 1.2 s, then idle.
+        // The server is idle, then uses half a CPU for 1.2 s, and then is idle.
         let used = |at: f64| (at - 0.5).clamp(0.0, 1.2) / 2.0;
         let read: Vec<_> =
             (0..30).map(|step| f64::from(step) / 10.0).map(|at| (at, used(at))).collect();

@@ -1,5 +1,5 @@
-//! A control group with a CPU quota, for a server that is started into it; removed when dropped.
-//! Version 1 or 2, whichever has the `cpu` controller.
+//! A control group with a CPU quota for a server that is started in it. It is removed when dropped.
+//! Version 1 or 2 is used, whichever has the `cpu` controller.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use wakeful_load::internals::servers::ServerSpec;
 
-/// The period, microseconds; the kernel's default.
+/// The period in microseconds, which is the kernel's default.
 const PERIOD: u32 = 100_000;
 
-/// The kernel lets go of processes a moment after they have ended.
+/// The kernel releases processes a moment after they have ended.
 const REMOVE_ATTEMPTS: u32 = 100;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// A group whose processes together get this share of a CPU in each 100 ms.
+    /// Makes a group whose processes together get this share of a CPU in each 100 ms.
     pub(super) fn new(share: f64) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (root, is_second) = find()?;
@@ -43,7 +43,7 @@ impl Quota {
         Ok(quota)
     }
 
-    /// The same server, which is in the group before it is that program.
+    /// Returns the same server, started so that it enters the group before it executes its program.
     pub(super) fn around(&self, server: &ServerSpec) -> ServerSpec {
         let ServerSpec::Command { name, argv } = server else { return server.clone() };
         let enter = r#"echo $$ >"$0" && exec "$@""#;
@@ -53,7 +53,8 @@ impl Quota {
         ServerSpec::Command { name: name.clone(), argv }
     }
 
-    /// In how many periods somebody in it had to wait for the next one, and how many there were.
+    /// Returns the number of periods in which a thread of the group had to wait for the next
+    /// period, and the number of all periods.
     pub(super) fn throttled(&self) -> io::Result<(u64, u64)> {
         let stat = fs::read_to_string(self.dir.join("cpu.stat"))?;
         let field =
@@ -66,7 +67,8 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         for _ in 0..REMOVE_ATTEMPTS {
-            // What cannot be removed is empty, and named after this program.
+            // A directory that cannot be removed is empty, and its name contains that of this
+            // program.
             match fs::remove_dir(&self.dir) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     thread::sleep(Duration::from_millis(5));
@@ -86,7 +88,7 @@ fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
 
-/// Where the controller is mounted, and whether it is version 2.
+/// Returns where the controller is mounted, and whether it is version 2.
 fn find() -> io::Result<(PathBuf, bool)> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     for line in mounts.lines() {

@@ -1,8 +1,9 @@
-//! A frontend that calls a backend: two echo services of the same contender, a connection to the
-//! backend for each of the client's; or a proxy and an HTTP service ([`proxied`](super::proxied)).
+//! A frontend that calls a backend. The two are echo services of the same contender, with a
+//! connection to the backend for each connection of the client, or a proxy and an HTTP service
+//! ([`proxied`](super::proxied)).
 //!
-//! With a CPU for each the frontend has the first and the backend the second; with two CPUs, one of
-//! which is the generator's, they share the first.
+//! If there is a CPU for each, the frontend has the first one and the backend the second. With two
+//! CPUs, one of which is the generator's, the two services share the first.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::lab::{Lab, LabError};
 /// How long a backend may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a frontend's arguments have in the place of its backend's address.
+/// Stands for the backend's address in the arguments of a frontend.
 pub(super) const BACKEND: &str = "{backend}";
 
 /// Two services, one of which calls the other.
@@ -25,12 +26,12 @@ pub(super) const BACKEND: &str = "{backend}";
 pub(super) struct Chain {
     pub(super) name: String,
     pub(super) backend: ServerSpec,
-    /// With [`BACKEND`] in it.
+    /// The frontend's command, which contains [`BACKEND`].
     pub(super) frontend: Vec<String>,
 }
 
 impl Chain {
-    /// Two echo services of a contender.
+    /// Makes a chain of two echo services of a contender.
     pub(super) fn of_echo(contender: &Contender) -> Self {
         let ServerSpec::Command { argv, .. } = &contender.server else {
             unreachable!("a contender is a command");
@@ -46,7 +47,7 @@ impl Chain {
     }
 }
 
-/// Where the two run, for the reader.
+/// Describes for the reader where the two services run.
 pub(super) fn places(lab: &Lab<'_>) -> String {
     match lab.bench.server_cpus.as_deref() {
         None => "Wherever the kernel puts them.".to_owned(),
@@ -66,13 +67,13 @@ fn last(lab: &Lab<'_>) -> usize {
     lab.bench.cpu.unwrap_or_default()
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the chains will take.
 pub(super) fn expect(lab: &mut Lab<'_>, chains: &[Chain], load: &Load, rounds: usize) {
     let each = lab.bench.expected_time(load) + Duration::from_millis(100);
     lab.bench.progress.expect(rounds * chains.len(), each);
 }
 
-/// Measures each chain. The CPU share is that of both processes.
+/// Measures each chain. The CPU share is the sum of both processes.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     part: &str,

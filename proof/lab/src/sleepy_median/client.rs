@@ -1,4 +1,4 @@
-//! A client that spins on the server's own CPU: it calls, and asks for the answer again and again
+//! A client that spins on the server's own CPU. It calls, and asks for the answer again and again
 //! without ever sleeping.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,33 +19,33 @@ use crate::lab::{Lab, LabError};
 /// How long a server may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// A call that takes longer is none.
+/// A call that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What its calls took, in nanoseconds.
+/// The times of the client's calls, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Calls {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) most: f64,
-    /// How many.
+    /// The number of calls.
     pub(super) count: f64,
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the calls will take.
 pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], rounds: usize, times: Times) {
     let each = times.warm_up + times.measured + Duration::from_millis(200);
     lab.bench.progress.expect(rounds * contenders.len(), each);
 }
 
-/// How long it calls.
+/// How long the client calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
 }
 
-/// Calls each contender in interleaved rounds, a fresh process each time.
+/// Calls each contender in interleaved rounds, with a fresh process each time.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     part: &str,
@@ -65,7 +65,7 @@ fn call(bench: &Bench<'_>, contender: &Contender, times: Times) -> Result<(Calls
     let server = Server::start(&contender.server, cpus.as_deref(), READY_WITHIN);
     let server = server.map_err(BenchError::from)?;
     let addr = server.addr().to_owned();
-    // A thread of its own, so that nothing that is started later inherits the pin.
+    // The client has its own thread, so that nothing that is started later inherits the pin.
     let client = thread::Builder::new().spawn(move || {
         cpus.map_or(Ok(()), |cpus| affinity::pin_current_thread(&cpus))?;
         let stream = TcpStream::connect(addr)?;
@@ -73,7 +73,7 @@ fn call(bench: &Bench<'_>, contender: &Contender, times: Times) -> Result<(Calls
     });
     let calls = client
         .and_then(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-    // While the server is still there to be asked what it used.
+    // The server still runs here, so its own CPU use can be told from that of others.
     let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
     if bench.is_interrupted() {
         return Err(Failure::Interrupted);
@@ -93,7 +93,7 @@ fn calls(mut stream: TcpStream, times: Times) -> io::Result<Calls> {
     let (begin, mut took) = (Instant::now(), Vec::with_capacity(1 << 20));
     while begin.elapsed() < times.warm_up + times.measured {
         let sent = Instant::now();
-        // A kilobyte always fits an empty socket.
+        // A kilobyte always fits into an empty socket.
         stream.write_all(&request)?;
         let mut filled = 0;
         while filled < answer.len() {

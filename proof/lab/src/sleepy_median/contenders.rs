@@ -1,10 +1,10 @@
-//! Who takes part in `sleepy-median`.
+//! The servers of `sleepy-median`.
 
 use crate::contender::{Contender, wakeful_with};
 use crate::lab::Lab;
 
 pub(super) const ADAPTIVE: &str = "wakeful, adaptive";
-/// The same as [`ADAPTIVE`]: how much the two differ is how much nothing differs here.
+/// The same as [`ADAPTIVE`]. The difference between the two is the noise.
 pub(super) const ADAPTIVE_AGAIN: &str = "wakeful, adaptive (again)";
 pub(super) const PARKING: &str = "wakeful, parking";
 pub(super) const PARKING_AGAIN: &str = "wakeful, parking (again)";
@@ -16,17 +16,17 @@ pub(super) const FRUGAL: &str = "wakeful, adaptive, hit rate 0.6";
 pub(super) const PATIENT: &str = "wakeful, adaptive, windows up to 3 ms";
 
 pub(super) const TOKIO: &str = "tokio-current-thread";
-/// The same under `wakeful awake`.
+/// The same program under `wakeful awake`.
 pub(super) const TOKIO_AWAKE: &str = "tokio-current-thread, awake";
 const TOKIO_THREADS: &str = "tokio-multi-thread";
 const TOKIO_THREADS_AWAKE: &str = "tokio-multi-thread, awake";
 pub(super) const BURN: &str = "tokio-current-thread+burn";
 pub(super) const EPOLL_SPIN: &str = "epoll+spin";
 
-/// Those that claims name.
+/// The peers that claims name.
 const NAMED: [&str; 3] = [TOKIO, BURN, EPOLL_SPIN];
 
-/// What `--max-cpu` is set to, and the name of that contender.
+/// The values of `--max-cpu`, and the name of the contender with each.
 pub(super) const CAPS: [(&str, &str); 5] = [
     ("0", "wakeful, max_cpu 0"),
     ("0.1", "wakeful, max_cpu 0.1"),
@@ -34,10 +34,10 @@ pub(super) const CAPS: [(&str, &str); 5] = [
     ("0.5", "wakeful, max_cpu 0.5"),
     ("1", "wakeful, max_cpu 1"),
 ];
-/// The one that is claimed about, and its name.
+/// The cap about which a claim is made, and the name of that contender.
 pub(super) const CAP: (f64, &str) = (0.3, CAPS[2].1);
 
-/// wakeful's echo service with a policy, by the name that it has in tables.
+/// Returns wakeful's echo service with a policy. `name` is its name in tables.
 pub(super) fn policy(lab: &Lab<'_>, name: &str) -> Contender {
     let flags: &[&str] = match name {
         FRUGAL => &["--hit-rate", "0.6"],
@@ -58,14 +58,16 @@ pub(super) fn policy(lab: &Lab<'_>, name: &str) -> Contender {
     wakeful_with(&lab.program, name, "echo", idle, flags)
 }
 
-/// All policies twice where that tells the noise, and the peers that claims name.
+/// Returns all policies, twice where the difference shows the noise, and the peers that claims
+/// name.
 pub(super) fn judged(lab: &Lab<'_>) -> Vec<Contender> {
     let names = [ADAPTIVE, ADAPTIVE_AGAIN, PARKING, SPINNING, BUSY_POLL, KEEP_WARM, HOLD];
     let policies = names.into_iter().map(|name| policy(lab, name));
     policies.chain(peers(lab, |name| NAMED.contains(&name))).collect()
 }
 
-/// Those that hold CPUs, or are held for, beside those that do not.
+/// Returns the servers that hold CPUs, or for which CPUs are held, and the ones to compare them
+/// with.
 pub(super) fn held(lab: &Lab<'_>) -> Vec<Contender> {
     let policies = [HOLD, SPINNING, PARKING, PARKING_AGAIN, ADAPTIVE];
     let mut all = some(lab, &policies, &[TOKIO, BURN, TOKIO_THREADS]);
@@ -75,12 +77,12 @@ pub(super) fn held(lab: &Lab<'_>) -> Vec<Contender> {
     all
 }
 
-/// The other peers.
+/// Returns the other peers.
 pub(super) fn field(lab: &Lab<'_>) -> Vec<Contender> {
     peers(lab, |name| !NAMED.contains(&name)).collect()
 }
 
-/// wakeful with those policies, and the peers of these names.
+/// Returns wakeful with these policies, and the peers with these names.
 pub(super) fn some(lab: &Lab<'_>, policies: &[&str], peers_named: &[&str]) -> Vec<Contender> {
     let ours = policies.iter().map(|name| policy(lab, name));
     ours.chain(peers(lab, |name| peers_named.contains(&name))).collect()

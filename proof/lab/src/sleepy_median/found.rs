@@ -15,7 +15,8 @@ use crate::interleaved::Measured;
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) rates: Rates,
-    /// CPUs that are held; by rate, as [`AWAKE_RATES`](super::parts::AWAKE_RATES).
+    /// The part about held CPUs, by rate, in the order of
+    /// [`AWAKE_RATES`](super::parts::AWAKE_RATES).
     pub(super) awake: Vec<Measured<Held>>,
     pub(super) frugality: Measured<Figures>,
     pub(super) patience: Measured<Figures>,
@@ -25,11 +26,11 @@ pub(super) struct Found {
     pub(super) comeback: Measured<Option<Comeback>>,
     pub(super) quota: Measured<Throttled>,
     pub(super) silence: Measured<Silence>,
-    /// By load, as [`CHAINS`](super::parts::CHAINS).
+    /// By load, in the order of [`CHAINS`](super::parts::CHAINS).
     pub(super) chain: Vec<Measured<Figures>>,
-    /// By load, as [`PROXIES`](super::parts::PROXIES).
+    /// By load, in the order of [`PROXIES`](super::parts::PROXIES).
     pub(super) proxy: Vec<Measured<Figures>>,
-    /// Where the chain's two services ran.
+    /// Where the two services of the chain ran.
     pub(super) places: String,
 }
 

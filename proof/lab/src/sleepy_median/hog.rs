@@ -1,5 +1,5 @@
-//! A neighbour on the server's CPU: a thread of ordinary priority that does nothing but count, for
-//! as long as a block lasts, or until it leaves in the middle of one.
+//! A neighbour on the server's CPU: a thread of ordinary priority that only counts. It stays until
+//! the end of a block, or leaves in the middle of one.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use crate::contender::Cpus;
 use crate::interleaved::{Failure, Measured};
 use crate::lab::{Lab, LabError};
 
-/// Of the comeback's measured time, how long the hog stays, and how long there is none.
+/// How long the hog stays in the comeback's measured time, and how long it is gone.
 pub(super) const HOG_STAYS: Duration = Duration::from_secs(1);
 pub(super) const HOG_IS_GONE: Duration = Duration::from_millis(1500);
 
@@ -30,19 +30,19 @@ pub(super) struct Beside {
     pub(super) figures: Figures,
     /// The hog's share of the CPU in the measured time, 0 to 1.
     pub(super) hog: Option<f64>,
-    /// How far it counted, a second.
+    /// How far the hog counted per second.
     pub(super) counted: Option<f64>,
 }
 
-/// A server whose hog left.
+/// A server whose hog has left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comeback {
-    /// Median response time while the hog was there, nanoseconds.
+    /// The median response time while the hog was there, in nanoseconds.
     pub(super) beside: f64,
-    /// The same once all is as it was before.
+    /// The median response time once it has settled, in nanoseconds.
     pub(super) settled: f64,
-    /// From the hog's end to the middle of the first slice whose median is nearly that,
-    /// nanoseconds.
+    /// The time from the hog's end to the middle of the first slice whose median is close to the
+    /// settled one, in nanoseconds.
     pub(super) back_after: f64,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn measure(
     cases::measure(lab, part, cases, rounds, |lab, _| Hog::new(lab, None), figures)
 }
 
-/// Measures servers whose hog leaves `stays` behind the beginning of the measured time.
+/// Measures servers whose hog leaves when `stays` of the measured time has passed.
 pub(super) fn comeback(
     lab: &mut Lab<'_>,
     part: &str,
@@ -77,10 +77,11 @@ pub(super) fn comeback(
     })
 }
 
-/// As much above the settled median is nearly that.
+/// A median of at most this many times the settled one is close to it.
 const NEARLY: f64 = 1.5;
 
-/// Medians of slices of the measured time, of which the last third counts as settled.
+/// Computes a comeback from the medians of slices of the measured time. The last third of the
+/// slices without the hog counts as settled.
 fn came_back(p50s: &[f64], slice: Duration, left_after: Duration) -> Option<Comeback> {
     let first = left_after.as_secs_f64() / slice.as_secs_f64();
     let (beside, after) = p50s.split_at_checked(first.round() as usize)?;
@@ -96,7 +97,7 @@ fn came_back(p50s: &[f64], slice: Duration, left_after: Duration) -> Option<Come
 
 struct Hog {
     cpu: usize,
-    /// When it leaves, unless at the end.
+    /// How long the hog stays. `None` means until the end.
     stays: Option<Duration>,
     running: Option<Running>,
     began: Option<(Instant, Option<f64>, u64)>,
@@ -108,10 +109,10 @@ struct Hog {
 struct Running {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
-    /// What the kernel says of it.
+    /// The file in which the kernel reports the thread's CPU time.
     schedstat: PathBuf,
     thread: JoinHandle<()>,
-    /// Sees to it that it leaves in time, and returns when it did.
+    /// A thread that ends the hog in time, and returns when it did so.
     bouncer: Option<JoinHandle<Instant>>,
 }
 
@@ -123,11 +124,11 @@ impl Hog {
         Ok(Self { cpu, stays, running, began, share, counted, left_after })
     }
 
-    /// Ends it, if it is there.
+    /// Ends the hog, if there is one.
     fn end(&mut self) {
         let Some(running) = self.running.take() else { return };
         running.stop.store(true, Ordering::Relaxed);
-        // It counts, and cannot panic.
+        // The thread only counts, and cannot panic.
         let _ = running.thread.join();
         let left = running.bouncer.and_then(|bouncer| bouncer.join().ok());
         self.left_after = left.zip(self.began).map(|(left, (began, ..))| left - began);
@@ -183,8 +184,7 @@ impl Running {
             let ready = affinity::pin_current_thread(&[cpu])
                 .and_then(|()| fs::read_link("/proc/thread-self"));
             let is_ready = ready.is_ok();
-            // Nobody listens only if the channel's other end is gone, and with it the need for a
-            // hog.
+            // Sending fails only if the receiver is gone. Then no hog is needed.
             let _ = say.send(ready);
             while is_ready && !stopped.load(Ordering::Relaxed) {
                 counter.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Running {
         Ok(Self { stop, count, schedstat, thread, bouncer: None })
     }
 
-    /// Seconds, if the kernel says.
+    /// Returns the CPU time of the hog in seconds, if the kernel reports it.
     fn cpu_time(&self) -> Option<f64> {
         let text = fs::read_to_string(&self.schedstat).ok()?;
         let nanoseconds: u64 = text.split_whitespace().next()?.parse().ok()?;

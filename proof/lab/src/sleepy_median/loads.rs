@@ -1,4 +1,4 @@
-//! What most parts load their servers with.
+//! The loads of most parts.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use wakeful_load::{Plan, Protocol, Requests, Target, Template};
 
 use crate::lab::{Lab, LabError};
 
-/// 1 KiB each way, in frames.
+/// The bytes of a frame, which is sent each way.
 pub(super) const BYTES: usize = 1024;
 
 pub(super) const CONNECTIONS: usize = 32;
 
-/// A loop that adapts has measured what a sleep costs by then, and seen some traffic.
+/// By then, an adaptive loop has measured the cost of a sleep, and has seen some traffic.
 pub(super) const WARM_UP: Duration = Duration::from_millis(200);
 
-/// The same load in RESP: `ECHO` of as many bytes.
+/// Returns the same load in RESP: `ECHO` with as many bytes.
 pub(super) fn resp(load: &Load) -> Result<Load, LabError> {
     spoken(load, Protocol::Resp, &Template::of_size(BYTES))
 }
 
-/// The same load of HTTP/1.1, a request at a time on each connection.
+/// Returns the same load in HTTP/1.1, with one request at a time on each connection.
 pub(super) fn http(load: &Load, path: &str) -> Result<Load, LabError> {
     spoken(load, Protocol::Http1, &Template::http("GET", "localhost", path))
 }
@@ -31,9 +31,9 @@ fn spoken(load: &Load, protocol: Protocol, template: &Template) -> Result<Load, 
     Ok(Load { plan: load.plan.requests(requests).in_flight(None), ..load })
 }
 
-/// So many requests a second over 32 connections.
+/// Returns a load of `rate` requests per second over 32 connections.
 pub(super) fn load(lab: &Lab<'_>, rate: f64, duration: Duration) -> Result<Load, LabError> {
-    // Each block puts its server in the target's place.
+    // Each block replaces the target by its server's address.
     let nowhere = Target::Unix("/".into());
     let requests = Requests::new(Protocol::Frames, &Template::of_size(BYTES));
     let plan = Plan::new(nowhere)

@@ -1,7 +1,7 @@
-//! What the machine pays, whoever is to blame: what its CPUs did between two readings of the
-//! kernel's counters. A CPU that is held is idle in `/proc/stat`, and polls: that is in [`idle`].
+//! What the machine pays, whichever program causes it: what its CPUs did between two readings of
+//! the kernel's counters. `/proc/stat` shows a held CPU as idle. That the CPU polls is in [`idle`].
 //!
-//! The generator's CPU is left out: it spins.
+//! The generator's CPU is left out, because it spins.
 
 mod energy;
 mod idle;
@@ -27,26 +27,26 @@ pub(super) struct Counters {
     packages: Vec<Package>,
 }
 
-/// Between two readings. Shares are of one CPU: 2 for two CPUs all the time.
+/// What happened between two readings. Shares are of one CPU: 2 means two CPUs all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Pays {
-    /// Threads and interrupts.
+    /// The time of threads and interrupts.
     pub(super) busy: f64,
     pub(super) idle: f64,
-    /// What the hypervisor took.
+    /// The time that the hypervisor took.
     pub(super) steal: f64,
-    /// Idle, and awake: the CPU asks for work without end.
+    /// The time in which CPUs were idle and awake, asking for work all the time.
     pub(super) polling: Option<f64>,
-    /// Idle, and asleep.
+    /// The time in which CPUs were idle and asleep.
     pub(super) halted: Option<f64>,
-    /// Timer interrupts a second.
+    /// The timer interrupts per second.
     pub(super) timer: Option<f64>,
-    /// Of whole packages, the generator's CPU included.
+    /// The power of whole processor packages, including the generator's CPU.
     pub(super) watts: Option<f64>,
 }
 
 impl Counters {
-    /// Of all CPUs but one.
+    /// Reads the counters of all CPUs but one.
     pub(super) fn read(but: Option<usize>) -> io::Result<Self> {
         let mut times = CpuTimes::read()?;
         times.cpus.retain(|cpu, _| Some(*cpu) != but);

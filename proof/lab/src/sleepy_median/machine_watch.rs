@@ -1,5 +1,5 @@
-//! Reads the [machine's counters](super::machine) at both ends of the measured time: in a thread of
-//! its own, since that takes longer than the generator can wait.
+//! Reads the [machine's counters](super::machine) at both ends of the measured time. It does so on
+//! its own thread, because that takes longer than the generator can wait.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -16,9 +16,9 @@ use super::machine::{Counters, Pays};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct MachineWatch {
-    /// The generator's.
+    /// The generator's CPU, which is left out.
     but: Option<usize>,
-    /// What makes a server whose workers come later start them all.
+    /// A request that makes a server whose workers start later start them all.
     first_request: Option<&'static [u8]>,
     reader: Option<Reader>,
 }
@@ -33,7 +33,7 @@ impl MachineWatch {
         Self { but, first_request, reader: None }
     }
 
-    /// What the machine paid in the measured time, if the kernel said so at both ends.
+    /// Returns what the machine paid in the measured time, if the kernel reported it at both ends.
     pub(super) fn pays(self) -> Option<Pays> {
         let Reader { now, thread } = self.reader?;
         drop(now);
@@ -45,7 +45,7 @@ impl MachineWatch {
 
     fn read(&self) {
         if let Some(reader) = &self.reader {
-            // It cannot be gone, and without it there are no figures.
+            // The thread cannot have ended. If it had, there would be no figures.
             let _ = reader.now.send(());
         }
     }
@@ -62,7 +62,7 @@ impl Companion for MachineWatch {
         let (now, asked) = mpsc::channel();
         let but = self.but;
         let read = move || asked.iter().filter_map(|()| Counters::read(but).ok()).collect();
-        // That of a block which is measured again ends with its channel.
+        // The thread of a previous attempt of this block ends with its channel.
         let thread = thread::Builder::new().name("machine".to_owned()).spawn(read)?;
         self.reader = Some(Reader { now, thread });
         Ok(())

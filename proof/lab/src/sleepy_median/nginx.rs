@@ -1,5 +1,5 @@
-//! nginx with one worker and settings of its own: it knows its addresses from a file, which is
-//! written when they are known.
+//! nginx with one worker and its own settings. It reads its addresses from a file, which is written
+//! when they are known.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::probe::{Probe, Source};
 
 pub(super) const NGINX: &str = "nginx";
 
-/// For the lab to find. It is a server: nobody runs it as a probe.
+/// Returns the program that the lab has to find. It is a server, so it is not run as a probe.
 pub(super) fn program(part: &'static str) -> Probe {
     Probe {
         name: NGINX.to_owned(),
@@ -19,8 +19,9 @@ pub(super) fn program(part: &'static str) -> Probe {
     }
 }
 
-/// As it comes, but for connections, which it keeps however often they are used, and its log.
-/// `http` stands in its `http` block, and may have `{addr}` in it. `scratch` is for its files.
+/// Returns the command for nginx with its default settings, except for its log and for connections,
+/// which it keeps however often they are used. `http` is put into the `http` block, and may contain
+/// `{addr}`. `scratch` is for nginx's files.
 pub(super) fn argv(program: &Path, scratch: &Path, http: &str) -> Vec<String> {
     let script = r#"mkdir -p "$1" && printf '%s' "$2" >"$1/nginx.conf" && exec "$0" -p "$1" -e stderr -c "$1/nginx.conf""#;
     let settings = format!("{SETTINGS}{http}}}\n");

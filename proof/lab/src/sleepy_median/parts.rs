@@ -17,19 +17,19 @@ pub(super) const SILENCE: &str = "silence";
 pub(super) const CHAIN: &str = "chain";
 pub(super) const PROXY: &str = "proxy";
 
-/// In the order in which they are measured.
+/// All parts, in the order in which they are measured.
 pub(super) const PARTS: [&str; 12] =
     [RATE, AWAKE, FRUGALITY, PATIENCE, CAP, HOG, CLIENT, COMEBACK, QUOTA, SILENCE, CHAIN, PROXY];
 
-/// Requests a second, of the part about CPUs that are held.
+/// The requests per second in the part about held CPUs.
 pub(super) const AWAKE_RATES: [f64; 6] = [10.0, 100.0, 1e3, 1e4, 5e4, 1e5];
-/// The places of those that claims are about.
+/// The indices of the rates that claims are about.
 pub(super) const AWAKE_AT_100: usize = 1;
 pub(super) const AWAKE_AT_1K: usize = 2;
 pub(super) const AWAKE_AT_10K: usize = 3;
 pub(super) const AWAKE_AT_100K: usize = 5;
 
-/// The chain's loads, by the name of their table.
+/// The loads of the chain, by the names of their tables.
 pub(super) const CHAINS: [&str; 4] = [
     "10k/s over 32 connections",
     "100k/s over 32 connections",
@@ -37,13 +37,13 @@ pub(super) const CHAINS: [&str; 4] = [
     "10k/s over 32 connections, beside 200 clients that dribble",
 ];
 
-/// The proxy's.
+/// The loads of the proxy.
 pub(super) const PROXIES: [&str; 3] = [CHAINS[0], CHAINS[2], CHAINS[3]];
 
 /// How much is measured.
 pub(super) struct Extent {
     pub(super) rounds: usize,
-    /// The measured time of a block. From 1.2 s on, p99 is told at 10k/s.
+    /// The measured time of a block. From 1.2 s on, there is a p99 at 10k/s.
     pub(super) block: Duration,
 }
 
@@ -59,7 +59,8 @@ impl Extent {
         }
     }
 
-    /// Of peers that no claim names, and of the quota, the silence, the chain and the proxy.
+    /// Returns the rounds for peers that no claim names, and for the quota, the silence, the chain
+    /// and the proxy.
     pub(super) fn field_rounds(&self) -> usize {
         (self.rounds / 2).max(1)
     }

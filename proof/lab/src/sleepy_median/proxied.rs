@@ -1,5 +1,5 @@
-//! The chain over HTTP: a proxy with one worker in front of `wakeful serve http`, wakeful's own and
-//! nginx with connections that it keeps.
+//! The chain over HTTP: a proxy with one worker in front of `wakeful serve http`. The proxy is
+//! wakeful's own, or nginx with kept connections.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use super::nginx::{self, NGINX};
 use crate::contender::wakeful;
 use crate::lab::Lab;
 
-/// Before the same backend as [`ADAPTIVE`].
+/// nginx in front of the same backend as [`ADAPTIVE`].
 pub(super) const NGINX_BEFORE_ADAPTIVE: &str = "nginx, before wakeful, adaptive";
-/// Before the same backend as [`PARKING`].
+/// nginx in front of the same backend as [`PARKING`].
 pub(super) const NGINX_BEFORE_PARKING: &str = "nginx, before wakeful, parking";
 
-/// `scratch` is for nginx's settings.
+/// Returns the chains. `scratch` is for nginx's settings.
 pub(super) fn chains(lab: &Lab<'_>, scratch: &Path) -> Vec<Chain> {
     let program = lab.program.to_string_lossy().into_owned();
     let nginx = lab.probes.iter().find(|ready| ready.probe.program == NGINX);
@@ -40,7 +40,7 @@ fn nginx_before(program: &Path, name: &str, backend: ServerSpec, scratch: &Path)
     Chain { name: name.to_owned(), backend, frontend }
 }
 
-/// As its documentation has it for backends whose connections are kept.
+/// nginx's settings as its documentation has them for backends with kept connections.
 const SETTINGS: &str = "\
   upstream backend { server {backend}; keepalive 64; keepalive_requests 1000000000; }
   server {

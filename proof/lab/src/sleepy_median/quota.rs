@@ -1,5 +1,5 @@
-//! Servers in a control group with a CPU quota: how often they are throttled from their beginning
-//! to the end of the measured time.
+//! Servers in a control group with a CPU quota: how often they are throttled between their start
+//! and the end of the measured time.
 
 use wakeful_load::internals::bench::{Companion, Load, Undisturbed};
 use wakeful_load::internals::series::Figures;
@@ -9,26 +9,26 @@ use crate::contender::{Contender, Cpus};
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
-/// Of a CPU.
+/// The quota, as a share of a CPU.
 const SHARE: f64 = 0.2;
 
 /// A server under a quota.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Throttled {
     pub(super) figures: Figures,
-    /// In how many periods of 100 ms it was throttled.
+    /// The number of periods of 100 ms in which the server was throttled.
     pub(super) periods: f64,
-    /// Of how many in which it wanted to run.
+    /// The number of periods in which the server wanted to run.
     pub(super) of: f64,
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the part will take.
 pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], load: &Load, rounds: usize) {
     let each = lab.bench.expected_time(load);
     lab.bench.progress.expect(rounds * contenders.len(), each);
 }
 
-/// Measures each contender in a group of its own.
+/// Measures each contender in its own group.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     part: &str,
@@ -38,7 +38,7 @@ pub(super) fn measure(
 ) -> Result<Measured<Throttled>, LabError> {
     let names: Vec<_> = contenders.iter().map(|one| one.name.clone()).collect();
     interleaved::measure(lab, part, &names, rounds, |lab, one, label| {
-        // A block that is measured again must not count what the one before it did.
+        // A block that is measured again must not count the periods of the previous attempt.
         let repeats = std::mem::take(&mut lab.bench.most_repeats);
         let own_cpus = lab.bench.server_cpus.clone();
         lab.bench.server_cpus = Cpus::One.of(&lab.bench);

@@ -1,5 +1,5 @@
-//! The direct echo: every policy and every peer at five rates. Those that claims name are measured
-//! in more rounds than the rest, among themselves.
+//! The direct echo: every policy and every peer at five rates. The ones that claims name are
+//! measured in more rounds than the others, in a group of their own.
 
 use wakeful_load::Run;
 use wakeful_load::internals::bench::Load;
@@ -15,20 +15,20 @@ use crate::interleaved::Measured;
 use crate::lab::{Lab, LabError};
 use crate::rounds::{self, Rounds};
 
-/// Requests a second.
+/// The requests per second.
 pub(super) const RATES: [f64; 5] = [1e3, 1e4, 5e4, 1e5, 2.6e5];
-/// The places of those that claims are about.
+/// The indices of the rates that claims are about.
 pub(super) const AT_10K: usize = 1;
 pub(super) const AT_50K: usize = 2;
 pub(super) const AT_100K: usize = 3;
 
-/// Who answers less than this share of what the highest rate offers is saturated.
+/// A server that answers less than this share of the highest rate is saturated.
 const KEEPS_UP: f64 = 0.995;
 
 /// What is measured, and in how many rounds.
 pub(super) struct Plan {
     loads: Vec<Load>,
-    /// Those that claims name, and the others.
+    /// The contenders that claims name, and the others.
     groups: [(Vec<Contender>, usize); 2],
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Plan {
 pub(super) struct Rates {
     pub(super) floor: Option<Floor>,
     pub(super) runs: Vec<Run>,
-    /// By rate: those that claims name.
+    /// The figures of the contenders that claims name, by rate.
     pub(super) judged: Vec<Measured<Figures>>,
 }
 
@@ -79,7 +79,7 @@ impl Plan {
 
 fn at(measured: &Rounds, contenders: &[Contender], load: usize) -> Measured<Figures> {
     let of = |(index, contender): (usize, &Contender)| {
-        // Who was left out has no figures at any rate, as elsewhere.
+        // A contender that was left out has no figures at any rate, as elsewhere.
         let is_out = measured.failed.contains_key(&index);
         let figures = if is_out { &[][..] } else { measured.figures(index, load) };
         (contender.name.clone(), figures.to_vec())
@@ -88,8 +88,8 @@ fn at(measured: &Rounds, contenders: &[Contender], load: usize) -> Measured<Figu
     Measured::canned(all.iter().map(|(name, figures)| (name.as_str(), figures.clone())).collect())
 }
 
-/// The highest rate is more than some can do, which is no fault of theirs. Where other programs had
-/// the CPU, nobody knows.
+/// Marks a run that is saturated. The highest rate is more than some servers can handle, which is
+/// not a failure. If other programs had the CPU, it is not known whether the server is saturated.
 fn marked(mut run: Run) -> Run {
     let is_highest = run.rate == RATES.last().copied();
     let falls_short = run.rate.is_some_and(|rate| run.throughput < KEEPS_UP * rate);

@@ -1,5 +1,5 @@
-//! What a server does when its traffic has stopped: nothing. `strace` counts its system calls, the
-//! kernel its CPU time.
+//! What a server does when its traffic has stopped. It should do nothing. `strace` counts its
+//! system calls, and the kernel its CPU time.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,35 +19,36 @@ use crate::contender::Contender;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError};
 
-/// Behind the last request.
+/// The time after the last request.
 const AFTER: Duration = Duration::from_secs(5);
-/// For so long nothing may happen.
+/// How long nothing may happen.
 const QUIET: Duration = Duration::from_secs(5);
-/// `strace` interrupts each thread once when it begins: that much earlier.
+/// `strace` interrupts each thread once when it attaches, so it is started this much earlier.
 const TO_ATTACH: Duration = Duration::from_secs(1);
 
 /// How long a server may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Between two looks whether the user wants it to end.
+/// The pause between two checks whether the user has interrupted.
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a server did without traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Silence {
-    /// System calls that began.
+    /// The number of system calls that began.
     pub(super) calls: f64,
-    /// Of a CPU.
+    /// The share of a CPU.
     pub(super) cpu: f64,
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the part will take.
 pub(super) fn expect(lab: &mut Lab<'_>, contenders: &[Contender], load: &Load, rounds: usize) {
     let each = lab.bench.expected_time(load) + AFTER + QUIET;
     lab.bench.progress.expect(rounds * contenders.len(), each);
 }
 
-/// Loads each contender, stops, and watches it. What others do meanwhile changes nothing.
+/// Loads each contender, stops the load, and watches the contender. Other programs do not affect
+/// the result.
 pub(super) fn measure(
     lab: &mut Lab<'_>,
     part: &str,
@@ -72,7 +73,7 @@ fn listen(bench: &mut Bench<'_>, contender: &Contender, load: &Load) -> Result<S
     let target = server.addr().parse::<Target>().map_err(BenchError::from)?;
     let plan = load.plan.clone().target(target);
     let own_cpu = bench.cpu;
-    // A thread of its own, so that nothing that is started later inherits the pin.
+    // The load has its own thread, so that nothing that is started later inherits the pin.
     let loaded = thread::Builder::new().spawn(move || {
         own_cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;
         plan.run()
@@ -90,7 +91,7 @@ fn listen(bench: &mut Bench<'_>, contender: &Contender, load: &Load) -> Result<S
     let (from, before) = (now(), ProcessCpu::read(pid).map_err(left_out)?);
     sleep_until(bench, stopped + AFTER + QUIET)?;
     let (to, after) = (now(), ProcessCpu::read(pid).map_err(left_out)?);
-    // Who counts nothing has to show that it would have.
+    // If no calls are counted, it has to be shown that calls would have been counted.
     let answered = call(server.addr()).map(|()| now());
     let trace = strace.end().map_err(left_out)?;
     if calls_between(&trace, to, answered.map_err(left_out)?) == 0 {
@@ -100,7 +101,7 @@ fn listen(bench: &mut Bench<'_>, contender: &Contender, load: &Load) -> Result<S
     Ok(Silence { calls, cpu: after.since(&before, to - from).share })
 }
 
-/// One request on a connection of its own, of no bytes.
+/// Sends one request of no bytes on its own connection.
 fn call(addr: &str) -> io::Result<()> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(READY_WITHIN))?;
@@ -119,7 +120,7 @@ fn sleep_until(bench: &mut Bench<'_>, at: Instant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Seconds since 1970, as `strace -ttt` has them.
+/// Returns the seconds since 1970, in the form that `strace -ttt` uses.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -130,7 +131,7 @@ struct Strace<'a> {
 }
 
 impl<'a> Strace<'a> {
-    /// Of all threads of a process.
+    /// Attaches to all threads of a process.
     fn attach(pid: u32, file: &'a Path) -> io::Result<Self> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-ttt", "-o"]).arg(file).args(["-p", &pid.to_string()]);
@@ -141,13 +142,13 @@ impl<'a> Strace<'a> {
         Ok(Self { child, file })
     }
 
-    /// What it wrote.
+    /// Returns what strace has written.
     fn end(&mut self) -> io::Result<String> {
         if let Some(status) = self.child.try_wait()? {
             return Err(io::Error::other(format!("strace may not watch it ({status})")));
         }
         let pid = self.child.id().to_string();
-        // It lets go of the process, and writes what it has; killed, it would not.
+        // With SIGINT, strace releases the process and writes what it has. SIGKILL would lose that.
         Command::new("kill").args(["-INT", &pid]).status()?;
         self.child.wait()?;
         fs::read_to_string(self.file)
@@ -156,14 +157,15 @@ impl<'a> Strace<'a> {
 
 impl Drop for Strace<'_> {
     fn drop(&mut self) {
-        // All of these fail if it has ended.
+        // All of these fail if strace has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(self.file);
     }
 }
 
-/// `PID TIME call(…`; a call that was resumed began on a line before, and a signal is none.
+/// Counts the calls that began in that time. Lines are `PID TIME call(…`. A call that was resumed
+/// began on an earlier line, and a signal is not a call.
 fn calls_between(trace: &str, from: f64, to: f64) -> usize {
     let began = |line: &&str| {
         let mut words = line.split_whitespace();

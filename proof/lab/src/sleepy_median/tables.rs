@@ -1,5 +1,5 @@
-//! The tables of `sleepy-median` besides those of the rates: medians of the rounds, with the lowest
-//! and the highest.
+//! The tables of `sleepy-median`, apart from those of the rates. They have the medians of the
+//! rounds, with the lowest and the highest.
 
 mod awake;
 mod table;
@@ -149,7 +149,7 @@ fn silence(found: &Found) -> Table {
     )
 }
 
-/// p50 against CPU, from `--max-cpu` 0 to 1, between parking and spinning.
+/// Returns p50 against CPU, from `--max-cpu` 0 to 1, between parking and spinning.
 pub(super) fn tradeoffs(found: &Found) -> Vec<Tradeoff> {
     let point = |label: &str, name: &str| {
         let of = |figure: fn(&Figures) -> Option<f64>| {

@@ -1,5 +1,5 @@
-//! Programs that everybody has, as they come: redis, nginx and Node, each alone and under
-//! `wakeful awake`. They answer with 1 KiB.
+//! Common programs without changes: redis, nginx and Node, each alone and under `wakeful awake`.
+//! They answer with 1 KiB.
 
 use std::path::Path;
 
@@ -13,16 +13,17 @@ use crate::lab::LabError;
 use crate::probe::{Probe, ReadyProbe, Source};
 
 pub(super) const REDIS: &str = "redis-server";
-/// The same under `wakeful awake`.
+/// The same program under `wakeful awake`.
 pub(super) const REDIS_AWAKE: &str = "redis-server, awake";
 const NGINX_AWAKE: &str = "nginx, awake";
 const NODE: &str = "node";
 const NODE_AWAKE: &str = "node, awake";
 
-/// Programs of the distribution beside [`nginx`], and the packages that have them.
+/// Programs of the distribution besides [`nginx`], and the packages that contain them.
 const INSTALLED: [(&str, &str); 2] = [(REDIS, "redis-server"), (NODE, "nodejs")];
 
-/// For the lab to find. They are servers: nobody runs them as probes.
+/// Returns the programs that the lab has to find. They are servers, so none of them is run as a
+/// probe.
 pub(super) fn programs(part: &'static str) -> impl Iterator<Item = Probe> {
     INSTALLED.into_iter().map(move |(program, package)| Probe {
         name: program.to_owned(),
@@ -34,8 +35,8 @@ pub(super) fn programs(part: &'static str) -> impl Iterator<Item = Probe> {
     })
 }
 
-/// Those that are among `there`, alone and under the program `wakeful`. Frames of `load` become
-/// what they speak. `scratch` is for nginx's files.
+/// Returns the cases of the programs that are in `there`, alone and under the program `wakeful`.
+/// The frames of `load` become requests in each program's protocol. `scratch` is for nginx's files.
 pub(super) fn cases(
     there: &[ReadyProbe],
     wakeful: &Path,
@@ -58,7 +59,7 @@ pub(super) fn cases(
     }))
 }
 
-/// In memory only.
+/// Redis keeps its data only in memory.
 fn redis(program: &Path) -> Contender {
     let words = ["--port", "{port}", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
     Contender::new(REDIS, Cpus::One, program, &words)
@@ -73,7 +74,7 @@ fn nginx_alone(program: &Path, scratch: &Path) -> Contender {
     Contender::new(NGINX, Cpus::One, Path::new(&argv[0]), &words)
 }
 
-/// It would close connections that are idle for 5 s, as they are at 10 requests a second.
+/// Node would close connections that are idle for 5 s, as they are at 10 requests per second.
 fn node(program: &Path) -> Contender {
     let bytes = loads::BYTES;
     let script = format!(

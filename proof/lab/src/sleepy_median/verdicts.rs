@@ -1,7 +1,7 @@
-//! What `sleepy-median` claims, and what comes of it.
+//! The claims of `sleepy-median`, and their verdicts.
 //!
-//! "Not worse" allows as much as A differs from A in the same rounds: `wakeful, adaptive` from its
-//! twin, and beside the hog `wakeful, parking` from its own.
+//! "Not worse" allows as much as A differs from itself in the same rounds. The noise is that of
+//! `wakeful, adaptive` and its twin, and beside the hog that of `wakeful, parking` and its twin.
 
 mod alone;
 mod awake;
@@ -17,7 +17,7 @@ use super::parts::{AWAKE, CAP, CLIENT, COMEBACK, FRUGALITY, HOG, PATIENCE, QUOTA
 use super::silence::Silence;
 use crate::claims::{self, Bound};
 
-/// All claims, each with the part that decides it.
+/// Returns all claims, each with the part that decides it.
 pub(super) fn claims(found: &Found, seed: u64) -> Vec<(&'static str, Claim)> {
     let rates = alone::rates(found, seed);
     let of = |part, claims: Vec<Claim>| claims.into_iter().map(move |claim| (part, claim));
@@ -52,7 +52,7 @@ fn silence(found: &Found) -> Vec<Claim> {
         .collect()
 }
 
-/// For the reader: what nothing differs by.
+/// Returns notes for the reader: the noise.
 pub(super) fn notes(found: &Found, seed: u64) -> Vec<String> {
     alone::noise_of_p50(found, seed)
         .map(|(rate, noise)| {

@@ -1,4 +1,4 @@
-//! Clients that ask at random times, while the operator acts.
+//! Clients that send requests at random times while the operator acts.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use wakeful_load::internals::bench::{BenchError, Load};
 use wakeful_load::{ConnectionUse, Plan, Protocol, Requests, Target, Template};
 
 const CONNECTIONS: usize = 32;
-/// Answered with 11 bytes. Other servers give that answer on all paths.
+/// The path, which is answered with 11 bytes. Other servers give that answer on all paths.
 const PATH: &str = "/bytes/11";
 
 /// How clients use their connections.
@@ -17,7 +17,7 @@ pub(super) struct Client {
     connections: ConnectionUse,
 }
 
-/// In the order of the tables.
+/// The kinds of clients in the order of the tables.
 pub(super) const CLIENTS: [Client; 3] = [
     Client {
         name: "HTTP/1.1, kept connections",
@@ -34,7 +34,7 @@ pub(super) const CLIENTS: [Client; 3] = [
 
 impl Client {
     pub(super) fn load(self, rate: u32, seed: u64, duration: Duration) -> Result<Load, BenchError> {
-        // Each block puts its server in the target's place.
+        // Each block replaces the target by its server's address.
         let nowhere = Target::Unix("/".into());
         let template = Template::http("GET", "localhost", PATH);
         let plan = Plan::new(nowhere)

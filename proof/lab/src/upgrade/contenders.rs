@@ -1,4 +1,4 @@
-//! Which servers `upgrade` measures, and how each is started: a master with two workers.
+//! The servers that `upgrade` measures, and how each is started: a master with two workers.
 
 use std::path::{Path, PathBuf};
 
@@ -16,16 +16,17 @@ pub(super) const SOCKETS: &str = "wakeful, a socket for each loop";
 pub(super) const NGINX: &str = "nginx";
 pub(super) const HAPROXY: &str = "HAProxy";
 
-/// On which something is claimed, each with its options.
+/// The servers about which something is claimed, each with its options.
 pub(super) const OURS: [(&str, &[&str]); 3] =
     [(WAKEFUL, &[]), (EXECUTED, &["--exec"]), (SOCKETS, &["--accept", "reuse-port"])];
 
-/// Those of one of ours.
+/// Returns the options of one of our servers.
 pub(super) fn options(name: &str) -> &'static [&'static str] {
     OURS.into_iter().find(|(ours, _)| *ours == name).map_or(&[], |(_, options)| options)
 }
 
-/// For the lab to find. They are servers: nobody runs them as probes.
+/// Returns the programs that the lab has to find. They are servers, so none of them is run as a
+/// probe.
 pub(super) fn programs() -> Vec<Probe> {
     let installed = [(NGINX, "nginx", "nginx-light"), (HAPROXY, "haproxy", "haproxy")];
     let probe = |(name, program, package): (&str, &'static str, &'static str)| Probe {
@@ -44,11 +45,11 @@ pub(super) struct Server {
     pub(super) name: &'static str,
     kind: Kind,
     program: PathBuf,
-    /// Further ones of wakeful's.
+    /// Additional options of wakeful.
     options: &'static [&'static str],
 }
 
-/// All that are wanted and there, in the order of the tables.
+/// Returns all servers that are wanted and available, in the order of the tables.
 pub(super) fn all(lab: &Lab<'_>) -> Vec<Server> {
     let ours = OURS.into_iter().map(|(name, options)| Server {
         name,
@@ -67,12 +68,12 @@ pub(super) fn all(lab: &Lab<'_>) -> Vec<Server> {
 }
 
 impl Server {
-    /// Whether its operator can do that.
+    /// Whether the server's operator can do this act.
     pub(super) fn can(&self, act: Act) -> bool {
         match self.kind {
             Kind::Wakeful => true,
             Kind::Nginx => act != Act::Scaling,
-            // A worker that is killed ends the whole of it.
+            // If one of its workers is killed, the whole of HAProxy ends.
             Kind::Haproxy => matches!(act, Act::Upgrade | Act::Reload),
         }
     }
@@ -81,7 +82,7 @@ impl Server {
         Master { kind: self.kind, pid_file: scratch.join("pid") }
     }
 
-    /// How it is started. Its files go to `scratch`.
+    /// Returns how the server is started. Its files go to `scratch`.
     pub(super) fn spec(&self, scratch: &Path, client: Client) -> ServerSpec {
         let (program, scratch) = (self.program.to_string_lossy(), scratch.to_string_lossy());
         let pid_file = format!("{scratch}/pid");
@@ -106,16 +107,17 @@ impl Server {
     }
 }
 
-/// nginx takes no upgrade from a process that still has the parent that it was started by. One that
-/// makes itself a daemon has another; but then it leaves the group that the lab ends.
+/// nginx accepts no upgrade in a process that still has the parent that started it. A daemon has
+/// another parent, but it also leaves the group that the lab ends.
 const AN_ORPHAN: &str = r#"(
     "$0" -p "$1" -e stderr -c "$1/settings" &
     while [ ! -s "$1/pid" ]; do sleep 0.01; done
 ) & exec sleep 86400"#;
 
-/// As it comes, but for connections, which it keeps however often they are used, and its log.
+/// Returns nginx's default settings, except for its log and for connections, which it keeps however
+/// often they are used.
 fn nginx(protocol: Protocol) -> String {
-    // Without TLS a socket speaks one of them.
+    // Without TLS, a socket speaks only one of the protocols.
     let http2 = if protocol == Protocol::Http2 { " http2" } else { "" };
     format!(
         "daemon off; worker_processes 2; pid pid;
@@ -129,7 +131,8 @@ http {{
     )
 }
 
-/// One worker with two threads: its master cannot have several workers.
+/// Returns HAProxy's settings: one worker with two threads, because its master cannot have several
+/// workers.
 fn haproxy() -> String {
     "global
   nbthread 2

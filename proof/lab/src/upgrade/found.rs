@@ -9,20 +9,20 @@ use wakeful_load::internals::validity;
 use super::master::Act;
 use crate::interleaved::Measured;
 
-/// A server under load, while its operator acted.
+/// A server under load while its operator acted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     /// How long each act took.
     pub(super) acts: Vec<Duration>,
-    /// Requests that were due.
+    /// The number of requests that were due.
     pub(super) requests: u64,
-    /// Of these, those that were not answered, by cause.
+    /// The due requests that were not answered, by cause.
     pub(super) lost: BTreeMap<String, u64>,
-    /// Connects that were refused.
+    /// The number of connects that were refused.
     pub(super) refused: u64,
-    /// Connections that were opened anew.
+    /// The number of connections that were opened again.
     pub(super) reopened: u64,
-    /// Response times, nanoseconds.
+    /// The response times in nanoseconds.
     pub(super) p50: Option<f64>,
     pub(super) p999: Option<f64>,
     pub(super) longest: f64,
@@ -51,7 +51,7 @@ impl Served {
         self.lost.values().sum()
     }
 
-    /// The median time of an act, nanoseconds.
+    /// Returns the median time of an act in nanoseconds.
     pub(super) fn act(&self) -> Option<f64> {
         let mut sorted = self.acts.clone();
         sorted.sort_unstable();
@@ -76,7 +76,7 @@ impl Found {
         self.0.iter().filter(|(_, _, served)| !served.is_empty())
     }
 
-    /// That server's figures at that act, with those of all clients one after the other.
+    /// Returns the figures of a server for an act, with those of all clients one after the other.
     pub(super) fn figures(
         &self,
         act: Act,

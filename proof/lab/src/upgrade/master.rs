@@ -1,4 +1,5 @@
-//! A server's master as its operator knows it: a file with its process, signals, and its children.
+//! The master of a server as its operator knows it: a file with its process number, signals, and
+//! its children.
 
 use std::fs;
 use std::io;
@@ -9,17 +10,17 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use wakeful_load::internals::procfs::children_of;
 
 const POLL: Duration = Duration::from_millis(2);
-/// How long an act may take until it has failed.
+/// How long an act may take. After that, it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What an operator does.
+/// An act of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    /// The program is started anew from its file, and takes over.
+    /// The program is started again from its file, and takes over.
     Upgrade,
-    /// New workers of the same program, with settings that they read anew.
+    /// New workers of the same program start, and read the settings again.
     Reload,
-    /// A worker more, or a worker fewer.
+    /// There is one more worker, or one fewer.
     Scaling,
     /// A worker is killed.
     Kill,
@@ -33,18 +34,18 @@ impl Act {
         Self::NAMES[self as usize]
     }
 
-    /// From the beginning of one to that of the next one.
+    /// Returns the time from the beginning of one act to that of the next.
     pub(super) fn every(self) -> Duration {
         match self {
             Self::Upgrade | Self::Reload | Self::Scaling => Duration::from_millis(500),
-            // So that each of two workers lives for longer than a second: a master takes one that
-            // does not for one that cannot serve.
+            // Each of two workers lives longer than a second. A master takes a worker that does not
+            // for one that cannot serve.
             Self::Kill => Duration::from_millis(1100),
         }
     }
 }
 
-/// By whose signals it is led.
+/// The kind of server, which determines its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Wakeful,
@@ -59,11 +60,11 @@ pub(super) struct Master {
 }
 
 impl Master {
-    /// Acts for the `number`th time, and waits until it is done: until nobody of those is left who
-    /// are to go. `false`: it is over before.
+    /// Acts for the `number`th time, and waits until the act is done, which is when all processes
+    /// that have to go are gone. Returns `false` if the measurement ends before.
     ///
     /// # Errors
-    /// It cannot be done, or not in time.
+    /// The act cannot be done, or not in time.
     pub(super) fn act(
         &self,
         act: Act,
@@ -88,7 +89,7 @@ impl Master {
                 signal(master, Signal::QUIT)?;
                 wait_until("the old master has gone", &|| !is_there(master))
             }
-            // It starts itself anew, and keeps its number.
+            // HAProxy starts itself again, and keeps its process number.
             (Act::Upgrade | Act::Reload, Kind::Haproxy) => {
                 signal(master, Signal::USR2)?;
                 wait_until("the old workers have gone", &are_gone)
@@ -119,7 +120,7 @@ impl Master {
         text.trim().parse().map_err(|_| io::Error::other(format!("no process: {text}")))
     }
 
-    /// Whether it has said who it is.
+    /// Whether the master has written its process number.
     pub(super) fn is_known(&self) -> bool {
         self.pid().is_ok()
     }
@@ -130,7 +131,7 @@ pub(super) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Also as long as nobody has waited for it.
+/// Whether a process is there, and is no zombie.
 fn is_there(pid: u32) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok())
         && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))

@@ -1,4 +1,4 @@
-//! The operator: acts again and again while the server is loaded, from a thread of its own.
+//! The operator, which acts again and again from its own thread while the server is loaded.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(5);
 pub(super) struct Operator {
     master: Master,
     act: Act,
-    /// How often.
+    /// The number of acts.
     acts: u32,
     moments: Arc<Moments>,
     thread: Option<JoinHandle<io::Result<Vec<Duration>>>>,
@@ -33,10 +33,10 @@ impl Operator {
         Self { master, act, acts, moments: Arc::default(), thread: None }
     }
 
-    /// How long each act took that was done in the measured time.
+    /// Returns how long each act took that was done in the measured time.
     ///
     /// # Errors
-    /// Why one could not be done.
+    /// The reason why an act could not be done.
     pub(super) fn end(mut self) -> Result<Vec<Duration>, String> {
         let thread = self.thread.take().ok_or("the server has not started")?;
         let acted = thread.join().map_err(|_| "the operator's thread panicked")?;
@@ -72,7 +72,7 @@ impl Companion for Operator {
             }
             Ok(took)
         };
-        // Not on the generator's thread, whose CPU it would inherit.
+        // This is not the generator's thread, whose CPU the new thread would inherit.
         self.thread = Some(thread::Builder::new().name("operator".to_owned()).spawn(work)?);
         Ok(())
     }

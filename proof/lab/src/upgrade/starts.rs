@@ -1,6 +1,6 @@
 //! What it costs that workers execute the program: the time of their starts, and their memory.
 //!
-//! The master's log has the moment at which a worker accepts, to the microsecond. Nobody asks
+//! The master's log has the time at which a worker accepts, in microseconds. No requests are sent
 //! meanwhile: a request would wake a worker, and take a CPU from those that start.
 
 use std::io;
@@ -21,38 +21,38 @@ use super::master;
 use crate::interleaved::{self, Failure, Measured};
 use crate::lab::{Lab, LabError, Size};
 
-/// As in `--parts`.
+/// The name of the part, as in `--parts`.
 pub(super) const START: &str = "start";
 
-/// The same as [`WAKEFUL`]: they differ by the noise.
+/// The same as [`WAKEFUL`]. The difference between the two is the noise.
 const AGAIN: &str = "wakeful (again)";
 
 const WORKERS: usize = 4;
 
-/// A master takes a worker that dies within a second for one that cannot serve, and pauses before
-/// it starts another one.
+/// How long workers live before one is killed. A master takes a worker that dies within a second
+/// for one that cannot serve, and pauses before it starts another one.
 const GROWN_UP: Duration = Duration::from_millis(1_100);
 
-/// How long anything may take that the log is to say.
+/// How long to wait for a line of the log.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(2);
 
-/// One start of a server with [`WORKERS`] workers, and what came of them.
+/// One start of a server with [`WORKERS`] workers, and its figures.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
-    /// From the start of the program until all workers accept.
+    /// The time from the start of the program until all workers accept.
     pub(super) whole: Duration,
-    /// From the end of a worker until the one in its place accepts, nanoseconds: the workers'
-    /// median.
+    /// The time from the end of a worker until its replacement accepts, in nanoseconds. The median
+    /// of the workers.
     pub(super) replaced: f64,
-    /// The memory of an idle worker that is nobody else's, KiB: the workers' mean.
+    /// The memory of an idle worker that no other process shares, in KiB. The mean of the workers.
     pub(super) private: f64,
-    /// The same with its share of what several processes have.
+    /// The same memory, with the worker's share of what several processes share.
     pub(super) proportional: f64,
 }
 
-/// How many rounds there are, each of them with a start of each server.
+/// Returns the number of rounds. Each round starts each server once.
 pub(super) fn rounds(lab: &Lab<'_>) -> usize {
     lab.rounds.unwrap_or(match lab.size {
         Size::Quick => 3,
@@ -60,7 +60,7 @@ pub(super) fn rounds(lab: &Lab<'_>) -> usize {
     })
 }
 
-/// Tells the user how long it will take.
+/// Tells the user how long the starts will take.
 pub(super) fn expect(lab: &mut Lab<'_>) {
     let rounds = rounds(lab);
     lab.bench.progress.expect(3 * rounds, GROWN_UP + Duration::from_millis(300));
@@ -126,7 +126,7 @@ fn replace(server: &Server, worker: u32) -> io::Result<Duration> {
     said(server, begun, |line| line.contains(": worker ") && line.ends_with(" accepts"))
 }
 
-/// How long after `begun` the server's log has a line.
+/// Returns how long after `begun` the server logged a matching line.
 fn said(server: &Server, begun: SystemTime, is_it: impl Fn(&str) -> bool) -> io::Result<Duration> {
     let start = Instant::now();
     loop {
@@ -145,14 +145,14 @@ fn said(server: &Server, begun: SystemTime, is_it: impl Fn(&str) -> bool) -> io:
     }
 }
 
-/// A line that was logged after `begun`: how long after it, and what it says.
+/// Returns how long after `begun` a line was logged, and its text. `None` if it was logged before.
 fn after(line: &str, begun: SystemTime) -> Option<(Duration, &str)> {
     let (time, line) = line.split_once(' ')?;
     let time = humantime::parse_rfc3339(time).ok()?;
     Some((time.duration_since(begun).ok()?, line))
 }
 
-/// Bytes.
+/// Sizes in bytes.
 struct Memory {
     private: u64,
     proportional: u64,

@@ -21,7 +21,7 @@ const STARTS: &str = "Four workers with one loop each, without requests; lower i
 pub(super) fn tables(found: &Found, starts: &Measured<Started>, rate: u32) -> Vec<Table> {
     let mut tables: Vec<Table> = Act::ALL.iter().map(|act| table(found, *act)).collect();
     tables.retain(|table| !table.rows.is_empty());
-    // Once is enough.
+    // The note stands only below the first table.
     if let Some(first) = tables.first_mut() {
         first.note = format!("{} {NOTE}", format::count(rate.into()));
     }

@@ -1,4 +1,4 @@
-//! What `upgrade` claims, and what comes of it.
+//! The claims of `upgrade`, and their verdicts.
 
 use wakeful_load::internals::results::Claim;
 
@@ -7,10 +7,10 @@ use super::found::{Found, Served};
 use super::master::Act;
 use crate::claims::{self, Bound};
 
-/// What became of requests on a connection whose worker was killed.
+/// How requests fail on a connection whose worker was killed.
 const CLOSED: [&str; 3] = ["closed the connection", "reset by peer", "Broken pipe"];
 
-/// All claims, each with the act that decides it.
+/// Returns all claims, each with the act that decides it.
 pub(super) fn claims(found: &Found) -> Vec<(Act, Claim)> {
     let of_act = |act: Act| OURS.into_iter().flat_map(move |ours| of(found, act, ours));
     Act::ALL.into_iter().flat_map(|act| of_act(act).map(move |claim| (act, claim))).collect()
@@ -77,7 +77,7 @@ mod tests {
 
     const CLOSED: &str = "the server closed the connection";
 
-    /// Those whose sentence begins with that.
+    /// Returns the verdicts on the claims whose sentence begins with `beginning`.
     fn verdicts(found: &Found, beginning: &str) -> Vec<Verdict> {
         let beginning = format!("{beginning}:");
         let claims = claims(found).into_iter().map(|(_, claim)| claim);

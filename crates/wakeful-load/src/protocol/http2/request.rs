@@ -4,18 +4,18 @@
 use super::{hpack::STATIC_NAMES, wire::MIN_MAX_FRAME};
 use crate::protocol::{InvalidTemplate, Template};
 
-/// "The table holds nothing from here on", in front of a block.
+/// Means, in front of a block, that the dynamic table has a size of 0 from here on.
 pub(super) const NO_TABLE: u8 = 0x20;
 
 /// Headers that concern the connection (RFC 9113, 8.2.2).
 const CONNECTION: [&str; 4] = ["connection", "keep-alive", "proxy-connection", "upgrade"];
 
-/// What every stream sends.
+/// The header block and the body that every stream sends.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) block: Vec<u8>,
     pub(super) body: Vec<u8>,
-    /// Its answer tells in `grpc-status` how it went.
+    /// Whether this is a gRPC call, whose answer has its result in `grpc-status`.
     pub(super) is_grpc: bool,
 }
 
@@ -29,7 +29,7 @@ impl Request {
             "POST" => block.push(0x83),
             _ => literal(&mut block, ":method", method.as_bytes()),
         }
-        // `:scheme http`.
+        // The field `:scheme: http`.
         block.push(0x86);
         match path.as_str() {
             "/" => block.push(0x84),
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// A field that is not put into a table.
+/// Appends a field that is not put into a table.
 fn literal(block: &mut Vec<u8>, name: &str, value: &[u8]) {
     let known = STATIC_NAMES.iter().position(|it| *it == name);
     integer(block, 4, known.map_or(0, |at| at + 1));
@@ -70,7 +70,7 @@ fn string(block: &mut Vec<u8>, bytes: &[u8]) {
     block.extend_from_slice(bytes);
 }
 
-/// An integer behind a prefix whose other bits are zero.
+/// Appends an integer with a prefix of `prefix` bits. The other bits of its first byte are zero.
 fn integer(block: &mut Vec<u8>, prefix: u32, value: usize) {
     let most = (1 << prefix) - 1;
     if value < most {

@@ -41,7 +41,7 @@ pub(super) struct Settings {
     /// The window with which a stream begins.
     pub(super) window: u32,
     pub(super) max_streams: usize,
-    /// Whether it has asked for a table smaller than what it expects of us so far.
+    /// Whether the peer has ever asked for a header table that is smaller than the default.
     pub(super) small_table: bool,
 }
 

@@ -6,7 +6,7 @@ mod bodies;
 mod cuts;
 mod requests;
 
-/// A server's settings, as (name, value).
+/// The SETTINGS frame of a server, from pairs of name and value.
 fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let pairs = values.iter();
     let payload: Vec<_> = pairs
@@ -27,7 +27,7 @@ fn update(stream: u32, bytes: u32) -> Vec<u8> {
     frame(8, 0, stream, &bytes.to_be_bytes())
 }
 
-/// A conversation that has sent nothing but its opening, with a server that has announced these
+/// Returns a conversation that has sent only its opening, with a server that has announced these
 /// settings.
 fn opened(template: &Template, values: &[(u16, u32)]) -> Http2 {
     let mut http = Http2::new(template).unwrap();
@@ -45,7 +45,7 @@ fn post(size: usize) -> Template {
     Template { body, ..Template::http("POST", "localhost", "/") }
 }
 
-/// Says something to the conversation, which answers no request; returns the frames it replies.
+/// Passes bytes that answer no request to the conversation. Returns the frames of its reply.
 fn told(http: &mut Http2, bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut out, mut answers) = (Vec::new(), Vec::new());
     assert_eq!(http.receive(bytes, &mut out, &mut answers), Ok(bytes.len()));

@@ -2,7 +2,8 @@
 
 use crate::format;
 
-/// An axis. Positions are what [`lines`](super::lines) draws by: logarithms on a logarithmic axis.
+/// An axis. Its positions are those by which [`lines`](super::lines) draws. On a logarithmic axis,
+/// they are logarithms.
 #[derive(Debug, Clone)]
 pub(super) struct Axis {
     pub(super) low: f64,
@@ -11,25 +12,26 @@ pub(super) struct Axis {
     pub(super) title: &'static str,
 }
 
-/// The position of a time on a logarithmic axis. Nothing takes less than a nanosecond.
+/// Returns the position of a time on a logarithmic axis. Less than a nanosecond counts as a
+/// nanosecond.
 pub(super) fn log(value: f64) -> f64 {
     value.max(1.0).log10()
 }
 
-/// The position of a quantile: 0.9 is 1, 0.99 is 2, 0.999 is 3.
+/// Returns the position of a quantile: 0.9 is at 1, 0.99 at 2, 0.999 at 3.
 pub(super) fn nines(quantile: f64) -> f64 {
     -(1.0 - quantile).log10()
 }
 
 impl Axis {
-    /// Times, logarithmically, around these values in nanoseconds.
+    /// Makes a logarithmic axis of times around these values, in nanoseconds.
     pub(super) fn times(values: impl Iterator<Item = f64>, title: &'static str) -> Self {
         let (low, high) = span(values.filter(|value| value.is_finite()).map(log));
         let steps: &[f64] = if high - low > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         Self::logarithmic(low, high, steps, format::tick, title)
     }
 
-    /// Ratios, logarithmically, with 1 always in sight.
+    /// Makes a logarithmic axis of ratios, which always shows 1.
     pub(super) fn ratios(values: impl Iterator<Item = f64>, title: &'static str) -> Self {
         let values = values.filter(|value| *value > 0.0 && value.is_finite()).map(f64::log10);
         let (low, high) = values.fold((-0.01, 0.01), |(low, high): (f64, f64), value| {
@@ -70,7 +72,7 @@ impl Axis {
             }
         }
         if ticks.len() < 2 {
-            // A span within one step: its ends say more than one tick does.
+            // The span lies within one step. Ticks near its ends say more than a single tick does.
             let inset = (high - low) * 0.1;
             ticks = [low + inset, high - inset]
                 .map(|at| (at, label(10f64.powf(at))))
@@ -80,7 +82,7 @@ impl Axis {
         Self { low, high, ticks, title }
     }
 
-    /// Quantiles from the median on, up to these positions.
+    /// Makes an axis of quantiles, from the median to the position `highest`.
     pub(super) fn quantiles(highest: f64) -> Self {
         let all = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.999_99, 0.999_999];
         let names = ["50 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
@@ -94,14 +96,14 @@ impl Axis {
         Self { low, high: high.max(low + 0.1) + 0.02, ticks, title: "percentile" }
     }
 
-    /// Rates, logarithmically, with a tick at each.
+    /// Makes a logarithmic axis of rates, with a tick at each rate.
     pub(super) fn rates(rates: &[f64]) -> Self {
         let (low, high) = span(rates.iter().map(|rate| log(*rate)));
         let ticks = rates.iter().map(|rate| (log(*rate), format::short_rate(*rate))).collect();
         Self { low, high, ticks, title: "requests a second offered (log)" }
     }
 
-    /// From nothing up to a largest value, in steps of 1, 2 or 5.
+    /// Makes an axis from 0 to a largest value, in steps of 1, 2 or 5 times a power of ten.
     pub(super) fn linear(highest: f64, label: impl Fn(f64) -> String, title: &'static str) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
         let rough = highest / 4.0;
@@ -116,7 +118,8 @@ impl Axis {
         Self { low: 0.0, high: highest * 1.02, ticks, title }
     }
 
-    /// Leaves out ticks that would be closer than this to the one before.
+    /// Returns the ticks without those that would be closer than `apart` pixels to the one before,
+    /// on an axis of `pixels` pixels.
     pub(super) fn spaced(&self, pixels: i32, apart: i32) -> Vec<(f64, String)> {
         let least = f64::from(apart) / f64::from(pixels) * (self.high - self.low);
         let mut kept: Vec<(f64, String)> = Vec::new();
@@ -128,7 +131,8 @@ impl Axis {
         kept
     }
 
-    /// Leaves out ticks whose labels would touch, on an axis of so many pixels.
+    /// Returns the ticks without those whose labels would touch, on an axis of `pixels` pixels with
+    /// letters that are `letter` pixels wide.
     pub(super) fn thinned(&self, pixels: i32, letter: i32) -> Vec<(f64, String)> {
         let mut kept: Vec<(f64, String)> = Vec::new();
         let mut free = f64::NEG_INFINITY;
@@ -144,7 +148,7 @@ impl Axis {
     }
 }
 
-/// The span of positions, with a margin, and never empty.
+/// Returns the span of the positions, with a margin. It is never empty.
 fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         (low.min(value), high.max(value))

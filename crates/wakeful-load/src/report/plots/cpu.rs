@@ -43,7 +43,7 @@ pub(super) fn figures(
         let plot = lines::Plot { x: Axis::rates(&sweep.rates), y, lines };
         out.push_str(&figure.html(ids, |window, caption| plot.draw(window, caption))?);
     }
-    // What has no line has bars.
+    // Runs that belong to no line are drawn as bars.
     for group in groups(results) {
         let swept = sweeps.iter().flat_map(|sweep| &sweep.runs);
         let swept: Vec<*const Run> = swept.map(|run| std::ptr::from_ref(*run)).collect();

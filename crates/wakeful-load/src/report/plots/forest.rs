@@ -57,7 +57,7 @@ pub(super) fn figures(results: &Results, ids: &mut Ids) -> Result<String, Report
     Ok(out)
 }
 
-/// The height of a figure's row: its words above, its interval below.
+/// The height of a figure's row, with its words above and its interval below.
 const ROW: i32 = 44;
 
 fn draw(
@@ -92,7 +92,7 @@ fn draw(
         }
         svg::path(area, vec![(x(1.0), 4), (x(1.0), bottom)], Role::Axis.stroke(2))?;
         svg::path(area, vec![(left, bottom), (right, bottom)], Role::Axis.stroke(1))?;
-        // The words go over the line at 1.
+        // The words are drawn over the line at 1.
         for (metric, top) in metrics.iter().zip((6..).step_by(44)) {
             let words = words(metric, window);
             svg::text(area, &words, (left, top + 8), Role::Text, HPos::Left)?;

@@ -6,13 +6,13 @@ use crate::report::html::Window;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) width: i32,
-    /// The height, if the labels need no more.
+    /// The height, unless the labels need more.
     pub(super) least: i32,
     /// The height of letters.
     pub(super) letters: i32,
     /// The height of the labels at the lines' ends.
     pub(super) labels: i32,
-    /// So many letters of a name are shown at its line's end.
+    /// How many letters of a name are shown at its line's end.
     pub(super) names: usize,
     /// Whether the key stands before the name.
     pub(super) keys: bool,
@@ -21,7 +21,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The frame in a window.
+    /// Returns the frame for a window.
     pub(super) fn of(window: Window) -> Self {
         let (letters, labels, bare) = (12, 12, false);
         match window {
@@ -34,13 +34,13 @@ impl Frame {
         }
     }
 
-    /// The height with so many labels.
+    /// Returns the height of a plot with `labels` labels.
     pub(super) fn height(&self, labels: usize) -> i32 {
         let count = i32::try_from(labels).unwrap_or(1000).min(1000);
         self.least.max((count + 1) * self.line_height() + self.top() + self.bottom())
     }
 
-    /// How far labels are apart at least.
+    /// Returns the least distance between labels.
     pub(super) fn line_height(&self) -> i32 {
         (self.labels * 6 + 4) / 5
     }
@@ -49,7 +49,7 @@ impl Frame {
         width_of(self.letters)
     }
 
-    /// Room for the ticks' labels.
+    /// Returns the room for the ticks' labels.
     pub(super) fn left(&self) -> i32 {
         self.letters * 29 / 6
     }
@@ -62,7 +62,7 @@ impl Frame {
         self.letters * 7 / 2
     }
 
-    /// Room for these labels.
+    /// Returns the room for these labels.
     pub(super) fn right(&self, labels: &[String]) -> i32 {
         let longest = labels.iter().map(|label| label.chars().count()).max().unwrap_or_default();
         let longest = i32::try_from(longest).unwrap_or(40).min(40);
@@ -70,12 +70,12 @@ impl Frame {
     }
 }
 
-/// How wide a letter of this height is, about.
+/// Returns the approximate width of a letter of this height.
 fn width_of(letters: i32) -> i32 {
     (letters * 7 + 11) / 12
 }
 
-/// So much of a name as there is room for.
+/// Cuts a name to at most `letters` letters.
 pub(super) fn cut(name: &str, letters: usize) -> String {
     if name.chars().count() <= letters {
         return name.to_owned();
@@ -83,7 +83,7 @@ pub(super) fn cut(name: &str, letters: usize) -> String {
     name.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Moves labels apart until none touches another, and keeps their order.
+/// Moves labels apart until no two touch, and keeps their order.
 pub(super) fn spread(wanted: &[i32], apart: i32, top: i32, bottom: i32) -> Vec<i32> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| (wanted[*i], *i));

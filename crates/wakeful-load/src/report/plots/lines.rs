@@ -18,17 +18,17 @@ use crate::report::{
 /// One line.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// Colour, dashes, marker and weight.
+    /// The colour, dashes, marker and weight.
     pub(super) look: Look,
-    /// One or two letters.
+    /// The key: one or two letters, or nothing.
     pub(super) key: String,
-    /// What it is.
+    /// The name of what the line shows.
     pub(super) name: String,
-    /// Stands behind whatever of the name there is room for.
+    /// The text that stands after the name, even if the name is cut.
     pub(super) mark: &'static str,
-    /// Its points, as the axes have them.
+    /// The points of the line, in positions of the axes.
     pub(super) points: Vec<(f64, f64)>,
-    /// Those of its points that are crossed out.
+    /// The points that are crossed out.
     pub(super) invalid: Vec<(f64, f64)>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    /// Draws it for a window.
+    /// Draws the plot for a window.
     pub(super) fn draw(&self, window: Window, caption: Caption<'_>) -> Result<String, ReportError> {
         let frame = Frame::of(window);
         let labels = self.labels(&frame);
@@ -55,7 +55,7 @@ impl Plot {
         svg::draw(caption, size, |area| self.shapes(area, &frame, size.1, &labels))
     }
 
-    /// What stands at the lines' ends: names, or only keys where there is no room for them.
+    /// Returns the labels at the lines' ends: names, or only keys where there is no room for names.
     pub(super) fn labels(&self, frame: &Frame) -> Vec<String> {
         let room = frame.names;
         let fit = self.lines.iter().all(|line| line.width() <= room);
@@ -64,7 +64,7 @@ impl Plot {
             let text = if line.key.is_empty() || frame.bare || (fit && !frame.keys) {
                 name
             } else if frame.keys {
-                // A name that is cut might be another's too; the letter before it is not.
+                // Two names may look the same when they are cut, but the keys before them differ.
                 format!("{} {name}", line.key)
             } else {
                 line.key.clone()
@@ -146,8 +146,8 @@ impl Plot {
     }
 }
 
-/// Which points have markers: all of a few, else some, and other ones for each line, so that lines
-/// that lie upon each other can be told apart.
+/// Returns which points have markers: all of a few, otherwise some. Each line marks other points,
+/// so that lines that lie upon each other can be told apart.
 fn marked(count: usize, index: usize) -> Vec<usize> {
     if count <= 8 {
         return (0..count).collect();

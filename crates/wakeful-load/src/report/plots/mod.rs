@@ -19,10 +19,11 @@ mod timeline;
 mod tradeoff;
 pub(super) use tradeoff::{frontier, setting as setting_plot};
 
-/// A section of the page: its heading and its figures. Empty if there is nothing to show.
+/// A section of the page: its heading and its figures. The text is empty if there is nothing to
+/// show.
 pub(super) type Section = (&'static str, String);
 
-/// All plots.
+/// Draws all plots.
 pub(super) fn sections(results: &Results, ids: &mut Ids) -> Result<Vec<Section>, ReportError> {
     let servers = Servers::of(results);
     let groups = groups(results);

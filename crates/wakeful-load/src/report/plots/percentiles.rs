@@ -12,7 +12,7 @@ use crate::{
     results::{Floor, Percentiles},
 };
 
-/// A quantile is told only with this many samples beyond it.
+/// A quantile is shown only if it has this many samples beyond it.
 const BEYOND: f64 = 100.0;
 
 pub(super) fn figures(
@@ -37,7 +37,7 @@ pub(super) fn figures(
             .collect();
         let furthest = lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
         let furthest = furthest.fold(0.0, f64::max);
-        // The floor is drawn as far as there is something to compare it with.
+        // The floor is drawn only as far as there is a server's line to compare it with.
         lines.extend(floor.map(|floor| lines::Line {
             look: Look::Floor,
             key: String::new(),
@@ -78,7 +78,7 @@ pub(super) fn figures(
     Ok(out)
 }
 
-/// The cells of a distribution: samples, percentiles, maximum and mean.
+/// Returns the cells of a distribution: samples, percentiles, maximum and mean.
 pub(in crate::report) fn row_of(times: &Percentiles) -> Vec<String> {
     let mut row = vec![format::count(times.count)];
     row.extend([times.p50, times.p90, times.p99, times.p999, times.p9999].map(format::maybe_time));
@@ -87,7 +87,7 @@ pub(in crate::report) fn row_of(times: &Percentiles) -> Vec<String> {
     row
 }
 
-/// The points from the median on that enough samples lie beyond.
+/// Returns the points from the median on that have enough samples beyond them.
 fn curve(times: &Percentiles) -> Vec<(f64, f64)> {
     let named = [
         (0.5, times.p50),

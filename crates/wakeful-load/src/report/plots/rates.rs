@@ -12,12 +12,12 @@ use crate::{
     results::{Percentiles, Results, Run},
 };
 
-/// The open-loop runs that differ only by server and rate, if there is more than one rate.
+/// Open-loop runs that differ only by server and rate.
 pub(super) struct Sweep<'a> {
     pub(super) title: String,
     pub(super) rates: Vec<f64>,
     pub(super) runs: Vec<&'a Run>,
-    /// Whether what is shown of a run may be believed.
+    /// Whether the figure that is shown of a run is valid.
     pub(super) stands: fn(&Run) -> bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn sweeps(results: &Results) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// The same, even if there is but one rate.
+/// Like [`sweeps`], but includes those with only one rate.
 pub(super) fn all(results: &Results) -> Vec<Sweep<'_>> {
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
     for run in &results.runs {
@@ -55,7 +55,8 @@ pub(super) fn all(results: &Results) -> Vec<Sweep<'_>> {
 }
 
 impl<'a> Sweep<'a> {
-    /// The servers, and whether all their runs stand.
+    /// Returns the servers, and whether the figures of all their runs are valid, apart from
+    /// saturated runs.
     pub(super) fn shown(&self) -> Vec<(&'a str, bool)> {
         let mut shown: Vec<(&str, bool)> = Vec::new();
         for run in &self.runs {
@@ -68,7 +69,7 @@ impl<'a> Sweep<'a> {
         shown
     }
 
-    /// A line for each server of what `value` finds.
+    /// Returns a line for each server, with the values that `value` finds.
     pub(super) fn lines(
         &self,
         servers: &Servers<'_>,
@@ -100,13 +101,13 @@ impl<'a> Sweep<'a> {
         value: &impl Fn(&Run) -> Option<f64>,
     ) -> impl Iterator<Item = (&'a Run, (f64, f64))> {
         let runs = self.runs.iter().copied();
-        // What is saturated has no response time that means anything.
+        // The response time of a saturated run means nothing.
         let runs = runs.filter(move |run| run.server == server && !run.saturated);
         runs.filter_map(move |run| Some((run, (axis::log(run.rate?), value(run)?))))
             .filter(|(_, (x, y))| x.is_finite() && y.is_finite())
     }
 
-    /// A row for each server, a column for each rate.
+    /// Makes a table with a row for each server and a column for each rate.
     pub(super) fn table(
         &self,
         label: &str,
@@ -173,7 +174,7 @@ pub(super) fn figures(
     Ok(out)
 }
 
-/// The floor, which was measured at one rate: a level line.
+/// Makes the line of the floor. It is level, because the floor was measured at one rate.
 fn floor(at: f64, x: &Axis) -> lines::Line {
     lines::Line {
         look: Look::Floor,

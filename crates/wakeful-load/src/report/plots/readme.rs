@@ -9,17 +9,17 @@ use crate::{
     results::Results,
 };
 
-/// The smallest letters of a label, and the largest.
+/// The smallest and the largest height of a label's letters.
 const LABELS: (i32, i32) = (12, 18);
 
-/// What the plot shows in words, and its shapes.
+/// Returns a description of the plot in words, and its shapes.
 pub(in crate::report) fn readme(
     results: &Results,
     size: (i32, i32),
 ) -> Result<(String, String), ReportError> {
     let servers = Servers::of(results);
     let sweeps = rates::all(results);
-    // The one with most rates, the first of these.
+    // The first of the sweeps that have the most rates.
     let most = sweeps.iter().map(|sweep| sweep.rates.len()).max().unwrap_or(0);
     let Some(sweep) = sweeps.iter().find(|sweep| sweep.rates.len() == most) else {
         let nothing = "Nothing was measured at a given rate.".to_owned();
@@ -42,7 +42,7 @@ pub(in crate::report) fn readme(
     Ok((format!("Median response time at each rate offered, {}.", sweep.title), body))
 }
 
-/// Letters as large as the number of labels lets them be.
+/// Makes a frame with letters as large as the number of labels permits.
 fn frame((width, height): (i32, i32), labels: usize) -> Frame {
     let mut frame = Frame {
         width,
@@ -59,7 +59,7 @@ fn frame((width, height): (i32, i32), labels: usize) -> Frame {
     frame
 }
 
-/// Takes their labels from grey lines until there is room for the others'.
+/// Removes labels of grey lines, the last ones first, until there is room for the others.
 fn unlabelled(lines: &mut [lines::Line], room: usize) {
     let mut over = lines.len().saturating_sub(room);
     for line in lines.iter_mut().rev() {

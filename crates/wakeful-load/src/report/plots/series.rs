@@ -1,4 +1,4 @@
-//! What the plots share: which servers they show, the look of each, and which runs belong together.
+//! What the plots share: the servers that they show, their looks, and which runs belong together.
 
 use super::frame;
 use crate::report::error::ReportError;
@@ -14,10 +14,10 @@ pub(super) const FLOOR: &str = "floor";
 /// More servers than this are too many to have a colour each.
 pub(super) const CROWD: usize = 8;
 
-/// The servers, emphasised ones first: a server has the same line in every plot.
+/// The servers, the emphasised ones first. A server has the same line in every plot.
 pub(super) struct Servers<'a>(Vec<&'a str>);
 
-/// Whether plots are about this server.
+/// Whether the plots are about this server.
 pub(super) fn emphasised(server: &str) -> bool {
     server.starts_with("wakeful")
 }
@@ -34,7 +34,7 @@ impl<'a> Servers<'a> {
         Self(names)
     }
 
-    /// How its line looks.
+    /// Returns the look of a server's line.
     pub(super) fn look(&self, server: &str) -> Look {
         let index = self.index(server);
         if emphasised(server) {
@@ -50,7 +50,7 @@ impl<'a> Servers<'a> {
         self.0.iter().position(|name| *name == server).unwrap_or_default()
     }
 
-    /// A letter, or two from the 27th on.
+    /// Returns the key of a server: one letter, or two from the 27th server on.
     pub(super) fn key(&self, server: &str) -> String {
         let index = self.index(server);
         let letter = |i: usize| char::from(b'A' + u8::try_from(i % 26).unwrap_or_default());
@@ -60,17 +60,17 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The server with that key.
+    /// Returns the server with that key.
     pub(super) fn by_key(&self, key: &str) -> Option<&'a str> {
         self.0.iter().copied().find(|server| self.key(server) == key)
     }
 
-    /// The same; the key itself if there is none.
+    /// Returns the server with that key, or the key itself if there is none.
     pub(super) fn named(&self, key: &str) -> String {
         self.by_key(key).unwrap_or(key).to_owned()
     }
 
-    /// The legend of these servers, in the order of their keys.
+    /// Makes the legend of these servers, in the order of their keys.
     pub(super) fn legend(&self, shown: &[(&str, bool)]) -> Result<String, ReportError> {
         let room = frame::Frame::of(html::Window::Wide).names;
         let mut shown = shown.to_vec();
@@ -107,7 +107,7 @@ pub(super) fn groups(results: &Results) -> Vec<Group<'_>> {
     groups
 }
 
-/// What a run was measured under, besides its server.
+/// Describes the conditions of a run, apart from its server.
 pub(super) fn conditions(run: &Run) -> String {
     match run.rate {
         Some(rate) => format!("{}, {}", format::rate(rate), setting(run)),
@@ -115,14 +115,14 @@ pub(super) fn conditions(run: &Run) -> String {
     }
 }
 
-/// What a run was measured under, besides its server and rate.
+/// Describes the conditions of a run, apart from its server and its rate.
 pub(super) fn setting(run: &Run) -> String {
     let schedule = if run.schedule == "closed" { "closed loop" } else { &run.schedule };
     let s = if run.connections == 1 { "" } else { "s" };
     format!("{schedule}, {} connection{s}", format::count(run.connections as u64))
 }
 
-/// What stands behind the name of what is not valid.
+/// Returns the mark that stands after the name if the figures are not valid.
 pub(super) fn mark(valid: bool) -> &'static str {
     if valid { "" } else { " ✗" }
 }
@@ -131,8 +131,8 @@ pub(super) fn valid(run: &Run) -> bool {
     run.validity == Validity::Valid
 }
 
-/// Whether the median may be believed, and the CPU time: the generator may have been late for a few
-/// requests.
+/// Whether the median and the CPU time are valid. They are, even if the generator was late for a
+/// few requests.
 pub(super) fn median_stands(run: &Run) -> bool {
     !matches!(run.validity, Validity::Invalid { up_to: None, .. })
 }

@@ -15,7 +15,7 @@ use crate::{
     results::{Interval, Run},
 };
 
-/// More points than this are more than a plot has pixels.
+/// The most points in a plot. It does not have enough pixels for more.
 const MOST: usize = 150;
 
 #[derive(Template)]
@@ -23,7 +23,7 @@ const MOST: usize = 150;
 struct Timelines<'a> {
     legend: String,
     is_open: bool,
-    /// Their titles and their figures.
+    /// The title and the figures of each group.
     groups: Vec<(&'a str, String)>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn figures(groups: &[Group<'_>], ids: &mut Ids) -> Result<String, Rep
         if runs.is_empty() {
             continue;
         }
-        // One scale for a group, so that its plots can be compared.
+        // All plots of a group have the same scale, so that they can be compared.
         let all = runs.iter().flat_map(|run| &run.timeline);
         let y = Axis::times(
             all.flat_map(|interval| [interval.p50 as f64, interval.max as f64]),
@@ -114,7 +114,8 @@ fn figure(
     .html(ids, |window, caption| plot.draw(window, caption))
 }
 
-/// The timeline in as many points as can be seen; of each that is merged, the worst.
+/// Merges intervals, so that there are only as many points as can be seen. A merged interval has
+/// the worst of the values. Also returns how many intervals a point stands for.
 fn thinned(timeline: &[Interval]) -> (Vec<Interval>, usize) {
     let merged = timeline.len().div_ceil(MOST).max(1);
     let worst = |chunk: &[Interval]| {

@@ -1,5 +1,5 @@
-//! p50 against CPU time: what a server costs and brings. Each server at a rate is a point, and so
-//! is each value of a setting.
+//! The median against CPU time: what a server costs and brings. Each server at a rate is a point,
+//! and so is each value of a setting.
 
 use plotters::style::text_anchor::HPos;
 
@@ -23,12 +23,12 @@ const LEAST: usize = 3;
 /// The height of letters.
 const LETTERS: i32 = 12;
 
-/// Where shapes are drawn: the left upper corner, width and height.
+/// The place where shapes are drawn: the upper left corner, the width and the height.
 type Place = (i32, i32, i32, i32);
 
 /// A point of a plot.
 struct Point {
-    /// Beside it, if there is room.
+    /// The text beside the point, if there is room for it.
     label: String,
     look: Look,
     cpu: f64,
@@ -39,11 +39,12 @@ struct Point {
 struct Panel {
     title: String,
     points: Vec<Point>,
-    /// How many of them, from the first on, a line joins.
+    /// How many of the points, from the first one on, a line joins.
     joined: usize,
 }
 
-/// Settings, and the servers at each rate: who is left and below of another is better at both.
+/// Draws the settings, and the servers at each rate. A server to the left of another one and below
+/// it is better in both respects.
 pub(super) fn figures(
     results: &Results,
     servers: &Servers<'_>,
@@ -69,8 +70,8 @@ pub(super) fn figures(
     Ok(out)
 }
 
-/// All rates of the sweep with most of them, in one drawing: what it shows in words, its height,
-/// and its shapes.
+/// Draws the sweep with the most panels. Returns a description in words, the height, and the
+/// shapes.
 pub(in crate::report) fn frontier(
     results: &Results,
     width: i32,
@@ -116,7 +117,7 @@ pub(in crate::report) fn frontier(
     Ok(Some((format!("Median response time against CPU at each rate, {title}."), size.1, body)))
 }
 
-/// A setting's plot: its shapes.
+/// Returns the shapes of a setting's plot.
 pub(in crate::report) fn setting(
     tradeoff: &Tradeoff,
     (width, height): (i32, i32),
@@ -144,8 +145,8 @@ fn is_finite(point: &Point) -> bool {
     point.cpu.is_finite() && point.p50.is_finite()
 }
 
-/// A panel for each rate, of those whose median stands; a server that is saturated says nothing
-/// here.
+/// Makes a panel for each rate that has enough servers with a valid median. Saturated servers are
+/// left out.
 fn at_each_rate(sweep: &rates::Sweep<'_>, servers: &Servers<'_>) -> Vec<Panel> {
     let of = |rate: &f64| {
         let runs = sweep.runs.iter().filter(|run| run.rate == Some(*rate));
@@ -159,7 +160,7 @@ fn at_each_rate(sweep: &rates::Sweep<'_>, servers: &Servers<'_>) -> Vec<Panel> {
             })
         };
         let mut points: Vec<Point> = runs.filter_map(point).filter(is_finite).collect();
-        // Those that the plot is about have the first choice of room.
+        // The servers that the plot is about choose their places first.
         points.sort_by_key(|point| std::cmp::Reverse(point.look.layer()));
         let title = format!("p50 against CPU at {}", format::rate(*rate));
         Panel { title, points, joined: 0 }
@@ -248,7 +249,9 @@ fn draw(
     for point in &panel.points {
         let (x, y) = at(point);
         let long = i32::try_from(point.label.chars().count()).unwrap_or(40) * svg::LETTER_WIDTH;
-        // Right, left, above, below: the first that covers nothing. A line runs to the sides.
+        // The label takes the first place where it covers nothing: to the right, to the left,
+        // above, below. A line that joins the points runs to the sides, so then the last two come
+        // first.
         let mut places = [
             (x + 8, y - LETTERS / 2),
             (x - 8 - long, y - LETTERS / 2),

@@ -1,11 +1,12 @@
-//! What processor packages used, from RAPL. Guests have none, and elsewhere it is root's to read.
+//! The energy that processor packages used, from RAPL. Guests do not have RAPL, and elsewhere only
+//! root can read it.
 
 use std::fs;
 use std::path::Path;
 
 pub(super) const DOMAINS: &str = "/sys/class/powercap";
 
-/// A package's counter, which begins anew behind its range. Microjoules.
+/// The counter of a package, in microjoules. It begins again at 0 when it exceeds its range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Package {
     domain: String,
@@ -13,7 +14,7 @@ pub(super) struct Package {
     range: u64,
 }
 
-/// Those of whole packages: what is within them counts once.
+/// Reads the counters of whole packages. Their parts are left out, because they would count twice.
 pub(super) fn read(root: &Path) -> Vec<Package> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let package = |entry: fs::DirEntry| {
@@ -29,7 +30,7 @@ pub(super) fn read(root: &Path) -> Vec<Package> {
     entries.filter_map(package).collect()
 }
 
-/// What all of them used since; `None` where there are none.
+/// Returns the energy that all packages have used since. `None` if there are no counters.
 pub(super) fn joules(now: &[Package], before: &[Package]) -> Option<f64> {
     let used = now.iter().filter_map(|now| {
         let before = before.iter().find(|before| before.domain == now.domain)?;

@@ -1,5 +1,5 @@
-//! How long CPUs were idle in which way, from cpuidle. A stay counts once it is over: of a CPU that
-//! sleeps long, the last one is missing.
+//! How long CPUs were idle in which way, from cpuidle. The kernel counts a stay once it is over, so
+//! the last stay of a CPU that sleeps long is missing.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub(super) const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Of several CPUs together, since boot or between two readings.
+/// The idle time of several CPUs together, since boot or between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct IdleTime {
     pub(super) polling: Duration,
@@ -23,7 +23,7 @@ impl IdleTime {
     }
 }
 
-/// `None`: a CPU has no idle driver, or sysfs does not say.
+/// Returns `None` if a CPU has no idle driver, or if sysfs does not report it.
 pub(super) fn read(root: &Path, cpus: &[usize]) -> Option<IdleTime> {
     let mut all = IdleTime::default();
     for cpu in cpus {
@@ -33,7 +33,7 @@ pub(super) fn read(root: &Path, cpus: &[usize]) -> Option<IdleTime> {
         states.peek()?;
         for state in states {
             let time = Duration::from_micros(word(&state.join("time"))?.parse().ok()?);
-            // The one state in which a CPU does not stop, whatever the driver.
+            // `POLL` is the one state in which a CPU does not stop, whatever the driver.
             match word(&state.join("name"))?.as_str() {
                 "POLL" => all.polling += time,
                 _ => all.halted += time,
@@ -43,7 +43,7 @@ pub(super) fn read(root: &Path, cpus: &[usize]) -> Option<IdleTime> {
     Some(all)
 }
 
-/// What decides how CPUs idle on this machine, for the reader.
+/// Describes for the reader what decides how CPUs idle on this machine.
 pub(in super::super) fn how_cpus_idle() -> String {
     let asked = |path: &str| word(Path::new(path)).unwrap_or_else(|| "none".to_owned());
     let (driver, governor) = (

@@ -1,9 +1,9 @@
-//! Timer interrupts, from `/proc/interrupts`. Other architectures than x86 have no line for them
-//! alone.
+//! Timer interrupts, from `/proc/interrupts`. Architectures other than x86 have no line for these
+//! interrupts alone.
 
 use std::fs;
 
-/// Of these CPUs together, since boot.
+/// Returns the timer interrupts of these CPUs together, since boot.
 pub(super) fn timer(cpus: &[usize]) -> Option<u64> {
     parse(&fs::read_to_string("/proc/interrupts").ok()?, cpus)
 }

@@ -1,4 +1,4 @@
-//! Those about CPUs that are held: what it brings, and what the machine pays for it.
+//! The tables about held CPUs: what holding brings, and what the machine pays for it.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Cell, Table, Unit};
@@ -51,7 +51,7 @@ fn pays(measured: &Measured<Held>, rate: &str) -> Table {
     without_what_nobody_knows(all)
 }
 
-/// Of what this machine's kernel does not tell there is no column.
+/// Removes the columns of figures that this machine's kernel does not report.
 fn without_what_nobody_knows(mut table: Table) -> Table {
     for column in (0..table.columns.len()).rev() {
         if table.rows.iter().all(|row| row[column] == Cell::Absent) {

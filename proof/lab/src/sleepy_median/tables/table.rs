@@ -1,10 +1,10 @@
-//! A table of what was measured: a row for each contender, a column for each figure.
+//! A table of what was measured, with a row for each contender and a column for each figure.
 
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use crate::interleaved::Measured;
 
-/// A table of figures, each with its head, unit and what it is.
+/// The columns of a table: the head, the unit and the figure of each.
 pub(super) type Columns<'a, T> = &'a [(&'a str, Unit, fn(&T) -> Option<f64>)];
 
 pub(super) fn table<T>(

@@ -1,4 +1,4 @@
-//! Of servers that have their CPU to themselves.
+//! Claims about servers that have their CPU to themselves.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Claim, Verdict};
@@ -13,22 +13,22 @@ use super::noise::{noise, with_noise};
 use crate::claims::{self, Bound, Figure, RatioClaim};
 use crate::interleaved::Measured;
 
-/// p50 with a tenth of the load.
+/// The bound for p50 with a tenth of the load.
 const INVERSION: f64 = 1.1;
-/// p50 against the hand-written loop, Tokio, and Tokio that burns.
+/// The bounds for p50 against the hand-written loop, against Tokio, and against Tokio that burns.
 const TIMES_SPINNING_LOOP: f64 = 1.1;
 const TIMES_TOKIO: f64 = 0.25;
 const TIMES_BURN: f64 = 1.05;
-/// A governor that spins for six in ten, against one that never stops.
+/// The bounds for a governor that spins for six in ten, against one that never stops.
 const FRUGAL_P50: f64 = 1.3;
 const FRUGAL_CPU: f64 = 0.7;
 const PATIENT_P50: f64 = 1.2;
-/// What the cap of 0.3 comes to in any second.
+/// The bound for the CPU use with the cap of 0.3, in any second.
 const CAP_KEPT: f64 = 0.33;
 
 const P50: Figure = |figures| figures.p50;
 
-/// At given rates.
+/// Returns the claims about given rates.
 pub(super) fn rates(found: &Found, seed: u64) -> Vec<Claim> {
     let mut claims = Vec::new();
     for against in [AT_50K, AT_100K] {
@@ -71,7 +71,7 @@ fn claim(text: String, against: &'static str, figure: Figure, most: f64) -> Rati
     RatioClaim { text, subject: ADAPTIVE, against, figure, bound: Bound::AtMost(most) }
 }
 
-/// At a rate, round by round.
+/// Returns the figures of a contender at a rate, round by round.
 fn figures(found: &Found, name: &str, load: usize) -> Vec<Figures> {
     let measured = found.rates.judged.get(load);
     measured.map(|at| at.of(name).iter().copied().flatten().collect()).unwrap_or_default()
@@ -93,13 +93,13 @@ fn noise_at(found: &Found, load: usize, figure: Figure, seed: u64) -> Option<f64
     noise(&of(ADAPTIVE), &of(ADAPTIVE_AGAIN), seed)
 }
 
-/// By rate, where it is known.
+/// Returns the noise of p50 by rate, for the rates where it is known.
 pub(super) fn noise_of_p50(found: &Found, seed: u64) -> impl Iterator<Item = (f64, f64)> {
     let rates = RATES.into_iter().enumerate();
     rates.filter_map(move |(load, rate)| Some((rate, noise_at(found, load, P50, seed)?)))
 }
 
-/// The lowest p99 of all rounds, which the hypervisor disturbed least.
+/// Judges the lowest p99 of all rounds, which the hypervisor disturbed least.
 fn best_p99(found: &Found, load: usize, against: &str) -> Claim {
     let best = |name: &str| {
         let p99s: Vec<f64> = figures(found, name, load).iter().filter_map(|one| one.p99).collect();
@@ -125,7 +125,7 @@ fn best_p99(found: &Found, load: usize, against: &str) -> Claim {
     with_noise(Claim { claim: text, measured, verdict }, noise)
 }
 
-/// A figure of one against the same of a loop that spins.
+/// Judges a figure of a server against that of a loop that spins.
 fn against_spinning(
     text: &str,
     measured: &Measured<Figures>,

@@ -1,4 +1,4 @@
-//! Of servers whose CPUs are held, or which hold them.
+//! Claims about servers whose CPUs are held, or that hold CPUs themselves.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::Claim;
@@ -11,14 +11,14 @@ use super::super::unmodified::{REDIS, REDIS_AWAKE};
 use super::noise::{noise, with_noise};
 use crate::claims::{self, Bound};
 
-/// p50 against a loop that spins, by the place of the rate.
+/// The bounds for p50 against a loop that spins, by the index of the rate.
 const TIMES_SPINNING: [(usize, f64); 4] =
     [(AWAKE_AT_100, 4.0), (AWAKE_AT_1K, 1.25), (AWAKE_AT_10K, 1.25), (AWAKE_AT_100K, 1.35)];
-/// CPU against a loop that parks, at all rates.
+/// The bound for the CPU use against a loop that parks, at all rates.
 const TIMES_PARKED_CPU: f64 = 1.05;
-/// p50 under `wakeful awake` against without.
+/// The bound for p50 under `wakeful awake`, against without it.
 const TIMES_WITHOUT: f64 = 0.35;
-/// Under it, and without.
+/// The names under `wakeful awake`, and without it.
 const WATCHED: [[&str; 2]; 2] = [[TOKIO_AWAKE, TOKIO], [REDIS_AWAKE, REDIS]];
 
 type Figure = fn(&Held) -> Option<f64>;
@@ -48,7 +48,7 @@ pub(super) fn claims(found: &Found, seed: u64) -> Vec<Claim> {
         let text = format!("{what} at {}: {text}", rate(AWAKE_AT_10K));
         ratio(text, AWAKE_AT_10K, pair, figure, bound)
     };
-    // What a hold cannot do better than.
+    // A hold cannot do better than this.
     let spin = ratio(String::new(), AWAKE_AT_10K, [SPINNING, PARKING], P50, Bound::AtMost(1.0));
     let spin = format!("; {SPINNING} / {PARKING} is {}", spin.measured);
     let [one, other] = [PARKING, PARKING_AGAIN].map(|name| figures(AWAKE_AT_10K, name, CPU));

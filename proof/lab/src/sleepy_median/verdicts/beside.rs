@@ -1,4 +1,4 @@
-//! Of servers that share their CPU, or have only a part of it.
+//! Claims about servers that share their CPU, or have only a part of it.
 
 use wakeful_load::internals::results::Claim;
 
@@ -8,14 +8,14 @@ use super::super::hog::{Beside, HOG_IS_GONE};
 use super::noise::{noise, with_noise};
 use crate::claims::{self, Bound};
 
-/// Against parking, with a client that spins on the same CPU.
+/// The bound for p50 against parking, with a client that spins on the same CPU.
 const BESIDE_CLIENT: f64 = 2.0;
-/// Milliseconds.
+/// The bound for the comeback, in milliseconds.
 const BACK_WITHIN: f64 = 300.0;
-/// A loop whose p50 is not below this share of a parked one's does not spin.
+/// A loop spins only if its p50 is below this share of a parked loop's p50.
 const SPINS_BELOW: f64 = 0.7;
 
-/// The hog and the server as they are with a server that parks.
+/// Judges the hog and the server against those of a server that parks.
 pub(super) fn hog(found: &Found, seed: u64) -> Vec<Claim> {
     let of = |text: String, figure: fn(&Beside) -> Option<f64>, bound: fn(f64) -> Bound| {
         let of = |name| found.hog.figures(name, figure);
@@ -63,7 +63,7 @@ pub(super) fn comeback(found: &Found) -> Claim {
         .map(|(round, parked)| {
             let (found, parked) = (round.as_ref()?, parked?);
             let spins = found.as_ref().filter(|found| found.settled < SPINS_BELOW * parked);
-            // It did not come back as long as was looked.
+            // The server did not come back in the observed time.
             let never = HOG_IS_GONE.as_nanos() as f64;
             Some(spins.map_or(never, |found| found.back_after) / 1e6)
         })

@@ -32,7 +32,7 @@ fn figures(p50: f64, cpu: f64) -> Figures {
     }
 }
 
-/// Three rounds that differ a little.
+/// Makes three rounds that differ a little.
 fn rounds<T>(of: impl Fn(f64) -> T) -> Vec<T> {
     Vec::from([0.99, 1.0, 1.01].map(of))
 }
@@ -66,13 +66,14 @@ fn throttled(periods: f64) -> Vec<Throttled> {
     rounds(|_| Throttled { figures: figures(30e3, 0.1), periods, of: 20.0 })
 }
 
-/// Without traffic.
+/// Makes figures without traffic.
 fn quiet(calls: f64, cpu: f64) -> Measured<Silence> {
     let each = || rounds(|_| Silence { calls, cpu });
     Measured::canned(vec![(ADAPTIVE, each()), (HOLD, each())])
 }
 
-/// At each rate, with these of the server that holds, and of those that are held for.
+/// Makes figures at each rate: those of the server that holds, and those of the servers for which
+/// CPUs are held.
 fn held(hold: (f64, f64), watched: (f64, f64)) -> Vec<Measured<Held>> {
     let held = |p50, cpu| -> Vec<Held> {
         let all = blocks(p50, cpu).into_iter();
@@ -93,7 +94,7 @@ fn held(hold: (f64, f64), watched: (f64, f64)) -> Vec<Measured<Held>> {
     AWAKE_RATES.iter().map(at).collect()
 }
 
-/// wakeful as it should be.
+/// Makes figures of wakeful as they should be.
 fn found() -> Found {
     let at = |rate: &f64| {
         let slow = if *rate > 2e4 { 25e3 } else { 50e3 };
@@ -155,7 +156,7 @@ fn a_sleepy_median_fails_wherever_it_is_compared() {
         (TOKIO, blocks(45e3, 0.2)),
         (BURN, blocks(9e3, 1.0)),
     ]);
-    // Against itself at two rates, in p50 at 10k/s, and in p90 and p99 there.
+    // These compare wakeful with itself at two rates, in p50 at 10k/s, and in p90 and p99 there.
     assert_eq!(fails(&sleepy), [0, 1, 2, 4, 5, 7, 8, 9, 10, 11, 12]);
 }
 
@@ -177,7 +178,7 @@ fn each_other_claim_can_fail() {
         Measured::canned(vec![(PARKING, came_back(45e3, 50e6)), (ADAPTIVE, came_back(9e3, 350e6))]);
     bad.quota = Measured::canned(vec![(PARKING, throttled(1.0)), (ADAPTIVE, throttled(2.0))]);
     bad.silence = quiet(1.0, 0.001);
-    // Also four times a spin's, at the lowest rate.
+    // The values are also four times a spinning loop's at the lowest rate.
     bad.awake = held((60e3, 0.12), (20e3, 0.21));
     assert_eq!(fails(&bad), (19..ALL).collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! The RFC's examples, and another decoder's word for everything else.
+//! Tests with the examples of the RFC, and comparisons with another decoder.
 
 use fluke_hpack::decoder::DecoderError;
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -111,7 +111,7 @@ fn faults_are_named() {
     bad(b"\x48\x84\xff\xff\xff\xff", "Huffman");
 }
 
-/// Appends an integer behind a prefix.
+/// Appends an integer with a prefix of `prefix` bits.
 fn put(block: &mut Vec<u8>, first: u8, prefix: u32, value: usize) {
     let most = (1 << prefix) - 1;
     block.push(first | value.min(most) as u8);
@@ -135,7 +135,7 @@ fn put_string(block: &mut Vec<u8>, bytes: &[u8], huffman: bool) {
     block.extend_from_slice(&folded);
 }
 
-/// One field's representation. Indices are sometimes beyond the table.
+/// The representation of one field. Its index is sometimes beyond the table.
 fn field() -> impl Strategy<Value = Vec<u8>> {
     let value = prop_oneof![
         select(&["200", "404", "0", "x"][..]).prop_map(|it| it.as_bytes().to_vec()),
@@ -200,7 +200,7 @@ proptest! {
         }
     }
 
-    /// All that the other accepts of arbitrary bytes, we accept and understand alike.
+    /// Blocks of arbitrary bytes that both decoders accept mean the same to both.
     #[test]
     fn arbitrary_blocks_do_no_harm(blocks in vec(vec(any::<u8>(), 0..40), 1..4)) {
         let (mut ours, mut full) = (Decoder::default(), Full::new());

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// What is answered to nine requests and replied, however the bytes are cut: the answers in order
-/// of arrival with `!` if the connection is closing, then the kinds of the replies' frames.
+/// Passes the frames to a conversation with nine requests, cut in several ways. Returns the
+/// outcomes in order of arrival, `!` if the connection is closing, the keys of the answers, and the
+/// kinds of the frames in the reply.
 fn answered(frames_in: &[&[u8]]) -> Result<String, String> {
     let bytes = frames_in.concat();
     let ways = [1, 2, 5, bytes.len()].map(|step| {
@@ -48,9 +49,9 @@ fn last(stream: u32, block: &[u8]) -> Vec<u8> {
 fn the_status_decides() {
     good(&[&last(1, b"\x88"), &last(3, b"\x8e"), &last(5, b"\x8b")], "+-+ 012 ");
     good(&[&last(5, b"\x08\x03400"), &last(1, b"\x08\x03399"), &last(3, b"\x89")], "-++ 201 ");
-    // Through the table: the first puts 503 there, the second refers to it.
+    // The first answer puts 503 into the table, and the second one refers to it.
     good(&[&last(1, b"\x48\x03503"), &last(3, b"\xbe")], "-- 01 ");
-    // A stream that nobody waits for any more still changes the table.
+    // A header block on a stream that is answered already still changes the table.
     good(&[&last(1, b"\x88"), &last(1, b"\x48\x03503"), &last(3, b"\xbe")], "+- 01 ");
 }
 
@@ -67,9 +68,9 @@ fn of_grpc_the_trailers_decide() {
     for frames in [
         [head(1, b"\x88"), last(1, &status(b"0"))],
         [head(3, b"\x88"), last(3, &status(b"4"))],
-        // Without a word.
+        // There is no `grpc-status`.
         [head(5, b"\x88"), frame(0, 1, 5, b"")],
-        // Trailers only.
+        // There are only trailers.
         [last(7, &[b"\x88".to_vec(), status(b"0")].concat()), Vec::new()],
     ] {
         http.receive(&frames.concat(), &mut out, &mut answers).unwrap();

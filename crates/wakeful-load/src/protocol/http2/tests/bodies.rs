@@ -1,9 +1,9 @@
-//! Bodies and windows, both ways.
+//! Bodies and windows in both directions.
 
 use super::*;
 use crate::protocol::http2::settings::WINDOW;
 
-/// The bodies' frames among those sent, as (stream, length, whether it is the last).
+/// Returns the DATA frames as (stream, length, whether it is the last).
 fn data(frames: &[Vec<u8>]) -> Vec<(u32, usize, bool)> {
     let headers = frames.iter().map(|frame| Header::read(frame).unwrap());
     let data = headers.filter(|it| it.kind == Kind::Data);
@@ -38,7 +38,7 @@ fn a_body_waits_for_its_streams_window() {
     assert_eq!(data(&told(&mut http, &update(3, 5))), [(3, 5, false)]);
     assert_eq!(data(&told(&mut http, &update(0, 5))), []);
     assert_eq!(data(&told(&mut http, &update(3, 5))), [(3, 1, true)]);
-    // A new setting changes the windows of streams under way.
+    // A new setting changes the windows of the open streams.
     assert_eq!(data(&told(&mut http, &settings(&[(4, 6)]))), [(1, 2, false)]);
     assert_eq!(data(&told(&mut http, &settings(&[(4, 0)]))), []);
     assert_eq!(data(&told(&mut http, &update(1, 5))), []);
@@ -75,7 +75,7 @@ fn windows_that_overflow_or_grow_by_nothing_are_faults() {
     assert!(error(&settings(&[(4, 1 << 31)])).contains("window"));
     let grown = [update(1, MAX_31 - 10), settings(&[(4, 100)])].concat();
     assert!(error(&grown).contains("window"));
-    // On a stream, they cost only that stream.
+    // A faulty update of a stream's window fails only that stream.
     for (bytes, code) in [(0, 1), (MAX_31, 3)] {
         let mut http = opened(&get(), &[]);
         ask(&mut http);
@@ -105,18 +105,18 @@ fn room_is_given_back_when_half_of_it_is_used() {
     let nearly = WINDOW / 2 - 4;
     http.receiving.received = nearly;
     http.streams.get_mut(&1).unwrap().received = nearly;
-    // Padding counts, and its length.
+    // The padding and the byte with its length count, too.
     let padded = frame(0, 8, 1, b"\x01x\0");
     assert_eq!(told(&mut http, &padded), [] as [Vec<u8>; 0]);
     let half = nearly + 4;
     assert_eq!(told(&mut http, &frame(0, 0, 1, b"a")), [update(0, half), update(1, half)]);
-    // The stream is over: only the connection still needs room.
+    // The stream has ended, so only the connection needs room.
     http.receiving.received = nearly;
     http.streams.get_mut(&1).unwrap().received = nearly;
     let (mut out, mut answers) = (Vec::new(), Vec::new());
     http.receive(&frame(0, 1, 1, b"abcd"), &mut out, &mut answers).unwrap();
     assert_eq!((out, outcomes(&answers)), (update(0, half), "+".into()));
-    // On streams answered already, too.
+    // Bytes on a stream that is answered already count, too.
     http.receiving.received = nearly;
     assert_eq!(told(&mut http, &frame(0, 0, 1, b"abcd")), [update(0, half)]);
 }

@@ -11,15 +11,15 @@ use crate::protocol::tests::take_all;
 
 const REQUESTS: usize = 6;
 
-/// The messages of one answer. Their order matters; other streams' may come between them, but not
-/// between the frames of one message.
+/// The messages of one answer. Their order matters. Messages of other streams may come between
+/// them, but not between the frames of one message.
 #[derive(Debug, Clone)]
 struct Said {
     success: bool,
     messages: Vec<Vec<u8>>,
 }
 
-/// Heads, of which some change the table and some are in the Huffman code (302).
+/// The heads of answers. Some change the table, and some have Huffman code (such as the 302).
 const HEADS: &[(bool, &[u8])] = &[
     (true, b"\x88"),
     (false, b"\x8d"),
@@ -29,7 +29,8 @@ const HEADS: &[(bool, &[u8])] = &[
     (true, b"\x8a\x0f\x0d\x81\x1f"),
 ];
 
-/// A header block as HEADERS, padded or not, and as many CONTINUATIONs as there are cuts.
+/// Encodes a header block as HEADERS, with or without padding, and as many CONTINUATION frames as
+/// there are cuts.
 fn block(stream: u32, end: bool, block: &[u8], cuts: &[Index], padding: Option<u8>) -> Vec<u8> {
     let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
     at.sort_unstable();

@@ -105,7 +105,7 @@ fn templates_that_cannot_be_sent_are_refused() {
         assert_eq!(refused(name, "a"), Some(InvalidTemplate::ConnectionHeader(lower)));
     }
     assert_eq!(refused("te", "trailers"), None);
-    // One byte less than a frame takes is the most.
+    // The largest block has one byte less than a frame has room for.
     let most = MIN_MAX_FRAME - 1 - 20;
     assert_eq!(refused("a", &"b".repeat(most)), None);
     let long = Some(InvalidTemplate::HeadersTooLong(MIN_MAX_FRAME));
