@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -195,18 +195,22 @@ fn cpus() -> CpuSet {
     sched_getaffinity(None).unwrap()
 }
 
-fn pin_to_first() -> CpuSet {
+/// Pins this thread to the first CPU. Until the guard is dropped, no other test does that: a thread
+/// that keeps the CPU busy for one test would keep the loops of another one from spinning.
+fn pin_to_first() -> (CpuSet, MutexGuard<'static, ()>) {
+    static ONE_TEST: Mutex<()> = Mutex::new(());
+    let one_test = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
     let allowed = cpus();
     let mut first = CpuSet::new();
     first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
     sched_setaffinity(None, &first).unwrap();
-    first
+    (first, one_test)
 }
 
 fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
     // A thread of its own, so that no other test is pinned.
     let pinned = thread::spawn(|| {
-        let cpu = pin_to_first();
+        let (cpu, _one_test) = pin_to_first();
         let (stop, stopped) = mpsc::channel::<()>();
         let (begin, begun) = mpsc::channel();
         let hog = thread::spawn(move || {
@@ -230,7 +234,7 @@ fn a_spin_gives_way_to_a_neighbour_on_its_cpu<B: Backend>() {
 
 fn a_spin_gives_way_to_a_neighbour_that_runs_for_a_moment_but_often<B: Backend>() {
     let pinned = thread::spawn(|| {
-        let cpu = pin_to_first();
+        let (cpu, _one_test) = pin_to_first();
         let (stop, stopped) = mpsc::channel::<()>();
         let neighbour = thread::spawn(move || {
             sched_setaffinity(None, &cpu).unwrap();
@@ -270,7 +274,7 @@ fn enter_real_time() -> bool {
 
 fn a_loop_at_real_time_priority_leaves_its_cpu_to_an_ordinary_thread<B: Backend>() {
     let pinned = thread::spawn(|| {
-        let cpu = pin_to_first();
+        let (cpu, _one_test) = pin_to_first();
         let (stop, stopped) = mpsc::channel::<()>();
         let steps = Arc::new(AtomicUsize::new(0));
         let counted = steps.clone();
@@ -342,7 +346,7 @@ fn a_spinning_loop_notices_that_its_thread_got_real_time_priority<B: Backend>() 
 
 fn a_loop_that_spins_at_real_time_priority_lets_its_equals_run<B: Backend>() {
     let pinned = thread::spawn(|| {
-        pin_to_first();
+        let _one_test = pin_to_first();
         if !enter_real_time() {
             return;
         }
@@ -366,7 +370,7 @@ fn a_loop_that_spins_at_real_time_priority_lets_its_equals_run<B: Backend>() {
 fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
     skip_on_guests(BY_HAND);
     let pinned = thread::spawn(|| {
-        pin_to_first();
+        let _one_test = pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let (mut first, mut second) = (build(), build());
@@ -384,7 +388,7 @@ fn of_two_loops_on_one_cpu_one_spins<B: Backend>() {
 /// On one CPU: a loop spins, and when `first` ends nobody takes its turns. Another one spins then.
 fn another_spins_after<B: Backend>(first: fn(&mut EventLoop)) {
     let pinned = thread::spawn(move || {
-        pin_to_first();
+        let _one_test = pin_to_first();
         let long = Adaptive::new().max_window(Duration::from_millis(16));
         let build = || B::builder().idle(IdlePolicy::Adaptive(long)).build().unwrap();
         let spins = |event_loop: &mut EventLoop| {
@@ -444,7 +448,7 @@ fn blocks_signals(status: &str) -> bool {
 
 fn keep_warm_has_a_thread_for_each_cpu_while_there_is_a_loop<B: Backend>() {
     let pinned = thread::spawn(|| {
-        pin_to_first();
+        let _one_test = pin_to_first();
         let build = || B::builder().idle(IdlePolicy::KeepWarm).build().unwrap();
         let (mut first, second) = (build(), build());
         while warm_threads() != 1 {
