@@ -11,7 +11,7 @@
 //! | `phase` | what the connection waits for, and since when |
 //! | `deadlines` | when that takes too long: header, idle, age, close; `timer` is the one timer for all |
 //! | `tick` | the look at what is in flight: silent bodies, slow readers, clients that are gone |
-//! | `requests`, `request_table` | a request in flight and its limits; those of the connection |
+//! | `request_limits`, `request_table`, `request_names` | a request in flight and its limits; those of the connection; the one that a poll works on |
 //! | `body_progress`, `last_body` | how far a request's body is; what HTTP/1 leaves of it |
 //! | `response_writes` | how fast responses are taken |
 //! | `closing` | whether the next response is the last one |

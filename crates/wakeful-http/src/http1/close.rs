@@ -1,7 +1,5 @@
-//! How an HTTP/1 connection ends: by itself, by one of its limits, or by a panic. The client should
+//! How an HTTP/1 connection ends: by itself, by one of its limits, or by a failure. The client should
 //! still receive the last answer.
-
-use std::any::Any;
 
 use http::StatusCode;
 use hyper::rt::{Read, Write};
@@ -17,8 +15,6 @@ pub(super) enum Ended {
     ByItself(hyper::Result<()>),
     /// A limit was reached.
     By(Refusal),
-    /// The service, or a body, panicked.
-    ByPanic(Box<dyn Any + Send>),
 }
 
 /// Finds out which limit hyper found exceeded, from what it has left in its buffer.
@@ -44,14 +40,13 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
         }
-        Ended::By(_) | Ended::ByPanic(_) => {}
+        Ended::By(_) => {}
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
                 lingering_close::linger(&mut io).await;
             }
-            let has_failed = matches!(&result, Err(error) if error.is_user());
-            if has_failed && observed.ends_by_close.get() {
-                // With TLS, a close that is announced would make the response look complete.
+            if result.as_ref().is_err_and(hyper::Error::is_user) {
+                close_after_failure(io, observed).await;
                 return result;
             }
             let limits = state.loop_state().limits();
@@ -77,8 +72,7 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
             }
             // The last answer is written. Bytes that are still on their way must not reset the
             // connection before the client has read it.
-            if has_failed
-                || refusal.is_some()
+            if refusal.is_some()
                 || state.closing().is_after_refusal()
                 || state.last_body().is_left()
             {
@@ -93,4 +87,13 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
         }
     }
     Ok(())
+}
+
+/// Closes the connection after the service or a body has failed or panicked. The client can still
+/// read the responses before. With HTTP/1.0, the failed response may end by the close: then a close
+/// that is announced, as TLS does it, would make the response look complete.
+pub(super) async fn close_after_failure<IO: Read + Write + Unpin>(mut io: IO, observed: &Observed) {
+    if !observed.ends_by_close.get() {
+        lingering_close::linger(&mut io).await;
+    }
 }

@@ -35,10 +35,10 @@ use wakeful::accept::{Draining, Moving};
 use wakeful::net::PeerAddr;
 use wakeful::time::Deadline;
 
-use self::close::{Ended, close};
+use self::close::{Ended, close, close_after_failure};
 use self::observed::Observed;
 use self::observed_io::{ObservedIo, ObservedService};
-use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer, lingering_close};
+use crate::connection::{Act, ConnectionState, Liveness, Rewound, Timer};
 use crate::error::BoxError;
 use crate::foreign_code;
 use crate::limits::Limits;
@@ -151,8 +151,8 @@ where
             match polled {
                 Ok(Poll::Pending) if observed.leaves_unread(state) => cx.waker().wake_by_ref(),
                 Ok(Poll::Pending) => {}
-                Ok(Poll::Ready(ended)) => return Poll::Ready(Ended::ByItself(ended)),
-                Err(payload) => return Poll::Ready(Ended::ByPanic(payload)),
+                Ok(Poll::Ready(ended)) => return Poll::Ready(Ok(Ended::ByItself(ended))),
+                Err(payload) => return Poll::Ready(Err(payload)),
             }
             if !is_shutting_down && is_wanted() && observed.is_between_requests(state) {
                 is_shutting_down = true;
@@ -161,7 +161,7 @@ where
                 let ended = Pin::new(&mut connection).poll(cx);
                 observed.leaves.set(ended.is_ready());
                 if let Poll::Ready(ended) = ended {
-                    return Poll::Ready(Ended::ByItself(ended));
+                    return Poll::Ready(Ok(Ended::ByItself(ended)));
                 }
             }
             match state.poll_deadlines(&mut timer, observed.phase(state), cx) {
@@ -173,7 +173,7 @@ where
                     observed.finishes.set(true);
                     Pin::new(&mut connection).graceful_shutdown();
                 }
-                Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ended::By(refusal)),
+                Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ok(Ended::By(refusal))),
             }
         }
     })
@@ -181,16 +181,19 @@ where
     // From here on, nothing may ask the connection to give its place up: neither the code that it
     // was upgraded for, nor the rest of a close.
     drained.set(draining.started());
-    if let Ended::ByPanic(payload) = ended {
-        // The connection is taken apart before the unwind continues, because the service, its
-        // future or a body may panic in its drop, too.
-        let mut io = None;
-        foreign_code::contain(|| io = Some(connection.into_parts().io.io));
-        if let Some(mut io) = io.filter(|_| !observed.ends_by_close.get()) {
-            lingering_close::linger(&mut io).await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(payload) => {
+            // The connection is taken apart before the unwind continues, because the service, its
+            // future or a body may panic in its drop, too.
+            let mut io = None;
+            foreign_code::contain(|| io = Some(connection.into_parts().io.io));
+            if let Some(io) = io {
+                close_after_failure(io, &observed).await;
+            }
+            resume_unwind(payload);
         }
-        resume_unwind(payload);
-    }
+    };
     if matches!(ended, Ended::ByItself(Ok(())))
         && let Some(offer) = offers.and_then(|offers| offers.accepted())
     {

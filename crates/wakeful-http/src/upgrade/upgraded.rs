@@ -268,8 +268,8 @@ impl Waiting {
     }
 }
 
-/// The connection's side. It completes when the user has dropped the connection. If this is dropped
-/// before, it closes the connection, whoever has it.
+/// The connection's side. It completes when the user has dropped the connection. If this future is
+/// dropped earlier, it closes the connection, although the user still has it.
 pub(super) struct Held(Rc<Open>);
 
 impl Future for Held {

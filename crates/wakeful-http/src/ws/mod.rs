@@ -47,6 +47,8 @@
 //!
 //! Compression (`permessage-deflate`) is not offered.
 
+mod connection;
+mod flushers;
 mod lengths;
 mod rejection;
 mod socket;

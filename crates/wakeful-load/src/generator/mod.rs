@@ -38,15 +38,15 @@ const EVENTS: usize = 64;
 /// How often the watch is asked whether to go on.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// After the watch has read the server's counters, the load goes on for this long before the
-/// measured time begins.
+/// How long the load continues between the reading of the server's counters and the beginning of
+/// the measured time.
 const UNTIL_MEASURED: Duration = Duration::from_millis(1);
 
 /// If more nanoseconds than this pass between two turns, this thread stood still.
 const STANDSTILL: u64 = 10_000_000;
 
-/// A time, in nanoseconds, that is later than the end of any run. A trace of many years still fits
-/// behind it.
+/// A time, in nanoseconds, that is later than the end of any run. Adding the length of a trace of
+/// many years to it does not overflow.
 const NEVER: u64 = u64::MAX / 2;
 
 impl Plan {

@@ -2,9 +2,8 @@
 //!
 //! Each loop has its own connections to each backend, counts its requests in flight there, and
 //! chooses by that number alone: of two random backends it takes the one with fewer. All loops
-//! share only what is known about failures (`members`), behind a lock. A choice
-//! takes the lock only if a backend is left out, and an answer only if its backend has failed
-//! before.
+//! share one thing, behind a lock: what is known about failures (`members`). A choice takes the
+//! lock only if a backend is left out, and an answer only if its backend has failed before.
 //!
 //! A backend that is removed gets no more requests. Its requests in flight keep it alive
 //! ([`Exchange`]), and its idle connections close.

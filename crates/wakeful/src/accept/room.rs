@@ -94,7 +94,7 @@ impl Room {
         if before != 0 && passed < TO_LEAVE {
             return;
         }
-        // If several loops ask at once, only one goes on.
+        // If several loops ask at once, all but one return here.
         if self
             .asked_at
             .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)

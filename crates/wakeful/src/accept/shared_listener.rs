@@ -112,7 +112,7 @@ impl SharedListener {
     pub fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let (memberships, holders) =
             (ListenerMembers::of_lent(Process::current()?), Holders::of_new_socket()?);
-        // Whoever passed the socket in may hold other copies of it.
+        // The caller may hold other copies of the socket.
         holders.lend();
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let known = SockRef::from(&socket);

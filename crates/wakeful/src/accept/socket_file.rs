@@ -7,7 +7,7 @@
 //! socket closes.
 //!
 //! A successor that was given the socket did not see the `bind`. It connects to the file once, and
-//! asks the kernel which process made the listening socket behind it listen (`SO_PEERCRED`,
+//! asks the kernel which process called `listen` for the socket that answers (`SO_PEERCRED`,
 //! unix(7)). If that is not the process that made the successor's own socket listen, the file
 //! belongs to another server.
 //!

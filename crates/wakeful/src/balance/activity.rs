@@ -133,7 +133,7 @@ impl Activity {
         let mean = self.mean(now, busy);
         let full = self.is_full(now, busy);
         if full || mean > target * active {
-            // An overloaded loop is busy all the time, however much more there is to do. So the new
+            // A loop that is busy all the time does not show how much more work waits. So the new
             // number may be too small, and the next review checks again.
             let needed = if full { busy.max(mean) } else { mean };
             let enough = (needed / target).ceil() as usize;

@@ -51,8 +51,8 @@ fn hold_until_none(in_flight: &InFlight, holds: &AtomicBool) {
     loop {
         in_flight.wait_until_none();
         holds.store(false, Ordering::Release);
-        // Work that begins from here on finds that no thread holds the clock, and starts one. Work
-        // that began before may rely on this thread, so it goes on.
+        // From here on, work that begins finds that no thread holds the clock, and starts one. But
+        // work that began a moment earlier relies on this thread: then the thread continues.
         if !in_flight.any() || holds.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -39,9 +39,9 @@ impl Pulse {
     }
 
     /// Is a look due? This is also `true` if the last look seems to lie ahead, because the
-    /// difference wraps then. That happens if the counter of this CPU has jumped back (a virtual
-    /// machine that was moved or restored), or is behind the last CPU's. The look then sets its
-    /// time anew.
+    /// difference wraps then. That happens if the counter of this CPU has jumped back (because a
+    /// virtual machine was moved or restored), or is behind that of the CPU of the last look. The
+    /// look then stores its own time.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now.wrapping_sub(self.last.get()) >= self.every.get()

@@ -1,0 +1,275 @@
+//! The connection of a WebSocket: what is read and written, and the phases in which it ends.
+//!
+//! Reading drives it: it answers pings, notices the drain, and tells a client that breaks the
+//! protocol why. After the server's Close it sends nothing more. Messages that the client had sent
+//! before it saw the Close are read, and delivered or dropped: a connection that is closed with
+//! unread bytes is reset, and a reset may overtake the Close.
+//!
+//! tungstenite keeps every pong until it is sent. If a client does not read its pongs, the server
+//! stops reading from it once [`MOST_PONGS`] may wait.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_tungstenite::WebSocketStream;
+use async_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use futures_core::Stream;
+use futures_io::AsyncRead;
+use futures_util::Sink;
+use wakeful::task::consume_budget;
+use wakeful::time::Deadline;
+
+use super::flushers::Flushers;
+use super::lengths::{Followed, NotMinimal};
+use super::{CloseCode, CloseFrame, Error, Message};
+use crate::drain::{DrainBegins, drain_begins};
+use crate::foreign_code::SafeWaker;
+
+/// How long the client may take to answer a Close.
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// The most bytes of pongs that may wait for the client to read them.
+const MOST_PONGS: usize = 64 << 10;
+
+/// The maximum size of the header of a server's frame, in bytes.
+const FRAME_HEAD: usize = 10;
+
+/// How many messages are discarded before other tasks run.
+const DISCARDED_AT_ONCE: usize = 64;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Connection {
+    inner: WebSocketStream<Followed>,
+    /// The waiting reader. tungstenite would drop a waker with its own lock held, and wake the
+    /// reader before the writer.
+    reader: SafeWaker,
+    flushers: Flushers,
+    linger: Duration,
+    phase: Phase,
+    /// How many bytes of pongs were queued since everything was sent.
+    pongs: usize,
+    /// The handler has queued a Close itself, or the answer to the client's Close waits for room.
+    has_close: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Open(DrainBegins),
+    /// The server drains, and the socket still has the linger time.
+    Lingering(Deadline),
+    /// Our Close is being sent. The client's Close must come by this deadline.
+    Closing(Deadline),
+    /// The client broke the protocol, and was told. It must close by this deadline.
+    Discarding(Deadline, Option<Error>),
+    Ended,
+}
+
+impl Connection {
+    pub(super) fn new(inner: WebSocketStream<Followed>, linger: Duration) -> Self {
+        let (reader, flushers) = (SafeWaker::default(), Flushers::new());
+        let phase = Phase::Open(drain_begins());
+        Self { inner, reader, flushers, linger, phase, pongs: 0, has_close: false }
+    }
+
+    pub(super) async fn recv(&mut self) -> Option<Result<Message, Error>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Sends a Close, unless one was sent, and reads until the client's Close has come or the time
+    /// is up.
+    pub(super) async fn close(&mut self, frame: Option<CloseFrame>) -> Result<(), Error> {
+        if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
+            // The Close is queued whether or not there is room for it, and further reads send it.
+            match Pin::new(&mut self.inner).start_send(Message::Close(frame)) {
+                // The client has closed first.
+                Ok(()) | Err(Error::Protocol(ProtocolError::SendAfterClosing)) => {}
+                Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
+        }
+        while let Some(message) = self.recv().await {
+            message?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a Close of the server may still be on its way to the client, so that the
+    /// connection has to be read on. The time for that is limited from now on, at the latest.
+    pub(super) fn is_closing(&mut self) -> bool {
+        if self.has_close && matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
+            self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
+        }
+        matches!(self.phase, Phase::Closing(_) | Phase::Discarding(..))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Begins to end the connection by a Close. Further reads send it.
+    pub(super) fn begin_to_close(&mut self, code: CloseCode, reason: &'static str) {
+        self.queue_close(code, reason);
+        self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
+    }
+
+    fn queue_close(&mut self, code: CloseCode, reason: &'static str) {
+        let frame = CloseFrame { code, reason: reason.into() };
+        // This fails only if a Close has been sent already.
+        let _ = Pin::new(&mut self.inner).start_send(Message::Close(Some(frame)));
+    }
+
+    /// What [`recv`](Self::recv) polls.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Message, Error>>> {
+        loop {
+            match &mut self.phase {
+                Phase::Open(begins) => {
+                    if Pin::new(begins).poll(cx).is_ready() {
+                        self.phase = Phase::Lingering(Deadline::after(self.linger));
+                        continue;
+                    }
+                }
+                Phase::Lingering(until) => {
+                    if Pin::new(until).poll(cx).is_ready() {
+                        self.begin_to_close(CloseCode::Away, "the server is draining");
+                        continue;
+                    }
+                }
+                Phase::Closing(until) => {
+                    if Pin::new(until).poll(cx).is_ready() {
+                        self.phase = Phase::Ended;
+                        continue;
+                    }
+                    let mut cx = self.flushers.with_reader(cx);
+                    let _ = Pin::new(&mut self.inner).poll_flush(&mut cx);
+                }
+                Phase::Discarding(..) => {
+                    ready!(self.poll_discard(cx));
+                    let Phase::Discarding(_, error) =
+                        std::mem::replace(&mut self.phase, Phase::Ended)
+                    else {
+                        continue;
+                    };
+                    return Poll::Ready(error.map(Err));
+                }
+                // Code that polls again and again would always get an answer at once, so this uses
+                // up budget.
+                Phase::Ended => return pin!(consume_budget()).poll(cx).map(|()| None),
+            }
+            // One read may bring very many messages, and tungstenite does not stop when the budget
+            // delays its pongs.
+            ready!(pin!(consume_budget()).poll(cx));
+            ready!(self.poll_pongs(cx));
+            return match ready!(self.poll_message(cx)) {
+                Some(Err(error)) => match close_code(&error) {
+                    Some(code) => {
+                        self.queue_close(code, "");
+                        self.phase = Phase::Discarding(Deadline::after(CLOSE_WAIT), Some(error));
+                        continue;
+                    }
+                    None => {
+                        self.phase = Phase::Ended;
+                        Poll::Ready(Some(Err(error)))
+                    }
+                },
+                Some(Ok(message)) => {
+                    match &message {
+                        Message::Ping(payload) => self.pongs += payload.len() + FRAME_HEAD,
+                        // Otherwise the answer would wait for the next read, and a handler may not
+                        // read again.
+                        Message::Close(_) => {
+                            let mut cx = self.flushers.with_reader(cx);
+                            let flushed = Pin::new(&mut self.inner).poll_flush(&mut cx);
+                            self.has_close |= flushed.is_pending();
+                        }
+                        _ => {}
+                    }
+                    Poll::Ready(Some(Ok(message)))
+                }
+                None => {
+                    self.phase = Phase::Ended;
+                    Poll::Ready(None)
+                }
+            };
+        }
+    }
+
+    /// Pending while too many pongs wait. If a flush fails, the read after it reports that.
+    fn poll_pongs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // After our Close no ping is answered, and the client's Close is awaited.
+        if self.pongs >= MOST_PONGS && !matches!(self.phase, Phase::Closing(_)) {
+            let mut cx = self.flushers.with_reader(cx);
+            let _ = ready!(Pin::new(&mut self.inner).poll_flush(&mut cx));
+            self.pongs = 0;
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
+        let Self { reader, inner, .. } = self;
+        reader.with(cx, |cx| Pin::new(inner).poll_next(cx))
+    }
+
+    /// Reads and discards data, until the client closes or the time is up.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Phase::Discarding(until, _) = &mut self.phase else { return Poll::Ready(()) };
+        if Pin::new(until).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let _ = Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_reader(cx));
+        let mut unwanted = [0; 4096];
+        for _ in 0..DISCARDED_AT_ONCE {
+            match AsyncRead::poll_read(Pin::new(&mut self.inner.get_mut().inner), cx, &mut unwanted)
+            {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        // After the end this fails at once each time, so it uses up budget.
+        ready!(pin!(consume_budget()).poll(cx));
+        Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx))
+    }
+
+    pub(super) fn start_send(&mut self, message: Message) -> Result<(), Error> {
+        let is_close = matches!(message, Message::Close(_));
+        let started = Pin::new(&mut self.inner).start_send(message);
+        self.has_close |= is_close && started.is_ok();
+        started
+    }
+
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_writer(cx))
+    }
+
+    /// Sends a Close, without waiting for the client's.
+    pub(super) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.has_close = true;
+        Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx))
+    }
+}
+
+/// The code that tells the client about its mistake. `None`: there is nobody to tell.
+fn close_code(error: &Error) -> Option<CloseCode> {
+    match error {
+        Error::Capacity(CapacityError::MessageTooLong { .. }) => Some(CloseCode::Size),
+        Error::Utf8(_) => Some(CloseCode::Invalid),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(_) => Some(CloseCode::Protocol),
+        Error::Io(error) => {
+            let source = error.get_ref()?;
+            source.is::<NotMinimal>().then_some(CloseCode::Protocol)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,56 @@
+//! Who waits until bytes are sent.
+
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+use crate::foreign_code::{self, SafeWaker};
+
+/// The tasks that wait until something is sent: the half that writes, and the half that reads, when
+/// it has to send a Close. They may be two tasks, and tungstenite knows only one waker.
+#[derive(Debug)]
+pub(super) struct Flushers {
+    both: Arc<Both>,
+    /// The waker that wakes both.
+    waker: Waker,
+    /// These are safe wakers, because a waker whose clone panics would leave its place in `both`
+    /// locked.
+    reader: SafeWaker,
+    writer: SafeWaker,
+}
+
+#[derive(Debug, Default)]
+struct Both {
+    reader: AtomicWaker,
+    writer: AtomicWaker,
+}
+
+impl Flushers {
+    pub(super) fn new() -> Self {
+        let both = Arc::<Both>::default();
+        let (reader, writer) = Default::default();
+        Self { waker: both.clone().into(), both, reader, writer }
+    }
+
+    pub(super) fn with_reader(&mut self, cx: &mut Context<'_>) -> Context<'_> {
+        self.reader.with(cx, |cx| self.both.reader.register(cx.waker()));
+        Context::from_waker(&self.waker)
+    }
+
+    pub(super) fn with_writer(&mut self, cx: &mut Context<'_>) -> Context<'_> {
+        self.writer.with(cx, |cx| self.both.writer.register(cx.waker()));
+        Context::from_waker(&self.waker)
+    }
+}
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let both = [self.reader.take(), self.writer.take()];
+        both.into_iter().flatten().for_each(foreign_code::wake);
+    }
+}

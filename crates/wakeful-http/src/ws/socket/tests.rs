@@ -1,0 +1,248 @@
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use async_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use bytes::Bytes;
+use futures_lite::AsyncReadExt;
+use wakeful::net::UnixStream;
+use wakeful::task::yield_now;
+use wakeful::time::{now, pause, timeout};
+
+use super::super::CloseCode;
+use super::super::connection::CLOSE_WAIT;
+use super::*;
+use crate::foreign_code::Wakes;
+use crate::read_ration::AT_ONCE;
+use crate::upgrade::Upgraded;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A text message of one letter, as a client sends it.
+const X: &[u8] = &[0x81, 0x80 | 1, 0, 0, 0, 0, b'x'];
+
+async fn pair() -> (UnixStream, WebSocket) {
+    let (client, stream) = UnixStream::pair().unwrap();
+    let io = Followed::new(Upgraded::behind(Bytes::new(), stream));
+    let inner = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+    (client, WebSocket::new(inner, None, Duration::ZERO))
+}
+
+/// Sends until the sockets can hold no more.
+async fn fill(socket: &mut WebSocket) {
+    let piece = Message::binary(vec![7; 1 << 16]);
+    while timeout(Duration::from_secs(1), socket.send(piece.clone())).await.is_ok() {}
+}
+
+#[test]
+fn a_client_that_reads_nothing_has_no_more_than_the_time_of_a_close() {
+    wakeful::block_on(async {
+        pause();
+        let (client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        let begun = now();
+        let closed = timeout(LONG, socket.close(None)).await;
+        closed.expect("it does not wait for ever").unwrap();
+        assert!(now() - begun >= CLOSE_WAIT);
+        drop(client);
+    });
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("of a waker, on purpose")
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("of a waker's drop, on purpose")
+    }
+}
+
+fn poll_by_one_that_panics(socket: &mut WebSocket) {
+    let theirs = Waker::from(Arc::new(Panics));
+    let polled = Pin::new(socket).poll_next(&mut Context::from_waker(&theirs));
+    assert!(polled.is_pending());
+}
+
+#[test]
+fn small_messages_without_end_leave_their_loop_to_others() {
+    const MESSAGES: usize = 5000;
+    /// Without a payload.
+    const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
+    wakeful::block_on(async {
+        for message in [X, PING] {
+            let (mut client, mut socket) = pair().await;
+            client.write_all(&message.repeat(MESSAGES)).await.unwrap();
+            let mut reads = pin!(async move {
+                for _ in 0..MESSAGES {
+                    socket.recv().await.unwrap().unwrap();
+                }
+            });
+            let mut polls = 0;
+            poll_fn(|cx| {
+                polls += 1;
+                reads.as_mut().poll(cx)
+            })
+            .await;
+            assert!(polls > MESSAGES / 128, "{polls} polls");
+        }
+    });
+}
+
+#[test]
+fn empty_frames_without_end_leave_their_loop_to_others() {
+    /// Not the message's last frame.
+    const FRAME: &[u8] = &[0x00, 0x80, 0, 0, 0, 0];
+    wakeful::block_on(async {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let io = Followed::new(Upgraded::behind(Bytes::new(), stream));
+        let config = WebSocketConfig::default().read_buffer_size(8 << 10);
+        let inner = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+        let mut socket = WebSocket::new(inner, None, Duration::ZERO);
+        client.write_all(&[0x01, 0x80, 0, 0, 0, 0]).await.unwrap();
+        // As much as the socket has room for.
+        let held = client.write(&FRAME.repeat(1 << 20)).await.unwrap();
+        assert!(held > AT_ONCE, "{held} bytes");
+        let wakes = Arc::new(Wakes::default());
+        let (waker, mut polls) = (Waker::from(wakes.clone()), 0);
+        while wakes.count() >= polls {
+            polls += 1;
+            let polled = Pin::new(&mut socket).poll_next(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            yield_now().await;
+        }
+        assert!(polls > held / AT_ONCE, "{polls} polls for {held} bytes");
+    });
+}
+
+#[test]
+fn a_waker_that_panics_in_its_drop_costs_no_later_wake() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, mut socket) = pair().await;
+        poll_by_one_that_panics(&mut socket);
+        let reads = wakeful::spawn(async move { socket.recv().await.unwrap().unwrap() });
+        yield_now().await;
+        client.write_all(X).await.unwrap();
+        let read = timeout(LONG, reads).await.expect("it is woken").unwrap();
+        assert_eq!(read, Message::text("x"));
+    });
+}
+
+#[test]
+fn a_half_that_writes_is_woken_though_the_other_one_s_waker_panics() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        poll_by_one_that_panics(&mut socket);
+        let writes = wakeful::spawn(async move { socket.send(Message::text("x")).await });
+        yield_now().await;
+        let mut taken = vec![0; 1 << 20];
+        while !writes.is_finished() {
+            let read = timeout(LONG, client.read(&mut taken)).await;
+            assert!(read.expect("it writes on").unwrap() > 0);
+            yield_now().await;
+        }
+        writes.await.unwrap().unwrap();
+    });
+}
+
+/// A socket whose Close is sent, and not answered.
+async fn closing() -> (UnixStream, WebSocket) {
+    let (client, mut socket) = pair().await;
+    socket.connection().begin_to_close(CloseCode::Away, "");
+    (client, socket)
+}
+
+#[test]
+fn a_socket_that_is_dropped_behind_its_close_sends_it_and_waits_for_the_client_s() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, socket) = closing().await;
+        drop(socket);
+        // More than a Close is read, and it is not reset.
+        client.write_all(&X.repeat(1000)).await.unwrap();
+        let mut close = [0; 4];
+        client.read_exact(&mut close).await.unwrap();
+        assert_eq!(close, [0x88, 2, 3, 0xe9]);
+        client.write_all(&X.repeat(1000)).await.unwrap();
+        yield_now().await;
+        client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+        let begun = now();
+        let end = timeout(LONG, client.read(&mut close)).await;
+        assert_eq!(end.expect("it closes").unwrap(), 0);
+        assert!(now() - begun < CLOSE_WAIT);
+
+        let (mut client, socket) = closing().await;
+        drop(socket);
+        let begun = now();
+        while timeout(LONG, client.read(&mut close)).await.expect("it closes").unwrap() > 0 {}
+        assert!(now() - begun >= CLOSE_WAIT);
+    });
+}
+
+/// Expects that a dropped socket reads on, and that this Close comes.
+async fn assert_reads_on(mut client: UnixStream, expected: &[u8]) {
+    client.write_all(&X.repeat(1000)).await.expect("it is not closed yet");
+    let mut all = Vec::new();
+    let reads = timeout(LONG, client.read_to_end(&mut all)).await;
+    reads.expect("it closes").expect("it is not reset");
+    assert!(all.ends_with(expected), "{:?}", all.last_chunk::<8>());
+}
+
+#[test]
+fn a_socket_that_is_dropped_behind_a_close_of_its_handler_reads_on() {
+    wakeful::block_on(async {
+        pause();
+        let (client, mut socket) = pair().await;
+        socket.send(Message::Close(None)).await.unwrap();
+        drop(socket);
+        assert_reads_on(client, &[0x88, 0]).await;
+
+        let (client, mut socket) = pair().await;
+        SinkExt::close(&mut socket).await.unwrap();
+        drop(socket);
+        assert_reads_on(client, &[0x88, 0]).await;
+
+        // There is no room for this Close yet.
+        let (client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        timeout(Duration::from_secs(1), SinkExt::close(&mut socket)).await.unwrap_err();
+        drop(socket);
+        assert_reads_on(client, &[0x88, 0]).await;
+    });
+}
+
+#[test]
+fn the_answer_to_a_client_s_close_is_sent_though_there_is_no_room_for_it_at_first() {
+    wakeful::block_on(async {
+        pause();
+        let (mut client, mut socket) = pair().await;
+        fill(&mut socket).await;
+        client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+        assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
+        drop(socket);
+        let mut all = Vec::new();
+        timeout(LONG, client.read_to_end(&mut all)).await.expect("it closes").unwrap();
+        assert!(all.ends_with(&[0x88, 0]), "{:?}", all.last_chunk::<8>());
+    });
+}
+
+#[test]
+fn a_socket_that_ends_with_its_loop_is_not_read_on() {
+    wakeful::block_on(async {
+        let both = closing().await;
+        wakeful::spawn(async move {
+            let _both = both;
+            std::future::pending::<()>().await;
+        })
+        .detach();
+        yield_now().await;
+    });
+}
