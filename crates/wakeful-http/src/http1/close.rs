@@ -1,5 +1,5 @@
-//! How an HTTP/1 connection ends: by itself, by one of its limits, or by a failure. The client should
-//! still receive the last answer.
+//! How an HTTP/1 connection ends: by itself, by one of its limits, or by a failure. The client
+//! should still receive the last answer.
 
 use http::StatusCode;
 use hyper::rt::{Read, Write};
