@@ -12,6 +12,8 @@
 mod axum_page;
 #[path = "fragments/from_tokio.rs"]
 mod from_tokio;
+#[path = "fragments/getting_started.rs"]
+mod getting_started;
 #[path = "fragments/grpc.rs"]
 mod grpc;
 #[path = "fragments/idle.rs"]
@@ -32,9 +34,10 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 11] = [
+const COMPILED: [&str; 12] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
+    include_str!("fragments/getting_started.rs"),
     include_str!("fragments/grpc.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),

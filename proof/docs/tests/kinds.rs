@@ -28,7 +28,7 @@ const OPTIONS: &str = "its options are compared with its help: proof/docs/tests/
 const PEERS: &str = "parsed by itself: proof/peers/peer-tests/tests/docs.rs";
 const SHELL: &str = "of the shell, which reads each block: here";
 
-const PROGRAMS: [(&str, &str); 38] = [
+const PROGRAMS: [(&str, &str); 39] = [
     ("[", SHELL),
     ("apt-get", "not run: it changes the machine; the names are Debian's"),
     ("break", SHELL),
@@ -55,6 +55,7 @@ const PROGRAMS: [(&str, &str); 38] = [
     ("openssl", OPTIONS),
     ("perf", "not run: it belongs to a kernel, and needs its permission"),
     ("ps", "run: proof/docs/tests/others.rs"),
+    ("psql", "not run: it needs the reader's database"),
     ("ready-list", PEERS),
     ("redis-server", "not run here: the documentation's options are settings of its own file"),
     ("sleep", SHELL),
