@@ -66,7 +66,7 @@ pub(crate) fn needed(refusal: &io::Error) -> &'static str {
         Some(Errno::NFILE) => "a higher limit of open files of the system (sysctl fs.file-max)",
         _ => {
             "CAP_PERFMON (systemd: AmbientCapabilities=CAP_PERFMON; Docker: --cap-add PERFMON, and \
-             a seccomp profile that allows perf_event_open), or sysctl kernel.perf_event_paranoid=-1"
+             a seccomp profile that allows perf_event_open), or sysctl kernel.perf_event_paranoid=0"
         }
     }
 }
