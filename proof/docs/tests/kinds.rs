@@ -28,7 +28,7 @@ const OPTIONS: &str = "its options are compared with its help: proof/docs/tests/
 const PEERS: &str = "parsed by itself: proof/peers/peer-tests/tests/docs.rs";
 const SHELL: &str = "of the shell, which reads each block: here";
 
-const PROGRAMS: [(&str, &str); 39] = [
+const PROGRAMS: [(&str, &str); 40] = [
     ("[", SHELL),
     ("apt-get", "not run: it changes the machine; the names are Debian's"),
     ("break", SHELL),
@@ -41,6 +41,7 @@ const PROGRAMS: [(&str, &str); 39] = [
     ("done", SHELL),
     ("echo", SHELL),
     ("epoll", PEERS),
+    ("export", SHELL),
     ("for", SHELL),
     ("gdb", "not run: large, and it needs a process that hangs"),
     ("grep", SHELL),
