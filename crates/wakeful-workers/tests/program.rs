@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 12] = [
+const TESTS: [Test; 13] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -75,6 +75,10 @@ const TESTS: [Test; 12] = [
     (
         "signals_for_the_master_end_no_worker_that_starts",
         signals_for_the_master_end_no_worker_that_starts,
+    ),
+    (
+        "a_group_that_is_told_to_end_during_the_first_start_has_not_failed",
+        a_group_that_is_told_to_end_during_the_first_start_has_not_failed,
     ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
@@ -179,6 +183,10 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             return Ok(code);
         }
     };
+    if role == "late" {
+        // It does not catch TERM yet.
+        wait_while_slow();
+    }
     assert_eq!((worker.number(), worker.shared_data()), (0, SHARED));
     assert_eq!(is_executed_worker(), env::var_os(EXEC).is_some());
     if is_executed_worker() {
@@ -481,6 +489,25 @@ fn signals_for_the_master_end_no_worker_that_starts(method: StartMethod) {
     assert_eq!(master.next_worker(), worker);
     assert!(asks(&addr).starts_with("SigBlk"));
     master.signal("TERM");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("late", method, Some(&slow));
+    let worker = worker_that_starts(&mut master, method);
+    master.signal("STOP");
+    signal(worker, "TERM");
+    let is_dead = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(") Z ");
+    let start = Instant::now();
+    while !is_dead() {
+        assert!(start.elapsed() < GUARD, "it does not end");
+    }
+    master.signal("TERM");
+    master.signal("CONT");
+    master.says("was killed by signal 15 before it accepted");
     assert!(master.ends_within_guard().success());
 }
 

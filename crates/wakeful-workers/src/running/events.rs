@@ -164,6 +164,10 @@ impl Running {
                     // Workers that are not replaced are as ready as before.
                     systemd::ready();
                 }
+                Loss::First if self.ending_since.is_some() => {
+                    tracing::info!("worker {pid} {how} before it accepted");
+                    self.end();
+                }
                 Loss::First => {
                     tracing::error!("worker {pid} {how} before it accepted: this master ends");
                     self.code = code_of(status);

@@ -44,6 +44,8 @@ impl Running {
             }
             Request::End => {
                 tracing::info!("{signal}: ending; a second signal stops at once");
+                // Whoever told this master may have told its workers, too.
+                self.ending_since = Some(Instant::now());
                 // Clients that wait for a dead worker are served by another one.
                 self.see_who_is_dead();
                 if !self.crew.is_ending() {

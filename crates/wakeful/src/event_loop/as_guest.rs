@@ -238,7 +238,7 @@ impl Inner {
                 return Ok(true);
             }
         }
-        if !self.may_foreign_loop_wait() {
+        if !self.may_foreign_loop_wait()? {
             return Ok(true);
         }
         self.arm_timer(None).inspect_err(|_| self.end_permission())?;

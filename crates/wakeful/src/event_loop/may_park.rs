@@ -40,7 +40,7 @@ impl Inner {
     pub(super) fn prepare_to_park(&self) -> io::Result<bool> {
         self.handle.process().check_quickly()?;
         self.end_permission();
-        if !self.may_foreign_loop_wait() {
+        if !self.may_foreign_loop_wait()? {
             return Ok(false);
         }
         #[cfg(feature = "test-util")]
@@ -59,13 +59,17 @@ impl Inner {
 
     /// May another event loop wait for this loop's descriptor now? If so, the queue is marked
     /// asleep. It must be marked awake before the call.
-    pub(super) fn may_foreign_loop_wait(&self) -> bool {
+    ///
+    /// # Errors
+    /// A hook has forked, and this is the child, which must not touch its parent's descriptors.
+    pub(super) fn may_foreign_loop_wait(&self) -> io::Result<bool> {
         if !self.callbacks.before_park.is_empty() && !self.work().any() {
             self.run_hooks(&self.callbacks.before_park);
+            self.handle.process().check_quickly()?;
         }
         self.driver.before_foreign_wait();
         // Events that are left over do not make the descriptor readable.
-        !self.driver.has_left_over() && self.may_park() == MayPark::Yes
+        Ok(!self.driver.has_left_over() && self.may_park() == MayPark::Yes)
     }
 
     /// The one predicate that decides whether the loop may sleep. As a call it and

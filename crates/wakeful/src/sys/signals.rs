@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use signal_hook::SigId;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, register};
 
 use crate::sys::before_fork::between_forks;
 use crate::sys::fork_check::Process;
@@ -54,7 +54,7 @@ pub(crate) fn watch(
     // SAFETY: what runs in the handler is async-signal-safe: a load, a store and one system call,
     // which rustix makes without touching errno; nothing is allocated or locked, and nothing
     // panics.
-    between_forks(|| unsafe { signal_hook::low_level::register(signal, tell) })
+    blocked_during(signal, || between_forks(|| unsafe { register(signal, tell) }))
 }
 
 /// Undoes a call of [`watch`].
@@ -73,7 +73,26 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
     };
     // SAFETY: what runs in the handler is async-signal-safe: a load, a read of the clock, and a
     // function that says it is; nothing is allocated or locked, and nothing panics.
-    between_forks(|| unsafe { signal_hook::low_level::register(signal, end) }).map(drop)
+    blocked_during(signal, || between_forks(|| unsafe { register(signal, end) })).map(drop)
+}
+
+/// Calls `f` while `signal` is blocked on this thread.
+///
+/// `signal-hook` first installs its handler, and then stores what the handler calls. A signal that
+/// comes in between would have no effect at all. (Another thread that does not block the signal may
+/// still receive it then.)
+fn blocked_during<R>(signal: i32, f: impl FnOnce() -> R) -> R {
+    let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the calls fill in `set` and `before`. A number that is no signal leaves `set` empty.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+    }
+    let result = f();
+    // SAFETY: `before` was filled in. The call changes no memory.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
 }
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no masks of signals.

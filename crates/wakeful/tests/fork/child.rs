@@ -15,6 +15,21 @@ pub(crate) fn fork() -> libc::pid_t {
     unsafe { libc::fork() }
 }
 
+/// Forks. In the parent: the status with which the child has ended. A child that hangs is killed by
+/// SIGALRM.
+pub(crate) fn fork_and_wait() -> i32 {
+    let (child, mut status) = (fork(), 0);
+    // SAFETY: our own child, and a place for its status.
+    unsafe {
+        if child == 0 {
+            libc::alarm(30);
+        } else {
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        }
+    }
+    status
+}
+
 /// As `fork`, behind the C library's back: no handler of `pthread_atfork` runs.
 pub(crate) fn bare_clone() -> libc::pid_t {
     // SAFETY: as for `fork`; without a new stack and without shared memory that is what it is.
