@@ -83,15 +83,19 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
 /// still receive it then.)
 fn blocked_during<R>(signal: i32, f: impl FnOnce() -> R) -> R {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the calls fill in `set` and `before`. A number that is no signal leaves `set` empty.
-    unsafe {
+    // SAFETY: the first call fills in `set`, which the others read. A number that is no signal
+    // leaves it empty. The last call fills in `before` if it succeeds.
+    let is_blocked = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
-    }
+        // A sandbox may refuse it.
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) == 0
+    };
     let result = f();
-    // SAFETY: `before` was filled in. The call changes no memory.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    if is_blocked {
+        // SAFETY: `before` was filled in. The call changes no memory.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
     result
 }
 
