@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Wake, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread;
 
 use axum::Router;
@@ -237,6 +237,27 @@ fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
     expect(&mut stream, &[b'x'; 300_000]);
     assert_eq!(read_all(stream), "");
     until("the connection is closed", || running.counts().open() == 0);
+}
+
+/// Its thread may do so before the connection's loop has even answered.
+#[test]
+fn an_upgrade_by_hyper_that_is_dropped_on_another_thread_at_once_is_a_101_all_the_same() {
+    let dropped = async |request: Request| {
+        let mut upgrading = hyper::upgrade::on(request);
+        let (begin, begun) = async_channel::bounded::<()>(1);
+        thread::spawn(move || {
+            let mut cx = Context::from_waker(Waker::noop());
+            begin.close();
+            while Pin::new(&mut upgrading).poll(&mut cx).is_pending() {}
+        });
+        let _ = begun.recv().await;
+        switching()
+    };
+    let running = server().tokio().start(router().route("/dropped", any(dropped))).unwrap();
+    for _ in 0..200 {
+        assert_eq!(read_all(upgraded(&running, "/dropped", "")), "");
+    }
+    until("the connections are closed", || running.counts().open() == 0);
 }
 
 /// An executor that polls its future within each wake.

@@ -75,11 +75,14 @@ impl HyperUpgrade {
         Some((this, on_upgrade))
     }
 
-    /// Fulfils the `OnUpgrade`. If nobody has it any more, the offer is not taken through it.
-    pub(super) fn hand_over(mut self, offer: &Offer) {
+    /// Fulfils the `OnUpgrade`. Returns whether somebody still had it. (On another thread, its user
+    /// may have dropped the connection by now.)
+    pub(super) fn hand_over(mut self, offer: &Offer) -> bool {
         self.service.answers.set(true);
         self.poll();
         offer.is_handed_over();
+        drop(self);
+        !offer.is_dropped_here()
     }
 
     fn poll(&mut self) {
@@ -109,6 +112,12 @@ enum Connection {
     None,
     Here(LoopBound<Upgraded>),
     Elsewhere(Elsewhere),
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        self.offer.drops_io();
+    }
 }
 
 impl Passed {

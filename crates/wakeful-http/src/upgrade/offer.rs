@@ -32,6 +32,9 @@ struct Shared {
     /// Whether hyper's `OnUpgrade` is fulfilled.
     #[cfg(feature = "tokio")]
     is_handed_over: Cell<bool>,
+    /// Whether this thread has dropped the io that hyper's `OnUpgrade` gives.
+    #[cfg(feature = "tokio")]
+    is_dropped_here: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,8 @@ impl Offer {
             by_hyper: Rc::default(),
             #[cfg(feature = "tokio")]
             is_handed_over: Cell::new(false),
+            #[cfg(feature = "tokio")]
+            is_dropped_here: Cell::new(false),
         })))
     }
 
@@ -168,6 +173,17 @@ impl Offer {
         if let Some(shared) = self.0.get() {
             shared.is_handed_over.set(true);
         }
+    }
+
+    /// Notes the drop of the io that hyper's `OnUpgrade` gives. Its user may drop it on any thread.
+    pub(super) fn drops_io(&self) {
+        if let Some(shared) = self.0.get() {
+            shared.is_dropped_here.set(true);
+        }
+    }
+
+    pub(super) fn is_dropped_here(&self) -> bool {
+        self.0.get().is_some_and(|shared| shared.is_dropped_here.get())
     }
 
     /// Is this the thread of the connection's loop?

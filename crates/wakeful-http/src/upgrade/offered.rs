@@ -96,8 +96,9 @@ impl Offered {
         #[cfg(feature = "tokio")]
         if let Some((of_hyper, offer)) = self.of_hyper.take().zip(self.offer.as_ref())
             && self.is_upgrade(response)
+            && of_hyper.hand_over(offer)
         {
-            of_hyper.hand_over(offer);
+            return;
         }
         if !self.offer.as_ref().is_none_or(Offer::is_abandoned) {
             return;
