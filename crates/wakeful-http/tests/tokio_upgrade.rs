@@ -239,6 +239,31 @@ fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
     until("the connection is closed", || running.counts().open() == 0);
 }
 
+/// Its user cannot close it any more.
+#[test]
+fn a_connection_that_was_used_on_its_loop_and_then_moved_away_ends_with_the_server() {
+    let (tell, told) = mpsc::channel();
+    let moves = async move |request: Request| {
+        let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+        tokio::spawn(async move {
+            let mut io = upgrading.await.unwrap();
+            assert_eq!(read(&mut io, &mut [0]).await.unwrap(), 1);
+            tell.send(io).unwrap();
+        });
+        switching()
+    };
+    for drops_it_before in [true, false] {
+        let app = router().route("/moves", any(moves.clone()));
+        let running = server().tokio().start(app).unwrap();
+        let stream = upgraded(&running, "/moves", "x");
+        let io = told.recv_timeout(GUARD).unwrap();
+        assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+        let io = (!drops_it_before).then_some(io);
+        assert_eq!(read_all(stream), "");
+        drop(io);
+    }
+}
+
 /// Its thread may do so before the connection's loop has even answered.
 #[test]
 fn an_upgrade_by_hyper_that_is_dropped_on_another_thread_at_once_is_a_101_all_the_same() {

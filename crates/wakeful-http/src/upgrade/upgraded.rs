@@ -243,6 +243,14 @@ impl Open {
         drop(io);
     }
 
+    fn wake_user(&self) {
+        for waiting in [&self.reader, &self.writer] {
+            if let Some(waker) = waiting.0.take() {
+                foreign_code::wake(waker);
+            }
+        }
+    }
+
     fn is_closed(&self) -> bool {
         self.io.borrow().is_none()
     }
@@ -285,9 +293,39 @@ impl Future for Held {
 }
 
 impl Held {
-    /// Leaves the connection to its user.
+    /// Leaves the connection to its user, until the loop's end closes it. (The user may be on
+    /// another thread, where a drop after that would leak the connection.)
     pub(super) fn leave(self) {
-        self.0.is_held.set(false);
+        wakeful::spawn(Left { held: self, home: ProcessMark::new() }).detach();
+    }
+}
+
+/// A connection that was left to its user.
+struct Left {
+    held: Held,
+    /// See [`Upgraded::home`].
+    home: ProcessMark,
+}
+
+impl Future for Left {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.held).poll(cx)
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let Held(open) = &self.held;
+        // The drop of the io may drop a waker, which is user code.
+        let io = open.io.borrow_mut().take();
+        let Some(mut io) = io else { return };
+        if !self.home.is_forked() {
+            io.say_goodbye();
+        }
+        drop(io);
+        open.wake_user();
     }
 }
 
@@ -297,11 +335,7 @@ impl Drop for Held {
             return;
         }
         self.0.close();
-        for waiting in [&self.0.reader, &self.0.writer] {
-            if let Some(waker) = waiting.0.take() {
-                foreign_code::wake(waker);
-            }
-        }
+        self.0.wake_user();
     }
 }
 
