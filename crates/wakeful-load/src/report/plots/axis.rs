@@ -140,7 +140,7 @@ impl Axis {
             let middle = (at - self.low) / (self.high - self.low) * f64::from(pixels);
             let half = label.chars().count() as f64 * f64::from(letter) / 2.0;
             if middle - half >= free {
-                free = middle + half + 6.0;
+                free = middle + half + 4.0;
                 kept.push((*at, label.clone()));
             }
         }
