@@ -1,10 +1,12 @@
 //! Requests for another protocol: on a connection of their own, which is the caller's if the server
 //! agrees.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http::StatusCode;
+use socket2::{Domain, Socket, Type};
 use wakeful_http::client::UpgradeAnswer;
 
 use super::*;
@@ -129,7 +131,10 @@ fn an_ordinary_answer_whose_request_nobody_reads_on_keeps_its_connection_for_a_b
 #[test]
 fn a_request_that_no_server_had_comes_back() {
     on_a_loop(async {
-        let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, so that no other test's server gets the port.
+        let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        silent.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        let addr = silent.local_addr().unwrap().as_socket().unwrap();
         let (_client, host) = http1(Client::builder(), addr);
         let failure = host.upgrade(ask()).await.unwrap_err();
         assert!(failure.error.is_connect(), "{}", failure.error);

@@ -3,11 +3,12 @@
 #![allow(dead_code, unreachable_pub)] // Each test program uses a part.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use wakeful::IdlePolicy;
 use wakeful::accept::SharedListener;
 use wakeful::net::ListenAddr;
@@ -202,9 +203,15 @@ impl Backend {
     }
 }
 
-/// An address where nobody listens.
+/// An address where nobody listens until the test itself does. A socket keeps the port, so that no
+/// other test's server gets it.
 pub fn nowhere() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let keeper = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    keeper.set_reuse_address(true).unwrap();
+    keeper.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let addr = keeper.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(keeper);
+    addr
 }
 
 pub fn answer(stream: &mut TcpStream, body: &str) {

@@ -294,7 +294,7 @@ fn a_request_that_comes_back_is_508_and_a_chain_of_proxies_is_none() {
     let first = proxy(&[addr(&last)], |settings| settings);
     assert!(get(addr(&first), "/").contains("wakeful serve http"));
     // Two proxies, each of which has the other one for a backend.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = nowhere();
     let one = proxy(&[free], |settings| settings);
     let to = vec![addr(&one).into()];
     let listener = wakeful::accept::SharedListener::bind(&free.into()).unwrap();
