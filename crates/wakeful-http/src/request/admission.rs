@@ -57,9 +57,12 @@ pub(super) fn admit(
 /// without.
 fn has_right_host(request: &Request<Incoming>) -> bool {
     let headers = request.headers();
-    // If no name occurs twice, the other values need not be searched.
+    // If no name occurs twice, the other values need not be searched. In most requests `Host` is
+    // the first header, which is found without a hash of the name.
     if headers.len() == headers.keys_len() {
-        return headers.contains_key(header::HOST) || request.version() == Version::HTTP_10;
+        return headers.keys().next() == Some(&header::HOST)
+            || headers.contains_key(header::HOST)
+            || request.version() == Version::HTTP_10;
     }
     let mut hosts = headers.get_all(header::HOST).iter();
     let has_host = hosts.next().is_some() || request.version() == Version::HTTP_10;

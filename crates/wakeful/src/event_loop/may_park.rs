@@ -76,7 +76,14 @@ impl Inner {
     /// [`ask`](Inner::ask) cost 16 instructions a turn.
     #[inline(always)]
     pub(super) fn may_park(&self) -> MayPark {
-        if self.work().any() {
+        self.may_park_before(self.until_next_timer())
+    }
+
+    /// Like [`may_park`](Self::may_park). `next_timer` is what
+    /// [`until_next_timer`](Self::until_next_timer) has just returned.
+    #[inline(always)]
+    pub(super) fn may_park_before(&self, next_timer: Option<Duration>) -> MayPark {
+        if self.work_before(next_timer).any() {
             MayPark::LocalWork
         } else if self.local.try_sleep() {
             MayPark::Yes
@@ -87,11 +94,16 @@ impl Inner {
 
     #[inline]
     pub(super) fn work(&self) -> Work {
+        self.work_before(self.until_next_timer())
+    }
+
+    #[inline]
+    fn work_before(&self, next_timer: Option<Duration>) -> Work {
         Work {
             ready: self.local.ready() > 0,
             this_turn_callbacks: !self.callbacks.this_turn.is_empty(),
             next_turn_callbacks: !self.callbacks.next_turn.is_empty(),
-            due_timers: self.until_next_timer() == Some(Duration::ZERO),
+            due_timers: next_timer == Some(Duration::ZERO),
         }
     }
 

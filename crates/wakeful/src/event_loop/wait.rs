@@ -96,7 +96,8 @@ impl Inner {
     /// 37 instructions a turn.
     #[inline(always)]
     fn park(&self, until: Option<Instant>, holder: Option<&mut Holder>) -> io::Result<Ended> {
-        match self.may_park() {
+        let next_timer = self.until_next_timer();
+        match self.may_park_before(next_timer) {
             MayPark::Yes => {}
             // A failed attempt to sleep makes no system call. But there are not two such attempts
             // in a row, because under a flood of pushes the loop must still ask the kernel.
@@ -109,7 +110,7 @@ impl Inner {
         if let Some(sleep_observer) = self.sleep_observer.get() {
             sleep_observer.before_sleep();
         }
-        let ended = self.sleep(until, holder);
+        let ended = self.sleep(until, next_timer, holder);
         if let Some(sleep_observer) = self.sleep_observer.get() {
             sleep_observer.after_sleep();
         }
@@ -118,15 +119,25 @@ impl Inner {
 
     /// Sleeps until there is work, or one of the deadlines has passed.
     #[inline(always)]
-    fn sleep(&self, until: Option<Instant>, mut holder: Option<&mut Holder>) -> io::Result<Ended> {
+    fn sleep(
+        &self,
+        until: Option<Instant>,
+        mut next_timer: Option<Duration>,
+        mut holder: Option<&mut Holder>,
+    ) -> io::Result<Ended> {
         loop {
-            let silence = holder.as_mut().and_then(|holder| self.before_sleep(holder));
+            let silence = holder.as_mut().and_then(|holder| {
+                let silence = self.before_sleep(holder);
+                // To begin or end a hold takes a while.
+                next_timer = self.until_next_timer();
+                silence
+            });
             let park_time = match silence {
                 Some(_) => &self.counters.held_time,
                 None => &self.counters.park_time,
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let known = [left, self.until_next_timer()].into_iter().flatten().min();
+            let known = [left, next_timer].into_iter().flatten().min();
             let timeout = [known, silence].into_iter().flatten().min();
             let events = self.ask(timeout.into())?;
             if events > 0 || self.handle.queue().is_pending() {
@@ -153,6 +164,7 @@ impl Inner {
                 self.stopwatch.idle(park_time);
                 return Ok(Ended::ByNothing);
             }
+            next_timer = self.until_next_timer();
         }
     }
 
