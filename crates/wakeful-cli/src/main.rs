@@ -12,6 +12,7 @@ mod load;
 mod logging;
 mod numbers;
 mod passed_sockets;
+mod registration;
 mod serve;
 mod settings_file;
 mod stack;

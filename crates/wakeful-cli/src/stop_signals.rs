@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use rustix::io::Errno;
 use signal_hook::low_level::pipe;
 
+use crate::registration::without_signals;
+
 /// Becomes readable with the first of these signals.
 ///
 /// # Errors
@@ -20,9 +22,11 @@ pub(crate) fn stop_signals(signals: &[i32]) -> Result<UnixStream, String> {
 
 fn caught(signals: &[i32]) -> io::Result<UnixStream> {
     let (stop, stopper) = UnixStream::pair()?;
-    for &signal in signals {
-        pipe::register(signal, stopper.try_clone()?)?;
-    }
+    without_signals(signals, || {
+        signals
+            .iter()
+            .try_for_each(|signal| pipe::register(*signal, stopper.try_clone()?).map(drop))
+    })?;
     // The parent process may have blocked the signals.
     wakeful::signal::unblock(signals)?;
     Ok(stop)

@@ -28,6 +28,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use crate::ignored_signals::IgnoredSignals;
+use crate::registration::without_signals;
 
 /// libc's number, which the crate's constants do not have.
 const SIGPWR: i32 = Signal::POWER.as_raw();
@@ -50,15 +51,17 @@ impl Relay {
     pub(super) fn start() -> io::Result<Self> {
         let (sender, command) = mpsc::channel();
         let (caught, is_caught) = mpsc::channel();
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let signals = catch();
-            let is_caught = signals.as_ref().map(drop).map_err(io::Error::kind);
-            let _ = caught.send(is_caught);
-            if let Ok(signals) = signals {
-                pass_on(signals, &command);
-            }
+        without_signals(&PASSED_ON, || {
+            thread::Builder::new().name("signals".to_owned()).spawn(move || {
+                let signals = catch();
+                let is_caught = signals.as_ref().map(drop).map_err(io::Error::kind);
+                let _ = caught.send(is_caught);
+                if let Ok(signals) = signals {
+                    pass_on(signals, &command);
+                }
+            })?;
+            is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)
         })?;
-        is_caught.recv().map_err(io::Error::other)?.map_err(io::Error::from)?;
         // The parent process may have blocked them.
         wakeful::signal::unblock(&PASSED_ON)?;
         Ok(Self(sender))

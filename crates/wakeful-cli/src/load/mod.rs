@@ -27,6 +27,7 @@ use wakeful_load::{Rate, Recording, Run, Validity};
 use crate::file_size;
 use crate::ignored_signals::IgnoredSignals;
 use crate::logging::say;
+use crate::registration::without_signals;
 
 pub(crate) use arguments::Arguments;
 use arguments::{Command, Machine, Task};
@@ -115,7 +116,15 @@ pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
 }
 
 fn catch_interrupts() -> io::Result<Arc<AtomicBool>> {
+    const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
     let flag = Arc::new(AtomicBool::new(false));
+    without_signals(&SIGNALS, || set_by_interrupts(&flag))?;
+    // The parent process may have blocked the signals.
+    wakeful::signal::unblock(&SIGNALS)?;
+    Ok(flag)
+}
+
+fn set_by_interrupts(flag: &Arc<AtomicBool>) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         // The handlers must be registered in this order. Otherwise the first signal would set the
         // flag and end the process.
@@ -127,9 +136,7 @@ fn catch_interrupts() -> io::Result<Arc<AtomicBool>> {
     if !IgnoredSignals::read().has(SIGHUP) {
         signal_hook::flag::register(SIGHUP, flag.clone())?;
     }
-    // The parent process may have blocked the signals.
-    wakeful::signal::unblock(&[SIGINT, SIGTERM, SIGHUP])?;
-    Ok(flag)
+    Ok(())
 }
 
 fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>, String> {

@@ -59,6 +59,11 @@ impl WebSocket {
     /// last two cases the socket first sends a Close with the reason, and waits for the client for
     /// up to 5 s. After an error the next call returns `None`.
     ///
+    /// # Panics
+    /// If it has to wait for a time on a thread where no loop runs, for example in the destructor
+    /// of a thread-local: for the client after a Close of the socket, or for the end of the
+    /// [`linger`](super::WebSocketUpgrade::linger) time.
+    ///
     /// # Cancel safety
     /// Cancel-safe.
     pub async fn recv(&mut self) -> Option<Result<Message, Error>> {
@@ -84,6 +89,10 @@ impl WebSocket {
     /// # Errors
     /// The connection is broken, or the client violates the protocol. If the client has already
     /// closed, there is no error.
+    ///
+    /// # Panics
+    /// If it has to wait for the client on a thread where no loop runs, for example in the
+    /// destructor of a thread-local.
     ///
     /// # Cancel safety
     /// Dropping the future drops the socket: the Close is sent nevertheless, if the client reads.

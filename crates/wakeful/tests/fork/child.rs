@@ -1,10 +1,14 @@
 //! A child process that runs a piece of a test and says how it went.
 
-use std::io::{Read, Write};
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wakeful::{EventLoop, Hook};
 
 /// How a process is copied.
 pub(crate) type Copy = fn() -> libc::pid_t;
@@ -17,7 +21,7 @@ pub(crate) fn fork() -> libc::pid_t {
 
 /// Forks. In the parent: the status with which the child has ended. A child that hangs is killed by
 /// SIGALRM.
-pub(crate) fn fork_and_wait() -> i32 {
+fn fork_and_wait() -> i32 {
     let (child, mut status) = (fork(), 0);
     // SAFETY: our own child, and a place for its status.
     unsafe {
@@ -28,6 +32,41 @@ pub(crate) fn fork_and_wait() -> i32 {
         }
     }
     status
+}
+
+/// A hook that writes to a socket once, before the loop parks, and then forks.
+pub(crate) struct ForkingHook {
+    parent: u32,
+    status: Rc<Cell<Option<i32>>>,
+    _hook: Hook,
+}
+
+impl ForkingHook {
+    pub(crate) fn add(event_loop: &EventLoop, mut peer: StdUnixStream) -> Self {
+        let status = Rc::new(Cell::new(None));
+        let hook = event_loop.before_park({
+            let status = status.clone();
+            move || {
+                if status.get().is_none() {
+                    // The event is there, and nobody has asked for it.
+                    peer.write_all(b"x").unwrap();
+                    status.set(Some(fork_and_wait()));
+                }
+            }
+        });
+        Self { parent: std::process::id(), status, _hook: hook }
+    }
+
+    /// Returns what the run of the loop gave in the parent, after the child's was an error. The
+    /// child ends here.
+    pub(crate) fn in_parent<T>(&self, ran: io::Result<T>) -> T {
+        if std::process::id() != self.parent {
+            // SAFETY: the child ends here, without running what its parent has registered.
+            unsafe { libc::_exit(ran.is_ok().into()) };
+        }
+        assert_eq!(self.status.get(), Some(0), "the child's run is an error");
+        ran.unwrap()
+    }
 }
 
 /// As `fork`, behind the C library's back: no handler of `pthread_atfork` runs.

@@ -38,7 +38,7 @@ use wakeful::{
 use self::backend::Backend;
 use self::background::{Background, LONG, until_asleep};
 use self::child::{
-    bare_clone, fork, fork_and_wait, in_child, in_child_of, in_child_with, one_at_a_time, report,
+    ForkingHook, bare_clone, fork, in_child, in_child_of, in_child_with, one_at_a_time, report,
     verdict,
 };
 use self::support::would_wake;
@@ -214,7 +214,7 @@ fn a_fork_within_a_hook_takes_no_event_from_the_parent<B: Backend>() {
     let _one = one_at_a_time();
     for is_driven in [false, true] {
         let mut event_loop = B::event_loop();
-        let (mut socket, mut peer) = event_loop
+        let (mut socket, peer) = event_loop
             .block_on(async {
                 let (ours, theirs) = StdUnixStream::pair().unwrap();
                 ours.set_nonblocking(true).unwrap();
@@ -223,27 +223,12 @@ fn a_fork_within_a_hook_takes_no_event_from_the_parent<B: Backend>() {
             .unwrap();
         let read = event_loop.spawn(async move { socket.read(&mut [0; 1]).await });
         event_loop.turn(Some(Duration::ZERO)).unwrap();
-        let (parent, status) = (std::process::id(), Rc::new(Cell::new(None)));
-        let _hook = event_loop.before_park({
-            let status = status.clone();
-            move || {
-                if status.get().is_none() {
-                    // The event is there, and nobody has asked for it.
-                    peer.write_all(b"x").unwrap();
-                    status.set(Some(fork_and_wait()));
-                }
-            }
-        });
+        let hook = ForkingHook::add(&event_loop, peer);
         let ran = match is_driven {
             true => event_loop.prepare_to_park().map(drop),
             false => event_loop.turn(Some(LONG)),
         };
-        if std::process::id() != parent {
-            // SAFETY: the child ends here, without running what its parent has registered.
-            unsafe { libc::_exit(ran.is_ok().into()) };
-        }
-        ran.unwrap();
-        assert_eq!(status.get(), Some(0), "the child's turn is an error");
+        hook.in_parent(ran);
         let read = event_loop.block_on(async { wakeful::time::timeout(LONG, read).await });
         assert_eq!(read.unwrap().expect("the event is the parent's").unwrap().unwrap(), 1);
     }
