@@ -19,6 +19,7 @@ use backend::Backend;
 on_every_backend! {
     each_signal_is_received_by_its_number,
     a_signal_that_comes_again_and_again_leaves_its_loop_to_others,
+    a_signal_that_comes_again_and_again_hides_no_other_one,
 }
 
 /// Signals reach the whole process: one test at a time.
@@ -63,5 +64,22 @@ fn a_signal_that_comes_again_and_again_leaves_its_loop_to_others<B: Backend>() {
             assert!(times < 10_000, "no other task had its turn");
         }
         other.await.unwrap();
+    });
+}
+
+fn a_signal_that_comes_again_and_again_hides_no_other_one<B: Backend>() {
+    let _turn = my_turn();
+    B::block_on(async {
+        for [often, once] in [[SIGUSR1, SIGUSR2], [SIGUSR2, SIGUSR1]] {
+            let mut signals = Signals::new(&[SIGUSR1, SIGUSR2]).unwrap();
+            raise(often).unwrap();
+            raise(once).unwrap();
+            let mut received = Vec::new();
+            for _ in 0..3 {
+                received.push(signals.recv().await.unwrap());
+                raise(often).unwrap();
+            }
+            assert!(received.contains(&once), "{once} in {received:?}");
+        }
     });
 }

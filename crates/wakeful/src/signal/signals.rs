@@ -63,6 +63,9 @@ pub struct Signals {
     look: bool,
     /// The flag that each signal's handler sets.
     arrived: Vec<(i32, Arc<AtomicBool>, SigId)>,
+    /// Where the search for a flag begins: after the signal that was received last. So a signal
+    /// that keeps arriving hides no other one.
+    first: usize,
 }
 
 impl Signals {
@@ -75,7 +78,8 @@ impl Signals {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let told = Arc::new(eventfd(0, flags).map_err(explain_call("eventfd2"))?);
         let eventfd = net::register(told.clone())?;
-        let mut this = Self { eventfd, look: false, arrived: Vec::with_capacity(signals.len()) };
+        let arrived = Vec::with_capacity(signals.len());
+        let mut this = Self { eventfd, look: false, arrived, first: 0 };
         for &signal in signals {
             if signal_hook::consts::FORBIDDEN.contains(&signal) {
                 let text = format!("signal {signal} cannot be caught");
@@ -102,12 +106,9 @@ impl Signals {
                 // This uses up budget, because a signal may come again and again.
                 ready!(coop::poll_proceed(cx));
                 if self.look {
-                    let next = self.arrived.iter().find(|(_, arrived, _)| {
-                        arrived.load(Ordering::Relaxed) && arrived.swap(false, Ordering::Acquire)
-                    });
-                    if let Some((signal, ..)) = next {
+                    if let Some(signal) = self.take_arrived() {
                         coop::made_progress();
-                        return Poll::Ready(Ok(*signal));
+                        return Poll::Ready(Ok(signal));
                     }
                     self.look = false;
                 }
@@ -122,6 +123,17 @@ impl Signals {
             }
         })
         .await
+    }
+
+    /// Takes the next signal that has arrived, in turn.
+    fn take_arrived(&mut self) -> Option<i32> {
+        let (earlier, later) = self.arrived.split_at(self.first);
+        let place = later.iter().chain(earlier).position(|(_, arrived, _)| {
+            arrived.load(Ordering::Relaxed) && arrived.swap(false, Ordering::Acquire)
+        })?;
+        let place = (self.first + place) % self.arrived.len();
+        self.first = place + 1;
+        Some(self.arrived[place].0)
     }
 
     /// The numbers of the signals, and the flags that say which have arrived and were not received.
