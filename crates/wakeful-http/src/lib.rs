@@ -149,6 +149,7 @@ mod http1;
 mod http2;
 mod in_time;
 pub mod layers;
+mod length_header;
 mod limits;
 mod loop_state;
 pub mod observe;

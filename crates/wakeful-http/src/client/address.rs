@@ -3,15 +3,21 @@
 use http::header::{CONNECTION, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
+use http_body::Body;
 
+use super::body::Outgoing;
 use super::error::ClientError;
 use super::host_pool::Pool;
 use super::{HttpVersion, OutgoingBody};
+use crate::length_header;
 use crate::tls::security::Security;
 
 impl<B: OutgoingBody> Pool<B> {
     /// Puts the request into the form of its HTTP version, and adds the authority of its server.
-    pub(super) fn address(&self, mut request: Request<B>) -> Result<Request<B>, ClientError> {
+    pub(super) fn address(
+        &self,
+        mut request: Request<B>,
+    ) -> Result<Request<Outgoing<B>>, ClientError> {
         let unsupported = |reason| ClientError::Unsupported { target: self.label.clone(), reason };
         if request.method() == Method::CONNECT {
             return Err(unsupported("tunnels by CONNECT are not supported"));
@@ -47,6 +53,12 @@ impl<B: OutgoingBody> Pool<B> {
         parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
         *request.uri_mut() =
             Uri::from_parts(parts).map_err(|_| unsupported("its URI is invalid"))?;
+        let mut request = request.map(Outgoing::given);
+        let body = request.body();
+        let length = || if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+        if length_header::is_wrong(request.headers(), length) {
+            length_header::remove(request.headers_mut());
+        }
         Ok(request)
     }
 }

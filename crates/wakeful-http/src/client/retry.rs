@@ -111,7 +111,7 @@ impl<B: OutgoingBody> Host<B> {
         copy: Copy<B>,
     ) -> Result<(Response<Incoming>, Exchange), SendFailure<B>> {
         let pool = &self.pool;
-        let mut request = pool.address(request)?.map(Outgoing::given);
+        let mut request = pool.address(request)?;
         if pool.target.version == HttpVersion::Http2 {
             own_values::own(request.headers_mut());
         }

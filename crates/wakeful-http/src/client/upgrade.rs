@@ -69,7 +69,7 @@ impl<B: OutgoingBody> Host<B> {
             let (target, reason) = (pool.label.clone(), "HTTP/2 has no upgrades");
             return Err(ClientError::Unsupported { target, reason }.into());
         }
-        let request = pool.address(request)?.map(Outgoing::given);
+        let request = pool.address(request)?;
         let transport = match pool.connect().await {
             Ok(transport) => transport,
             Err(error) => return Err(SendFailure { error, request: given(request) }),

@@ -30,6 +30,7 @@ use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, contain};
 use crate::foreign_error;
+use crate::length_header;
 use crate::observe::{ObservedRequest, Observer};
 use crate::own_values;
 use crate::peer;
@@ -293,6 +294,14 @@ where
             false => ResponseBody::of_service(body, in_flight),
             true => ResponseBody::empty(),
         });
+        let length = || match response.body().size_hint().exact() {
+            // Without a body, the length may be that of the response to a GET.
+            Some(0) if is_bodiless || *this.is_head => None,
+            exact => exact,
+        };
+        if length_header::is_wrong(response.headers(), length) {
+            length_header::remove(response.headers_mut());
+        }
         tell(&mut response, this.observed, this.offered);
         Poll::Ready(Ok(response))
     }

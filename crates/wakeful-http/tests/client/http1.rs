@@ -501,3 +501,17 @@ fn a_response_that_can_be_read_in_two_ways_ends_its_connection() {
         }
     });
 }
+
+#[test]
+fn a_length_that_is_not_the_body_s_is_not_sent_and_the_server_waits_for_nothing() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http1(Client::builder(), addr(&running));
+        for (body, length) in [("", "5"), ("a body", "3"), ("a body", "7"), ("a body", "abc")] {
+            let mut request = request("POST", "/echo", body);
+            request.headers_mut().insert("content-length", length.parse().unwrap());
+            assert_eq!(text(host.send(request).await).await, body, "{length}");
+        }
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
