@@ -8,14 +8,14 @@ use wakeful::log::OncePerSecond;
 
 use crate::foreign_code;
 
-/// Returns whether `headers` have a length that is not a number, or not the `length` of the body.
-/// `None`: the body may have any length.
+/// Returns whether `headers` have several lengths, or one that is not a number or not the `length`
+/// of the body. `None`: the body may have any length.
 #[inline]
 pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>) -> bool {
     let mut named = headers.get_all(header::CONTENT_LENGTH).iter().map(number);
     let Some(first) = named.next() else { return false };
     let is_right = first.is_some_and(|first| length().is_none_or(|length| length == first));
-    !is_right || named.any(|other| other != first)
+    !is_right || named.next().is_some()
 }
 
 fn number(value: &HeaderValue) -> Option<u64> {

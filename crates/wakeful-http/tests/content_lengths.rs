@@ -47,8 +47,16 @@ fn ask_twice(running: &Running, method: &str, path: &str, lengths: &[&str]) -> S
 #[test]
 fn a_length_that_is_not_the_body_s_is_not_sent_and_the_next_response_is_found() {
     let running = start();
-    let none: [&[&str]; 7] =
-        [&["abc"], &["+6"], &["-6"], &["6, 6"], &["6", "7"], &[""], &["99999999999999999999"]];
+    let none: [&[&str]; 8] = [
+        &["abc"],
+        &["+6"],
+        &["-6"],
+        &["6, 6"],
+        &["6", "7"],
+        &["6", "6"],
+        &[""],
+        &["99999999999999999999"],
+    ];
     let another: [&[&str]; 4] = [&["0"], &["3"], &["7"], &["100"]];
     let known = none.iter().chain(&another).map(|it| ("/known", "content-length: 6\r\n", *it));
     let stream = none.iter().map(|it| ("/stream", "transfer-encoding: chunked\r\n", *it));
@@ -61,6 +69,8 @@ fn a_length_that_is_not_the_body_s_is_not_sent_and_the_next_response_is_found() 
         let lengths_sent = answers.matches("content-length").count();
         assert_eq!(lengths_sent, if is_chunked { 0 } else { 2 }, "{path} {lengths:?}: {answers}");
     }
+    let answers = ask_twice(&running, "HEAD", "/empty", &["0", "0"]);
+    assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{answers}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl<B: OutgoingBody> Lease<B> {
                 let (sent, answering) = lease.connection.send(request);
                 let mut failed = match sent.await {
                     Ok(response) => {
-                        lease.answered(Some(response.headers()));
+                        lease.answered(Some(&response));
                         return Ok((response, Exchange::Http1(answering)));
                     }
                     Err(failed) => failed,

@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use async_channel::{Sender, bounded};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderValue, Response, Version};
+use hyper::body::Incoming;
 
 use wakeful::BelongsToOneLoop_UseOnThisLoop;
 
@@ -193,10 +194,15 @@ impl<B: OutgoingBody> Http1Lease<B> {
 
     /// Called when the head of the response has come, or the request has failed. From then on the
     /// connection's task decides when the connection is free again.
-    pub(super) fn answered(&mut self, head: Option<&HeaderMap>) {
+    pub(super) fn answered(&mut self, response: Option<&Response<Incoming>>) {
         self.is_answered = true;
         self.connection.answered();
-        if head.is_some_and(is_ambiguous) {
+        // After a response of HTTP/1.0, hyper would send the next requests as HTTP/1.0, and without
+        // their bodies if it does not know the bodies' lengths.
+        let is_last = |response: &Response<Incoming>| {
+            response.version() == Version::HTTP_10 || is_ambiguous(response.headers())
+        };
+        if response.is_some_and(is_last) {
             self.connection.close();
         } else if self.connection.is_ready() {
             self.pool.give_back(&self.connection);

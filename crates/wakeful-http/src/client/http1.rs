@@ -5,11 +5,11 @@
 //! written the whole request and read the whole response, even if the caller has not yet taken the
 //! response's body from its channel.
 //!
-//! A connection does not return if a body is dropped before its end (hyper closes it then), or if
-//! the response ends before the request's body ([`upload`](super::upload)). The task ends the
-//! connection when it was idle for too long, when hyper could not send the rest of a request within
-//! the same time after the response, and when the last sender is gone. If the server resets it, it
-//! ends with the response that came before.
+//! A connection does not return if the response is of HTTP/1.0, if a body is dropped before its end
+//! (hyper closes it then), or if the response ends before the request's body
+//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, when
+//! hyper could not send the rest of a request within the same time after the response, and when the
+//! last sender is gone. If the server resets it, it ends with the response that came before.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -33,6 +33,9 @@ impl<B: OutgoingBody> Host<B> {
     /// only sent to the server, as the `host` header or `:authority`. If the request has a `host`
     /// header, that is sent instead. The request's version does not matter.
     ///
+    /// Over HTTP/1.1 the body of a GET or HEAD whose length is not known is sent only if the
+    /// request has the header `transfer-encoding: chunked`. Otherwise it is left out.
+    ///
     /// # Cancel safety
     /// If the future is dropped, the request's HTTP/1.1 connection closes, or its HTTP/2 stream is
     /// reset. It is then unknown whether the server acted on the request.

@@ -107,8 +107,9 @@ pub(crate) fn take(extensions: &mut http::Extensions) -> OnUpgrade {
 /// The future that [`on`] returns.
 ///
 /// # Threads
-/// `Send`, and may be dropped anywhere. If it is polled on a thread other than its loop's, it ends
-/// with [`OtherThread`](UpgradeError::OtherThread).
+/// `Send`, and may be dropped anywhere. Over HTTP/1.1, if it is polled on a thread other than its
+/// loop's, it ends with [`OtherThread`](UpgradeError::OtherThread). Over HTTP/2 the [`Upgraded`]
+/// belongs to the thread that polls it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct OnUpgrade(Source);

@@ -515,3 +515,35 @@ fn a_length_that_is_not_the_body_s_is_not_sent_and_the_server_waits_for_nothing(
         assert_eq!(client.counts().opened(), 1);
     });
 }
+
+#[test]
+fn a_request_after_a_response_of_http_1_0_is_sent_with_its_body() {
+    on_a_loop(async {
+        let addr = scripted(async |number, mut stream| {
+            let mut request = read_request(&mut stream).await;
+            if number == 0 {
+                let old =
+                    "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 3\r\n\r\nold";
+                stream.write_all(old.as_bytes()).await.unwrap();
+                request = read_request(&mut stream).await;
+                if request.is_empty() {
+                    return;
+                }
+            }
+            let is_whole = request.contains("HTTP/1.1\r\n") && request.contains("chunked");
+            answer(&mut stream, if is_whole { "whole" } else { "cut" }).await;
+        })
+        .await;
+        let client = Client::builder().max_connections(1).build::<Pieces>();
+        let host = client.host(&Target::from(addr));
+        // The body of a GET is not sent.
+        for (method, expected) in [("GET", "old"), ("POST", "whole")] {
+            let (sender, pieces) = pieces();
+            sender.send(Bytes::from("a body")).await.unwrap();
+            drop(sender);
+            let request = Request::builder().method(method).uri("/").body(pieces).unwrap();
+            assert_eq!(text(host.send(request).await).await, expected);
+        }
+        assert_eq!(client.counts().opened(), 2);
+    });
+}
