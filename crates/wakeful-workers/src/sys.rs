@@ -216,11 +216,20 @@ pub(crate) enum End {
     Held,
 }
 
+/// Has the child ended? `true` also if that cannot be asked for.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    is_dead(pidfd) != Ok(false)
+}
+
+/// An error means that the limit of descriptors was lowered to nothing.
+fn is_dead(pidfd: &OwnedFd) -> Result<bool, Errno> {
+    let mut fd = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut fd, Some(&Timespec::default())).map(|ready| ready > 0)
+}
+
 /// How the child has ended. `None`: it is not dead.
 pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
-    let mut fd = [PollFd::new(pidfd, PollFlags::IN)];
-    // An error means that the limit of descriptors was lowered to nothing.
-    let is_dead = poll(&mut fd, Some(&Timespec::default())).map(|ready| ready > 0);
+    let is_dead = is_dead(pidfd);
     if is_dead == Ok(false) {
         return None;
     }

@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 13] = [
+const TESTS: [Test; 14] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -79,6 +79,10 @@ const TESTS: [Test; 13] = [
     (
         "a_group_that_is_told_to_end_during_the_first_start_has_not_failed",
         a_group_that_is_told_to_end_during_the_first_start_has_not_failed,
+    ),
+    (
+        "a_worker_that_accepts_and_dies_before_its_master_looks_has_started",
+        a_worker_that_accepts_and_dies_before_its_master_looks_has_started,
     ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
@@ -200,7 +204,14 @@ fn serve(role: &str) -> io::Result<ExitCode> {
         wait_while_slow();
         server.start(|| answer)
     };
-    worker.serve(start, Serving::failure, |serving| serving.shutdown(Duration::from_secs(10)))?;
+    let failure = |serving: &Serving| {
+        if role == "told" {
+            // It is called after the master was told.
+            eprintln!("the master is told");
+        }
+        serving.failure()
+    };
+    worker.serve(start, failure, |serving| serving.shutdown(Duration::from_secs(10)))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -500,14 +511,35 @@ fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: Sta
     let worker = worker_that_starts(&mut master, method);
     master.signal("STOP");
     signal(worker, "TERM");
+    wait_until_dead(worker);
+    master.signal("TERM");
+    master.signal("CONT");
+    master.says("was killed by signal 15 before it accepted");
+    assert!(master.ends_within_guard().success());
+}
+
+fn wait_until_dead(worker: u32) {
     let is_dead = || fs::read_to_string(format!("/proc/{worker}/stat")).unwrap().contains(") Z ");
     let start = Instant::now();
     while !is_dead() {
         assert!(start.elapsed() < GUARD, "it does not end");
     }
+}
+
+fn a_worker_that_accepts_and_dies_before_its_master_looks_has_started(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("told", method, Some(&slow));
+    let worker = worker_that_starts(&mut master, method);
+    master.signal("STOP");
+    fs::remove_file(&slow).unwrap();
+    master.says("the master is told");
+    signal(worker, "KILL");
+    wait_until_dead(worker);
     master.signal("TERM");
     master.signal("CONT");
-    master.says("was killed by signal 15 before it accepted");
+    master.says("was killed by signal 9; another one takes its place");
     assert!(master.ends_within_guard().success());
 }
 

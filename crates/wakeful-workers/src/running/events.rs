@@ -123,8 +123,19 @@ impl Running {
 
     pub(super) fn see_who_is_dead(&mut self) {
         let now = Instant::now();
+        let is_over = |process: &&Process| sys::has_ended(&process.pidfd);
+        let over: Vec<_> = self.processes.iter().filter(is_over).map(|it| it.id).collect();
+        if over.is_empty() {
+            return;
+        }
+        // They may have accepted since the last look, and then their start has not failed. It comes
+        // before they are reaped, because until then no other process has their numbers.
+        self.see_who_is_ready();
         let mut ends = Vec::new();
         let is_dead = |process: &mut Process| {
+            if !over.contains(&process.id) {
+                return false;
+            }
             let end = end_of(process.pid, &process.pidfd);
             ends.extend(end);
             end.is_some()

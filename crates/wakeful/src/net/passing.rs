@@ -61,7 +61,7 @@ pub(super) fn receive(
     fds: &mut Vec<OwnedFd>,
 ) -> Result<Message, Errno> {
     let before = fds.len();
-    let received = look_and_take(socket, kind, buf, fds);
+    let received = look_and_take(socket, kind, buf, fds, before);
     if received.is_err() {
         fds.truncate(before);
     }
@@ -73,6 +73,7 @@ fn look_and_take(
     kind: Kind,
     buf: &mut [u8],
     fds: &mut Vec<OwnedFd>,
+    before: usize,
 ) -> Result<Message, Errno> {
     let seen = unix_message::receive(socket.as_fd(), buf, Some(fds), Leave::Message)?;
     if seen.is_cut {
@@ -86,9 +87,31 @@ fn look_and_take(
         Kind::Bytes => seen.count,
         Kind::Messages => buf.len(),
     };
+    if kind == Kind::Bytes && seen.count == buf.len() && fds.len() > before {
+        return take_full(socket, buf, fds, before);
+    }
     // This receives without room for descriptors, so the kernel closes its own copies. The caller
     // has the peeked ones.
     unix_message::receive(socket.as_fd(), &mut buf[..length], None, Leave::Nothing)
+}
+
+/// Takes the bytes of a stream that fill `buf`, and keeps the descriptors that were peeked only if
+/// they came with these bytes. (A peek that has filled its buffer goes on to the next descriptors
+/// in the socket, but takes none of their bytes: `unix_stream_read_generic` in Linux.)
+#[cold]
+fn take_full(
+    socket: &OwnedFd,
+    buf: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    before: usize,
+) -> Result<Message, Errno> {
+    let mut taken = Vec::new();
+    let message = unix_message::receive(socket.as_fd(), buf, Some(&mut taken), Leave::Nothing)?;
+    // If not all of the second copies could be opened, there were descriptors: those of the peek.
+    if taken.is_empty() && !message.is_cut {
+        fds.truncate(before);
+    }
+    Ok(message)
 }
 
 /// Finds out why the kernel did not open the descriptors, although there was room for all of them.

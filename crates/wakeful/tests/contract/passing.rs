@@ -22,6 +22,7 @@ on_every_backend! {
     descriptors_pass_between_halves_of_unix_streams_and_of_no_others,
     as_many_as_the_kernel_takes_arrive_and_more_are_refused,
     descriptors_of_a_stream_arrive_with_their_message,
+    bytes_that_fill_the_buffer_bring_no_descriptors_of_later_ones,
     other_ways_to_receive_close_them,
     what_is_given_up_has_passed_nothing,
     a_datagram_says_who_sent_the_descriptors,
@@ -230,6 +231,30 @@ fn descriptors_of_a_stream_arrive_with_their_message<B: Backend>() {
         soon(rest).await.unwrap().unwrap();
         assert_eq!(fds.len(), 1);
         is_the_last_of(reader, fds.pop().unwrap());
+    });
+}
+
+fn bytes_that_fill_the_buffer_bring_no_descriptors_of_later_ones<B: Backend>() {
+    B::block_on(async {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (first_reader, first) = pipe().unwrap();
+        let (second_reader, second) = pipe().unwrap();
+        ours.send_with_fds(b"before", &[]).await.unwrap();
+        ours.send_with_fds(b"first", &[first.as_fd()]).await.unwrap();
+        ours.send_with_fds(b"between", &[]).await.unwrap();
+        ours.send_with_fds(b"second", &[second.as_fd()]).await.unwrap();
+        drop((first, second));
+        let mut received = Vec::new();
+        for (length, count) in [(2, 0), (4, 0), (1, 1), (4, 0), (3, 0), (4, 0), (6, 1)] {
+            let (mut buf, mut fds) = (vec![0; length], Vec::new());
+            assert_eq!(theirs.recv_with_fds(&mut buf, &mut fds).await.unwrap(), length);
+            assert_eq!(fds.len(), count, "with {:?}", String::from_utf8_lossy(&buf));
+            received.append(&mut fds);
+        }
+        let second = received.pop().unwrap();
+        is_the_last_of(first_reader, received.pop().unwrap());
+        is_the_last_of(second_reader, second);
+        assert!(would_block(theirs.try_recv_with_fds(&mut [0; 8], &mut received)));
     });
 }
 
