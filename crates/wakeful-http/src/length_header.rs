@@ -3,7 +3,7 @@
 //! hyper may write it although the body has another length. Then the receiver takes the next
 //! message of the connection for a part of this one, or the rest of this one for the next message.
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use wakeful::log::OncePerSecond;
 
 use crate::foreign_code;
@@ -12,15 +12,21 @@ use crate::foreign_code;
 /// of the body. `None`: the body may have any length.
 #[inline]
 pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>) -> bool {
-    let mut named = headers.get_all(header::CONTENT_LENGTH).iter().map(number);
+    // To compare a few names takes less than the hash of one.
+    let is_length = |(name, _): &(&HeaderName, &HeaderValue)| *name == header::CONTENT_LENGTH;
+    let mut named = headers.iter().filter(is_length).map(|(_, value)| number(value));
     let Some(first) = named.next() else { return false };
     let is_right = first.is_some_and(|first| length().is_none_or(|length| length == first));
     !is_right || named.next().is_some()
 }
 
+/// Digits only: a parser of the standard library also takes a sign.
 fn number(value: &HeaderValue) -> Option<u64> {
-    let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
-    value.to_str().ok().filter(|_| is_number)?.parse().ok()
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    let bytes = value.as_bytes();
+    let (first, rest) = bytes.split_first()?;
+    rest.iter()
+        .try_fold(digit(first)?, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
 }
 
 /// Removes the wrong length. hyper then sends the length of the body.
