@@ -3,7 +3,7 @@
 //!
 //! Work becomes ready when bytes arrive in a socket, a timer is due, another thread wakes a task,
 //! or a new connection arrives. From that moment until its code runs, the loop runs only work that
-//! was ready earlier.
+//! was ready earlier or in the same turn, and, within a bound, work of a higher [`Priority`].
 //!
 //! ```
 //! use wakeful::net::{TcpListener, TcpStream};

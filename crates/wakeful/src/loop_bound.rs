@@ -60,7 +60,8 @@ impl<T> LoopBound<T> {
         Self::with_home(value, LoopHandle::current())
     }
 
-    /// Binds `value` to `home`, a loop of this thread. The loop need not be running.
+    /// Binds `value` to this thread and to `home`, a loop of this thread. The loop need not be
+    /// running.
     ///
     /// If `home` is a loop of another thread, the value can be used only on this thread, and leaks
     /// if it is dropped elsewhere.

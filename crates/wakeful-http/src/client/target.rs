@@ -18,7 +18,8 @@ pub enum HttpVersion {
     /// HTTP/1.1: one request at a time on each connection.
     #[default]
     Http1,
-    /// HTTP/2 by prior knowledge: many requests share a connection.
+    /// HTTP/2: many requests share a connection. With TLS the two sides agree on it (ALPN). Without
+    /// TLS the server has to expect it (prior knowledge).
     Http2,
 }
 

@@ -32,7 +32,7 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// The server also sends GOAWAY (ENHANCE_YOUR_CALM) in these cases:
 /// * A header has too many CONTINUATION frames. The limit is the number of full frames
 ///   (`max_frame_size`) that `max_header_size` needs, plus a quarter, but at least five.
-/// * There are more than 100 empty DATA frames that do not end a stream.
+/// * The connection has received, in all, more than 100 empty DATA frames that do not end a stream.
 /// * Too many small DATA frames are unread. For each unread frame of fewer than 256 bytes, the
 ///   server counts the difference to 256 bytes. The sum of these differences may be up to half of
 ///   `connection_window`. So about 2,000 tiny messages of WebSockets or gRPC streams may wait for

@@ -48,9 +48,9 @@ pub(crate) const PROBES: u32 = 3;
 ///     .keepalive(None);
 /// ```
 ///
-/// `None` disables a limit. A limit of 0 is a real limit: with `max_body(0)` a request may have no
-/// body. A value out of range becomes the nearest value in the range, and a time of more than 30
-/// years (`Duration::MAX`) becomes 30 years.
+/// `None` disables a limit. A limit of 0 is a real limit: with `max_body(0)` each request with a
+/// body is refused. A value out of range becomes the nearest value in the range, and a time of more
+/// than 30 years (`Duration::MAX`) becomes 30 years.
 ///
 /// | setting | default | range | beyond it |
 /// |---|---|---|---|

@@ -25,7 +25,7 @@ use crate::tls::ServerTls;
 /// | `tokio`, `tokio_handle` (feature `tokio`) | no Tokio | | handlers that need Tokio panic |
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | | |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | HTTP/1.1 connections move between requests |
-/// | [`descriptors`](Self::descriptors) | a sixteenth, and at least 16, are kept back | [`Descriptors`] | further connections wait |
+/// | [`descriptors`](Self::descriptors) | a sixteenth of the free descriptors, from 16 to 64, is kept back | [`Descriptors`] | further connections wait |
 /// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
 /// | [`on_each_loop`](Self::on_each_loop) | none | | what each loop does before any loop accepts |

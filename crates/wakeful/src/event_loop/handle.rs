@@ -44,9 +44,9 @@ struct Shared {
 ///
 /// # Threads
 /// `Clone`, `Send` and `Sync`. Clones refer to the same loop. The loop runs the closures of one
-/// thread in the order in which that thread sent them. Closures of different threads run in any
-/// order. If the loop's own thread sends a closure, messages of other threads that the loop has
-/// already taken run before it.
+/// thread and one priority in the order in which that thread sent them. Closures of different
+/// threads run in any order. If the loop's own thread sends a closure, messages of other threads
+/// that the loop has already taken run before it.
 #[derive(Clone)]
 pub struct LoopHandle(Arc<Shared>);
 
@@ -64,8 +64,8 @@ impl LoopHandle {
     /// Makes the loop run `f`, and returns without waiting for it. A panic in `f` ends only `f`,
     /// and is counted in [`LoopMetrics::panics`].
     ///
-    /// `f` runs after everything that this thread sent before. Closures of different threads run in
-    /// any order.
+    /// `f` runs after everything that this thread sent before with normal priority. Closures of
+    /// different threads run in any order.
     ///
     /// # Errors
     /// The loop has ended, or this process is a fork of the loop's process. The error returns the

@@ -9,7 +9,8 @@ use super::on_pool::run;
 use super::open_options::OpenOptions;
 use super::operation::Operation;
 
-/// An open file, whose operations run on the blocking pool, one at a time and in order.
+/// An open file, whose operations run on the blocking pool, in order and one at a time (except
+/// `metadata`, `set_permissions` and `try_clone`).
 ///
 /// ```
 /// use std::io::SeekFrom;

@@ -21,7 +21,8 @@ pub enum IdlePolicy {
     /// including kernel threads that the machine needs. It yields to threads of its own priority:
     /// the other threads of the process run even if they share its only CPU.
     Spin,
-    /// Sleep while the kernel busy-polls the network card, instead of waiting for its interrupt.
+    /// Let the kernel busy-poll the network card for a while, instead of waiting for its interrupt,
+    /// and then sleep. The polling takes CPU time.
     /// This is for real network cards: on loopback and virtual devices without NAPI it is the same
     /// as [`Park`](Self::Park). See [`BusyPoll`].
     KernelBusyPoll(BusyPoll),

@@ -3,8 +3,8 @@
 //! # Why it matters
 //! wakeful logs through [`tracing`]. A subscriber runs on the thread that logs, which is often the
 //! thread of a loop. If it writes to standard error and standard error is a full pipe, it blocks
-//! the loop. `eprintln!` and the default panic hook panic or block when standard error is a full
-//! disk or a closed pipe. Requests then time out or are lost because of a log line.
+//! the loop. `eprintln!` and the default panic hook block, too. On a full disk or a closed pipe
+//! `eprintln!` panics. Requests then time out or are lost because of a log line.
 //!
 //! # What to do
 //! * Write through a [`LossyWriter`]. It hands each line to a separate thread and never waits.

@@ -50,9 +50,9 @@
 //! nothing more is ready, and makes no further system call.
 //!
 //! # Cancel safety
-//! An operation that was dropped before it returned has moved no byte. The exceptions are
-//! `read_exact`, `write_all` and similar methods of extension traits, which consist of several
-//! operations.
+//! An operation that was dropped before it returned has moved no byte. The exceptions are methods
+//! that consist of several operations: `write_all`, `read_to_end`, and `read_exact` and similar
+//! methods of extension traits.
 
 mod accept;
 pub(crate) mod accepted;

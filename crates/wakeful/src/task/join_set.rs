@@ -262,7 +262,8 @@ impl<T> JoinSet<T> {
         Some(self.tasks.remove(place).join())
     }
 
-    /// Waits for all tasks, and returns their outputs in the order in which they finished.
+    /// Waits for all tasks, and returns their outputs: those of one loop's tasks in the order in
+    /// which they finished.
     ///
     /// # Panics
     /// If a task panicked, this call panics with the same payload. It also panics if a task was
