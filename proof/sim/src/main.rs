@@ -1,6 +1,6 @@
 //! The program `wakeful-sim`: see `wakeful-sim --help`.
 
-use std::io::{self, IsTerminal, Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wakeful::group::Targets;
 use wakeful::internals::GovernorLimits;
@@ -362,25 +361,13 @@ fn print(text: &str) -> Result<(), String> {
 /// A flag that the first Ctrl-C sets; the second one ends the process.
 fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
     let flag = Arc::new(AtomicBool::new(false));
-    // A signal that comes between the installation of a handler and what it is to call would be
-    // lost. So the signals wait meanwhile, unless a sandbox refuses that.
-    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
-    let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let registered = set_by_interrupts(&flag);
-    if let Ok(before) = before {
-        let _ = before.thread_set_mask();
-    }
-    registered.map_err(|error| format!("cannot handle signals: {error}"))?;
-    Ok(flag)
-}
-
-fn set_by_interrupts(flag: &Arc<AtomicBool>) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         // In this order, or the first signal would do both.
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
-            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))?;
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|error| format!("cannot handle signals: {error}"))?;
     }
-    Ok(())
+    Ok(flag)
 }
 
 impl Server {

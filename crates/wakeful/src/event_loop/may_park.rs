@@ -72,15 +72,14 @@ impl Inner {
         Ok(!self.driver.has_left_over() && self.may_park() == MayPark::Yes)
     }
 
-    /// The one predicate that decides whether the loop may sleep. As a call it and
-    /// [`ask`](Inner::ask) cost 16 instructions a turn.
-    #[inline(always)]
+    /// May the loop sleep now?
     pub(super) fn may_park(&self) -> MayPark {
         self.may_park_before(self.until_next_timer())
     }
 
-    /// Like [`may_park`](Self::may_park). `next_timer` is what
-    /// [`until_next_timer`](Self::until_next_timer) has just returned.
+    /// The one predicate that decides whether the loop may sleep. `next_timer` is what
+    /// [`until_next_timer`](Self::until_next_timer) has just returned, so that a park reads the
+    /// clock once. As a call this and [`ask`](Inner::ask) cost 16 instructions a turn.
     #[inline(always)]
     pub(super) fn may_park_before(&self, next_timer: Option<Duration>) -> MayPark {
         if self.work_before(next_timer).any() {

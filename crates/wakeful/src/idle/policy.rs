@@ -22,9 +22,8 @@ pub enum IdlePolicy {
     /// the other threads of the process run even if they share its only CPU.
     Spin,
     /// Let the kernel busy-poll the network card for a while, instead of waiting for its interrupt,
-    /// and then sleep. The polling takes CPU time.
-    /// This is for real network cards: on loopback and virtual devices without NAPI it is the same
-    /// as [`Park`](Self::Park). See [`BusyPoll`].
+    /// and then sleep. The polling takes CPU time. This is for real network cards: on loopback and
+    /// virtual devices without NAPI it is the same as [`Park`](Self::Park). See [`BusyPoll`].
     KernelBusyPoll(BusyPoll),
     /// Sleep, while a thread of the lowest scheduling class (SCHED_IDLE) spins on each CPU on which
     /// the loop may run. Any other thread preempts it, and the CPU never halts, so a wake does not
