@@ -259,8 +259,10 @@ fn it_is_ready_as_long_as_somebody_serves() {
     while master.pid() == before {
         assert!(get(&admin, "/readyz").ends_with("\r\n\r\nready\n"));
     }
-    // The new master's workers answer, and count anew.
+    // The new master's workers answer, and count anew. An old worker takes clients until it hears
+    // of its end: two were replaced, and two end here.
     master.waits_until(|this| pids(&admin) == this.workers(), "answering");
+    master.waits_for("has ended", 4);
     ask(&addr, 2);
     assert_eq!(requests(&admin), 2);
 }
