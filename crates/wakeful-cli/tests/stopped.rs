@@ -181,7 +181,7 @@ fn the_grace_of_a_drain_is_not_spent_while_the_process_is_stopped() {
     (&stream).write_all(b"GET /sleep/1500 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     thread::sleep(Duration::from_millis(100));
     service.signal("-TERM");
-    service.behind("ending; ");
+    service.behind("draining; ");
     stopped(&service, || {});
     assert!(response(&stream).starts_with("HTTP/1.1 200"), "it was aborted");
 }

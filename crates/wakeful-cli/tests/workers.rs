@@ -1711,7 +1711,7 @@ fn a_pid_file_of_a_master_that_runs_is_not_taken() {
     // One that drains does not need it any more, although it has not ended.
     let slow = slow_request(&master);
     master.signal("TERM");
-    master.waits_for("SIGTERM: ending", 1);
+    master.waits_for("SIGTERM: the workers drain", 1);
     let arguments = ["http", "--listen", "127.0.0.1:0", "--workers", "1"];
     let arguments = [&arguments[..], &["--pid-file", file.to_str().unwrap()]].concat();
     let next = Service::start(&arguments);

@@ -36,7 +36,7 @@ pub(crate) enum Loss {
     /// The worker should have replaced another one, and never accepted. So no further worker is
     /// replaced.
     Replacement,
-    /// The worker was among the first, and never accepted. No worker serves in its place.
+    /// The worker was among the first, and never served. No worker serves in its place.
     First,
 }
 
@@ -159,8 +159,9 @@ impl Crew {
         begins || is_replaced
     }
 
-    /// Notes that a worker is dead.
-    pub(crate) fn lost(&mut self, id: WorkerId, now: Instant) -> Loss {
+    /// Notes that a worker is dead. `has_served`: it served clients, although it may not have said
+    /// that it accepts.
+    pub(crate) fn lost(&mut self, id: WorkerId, has_served: bool, now: Instant) -> Loss {
         let Some(position) = self.members.iter().position(|member| member.id == id) else {
             return Loss::Expected;
         };
@@ -183,7 +184,7 @@ impl Crew {
             return Loss::Sudden;
         }
         if !self.has_begun {
-            return Loss::First;
+            return if has_served { Loss::Sudden } else { Loss::First };
         }
         if self.is_filled(member.place) {
             self.is_replacing = false;

@@ -55,7 +55,7 @@
 //! |---|---|
 //! | TERM, INT, QUIT, PWR, XCPU | the workers drain, then the master ends; after a second signal the workers and the master end at once |
 //! | HUP | the master replaces the workers one after the other |
-//! | USR1 | the workers get SIGHUP: they reopen logs and reread certificates, if your program does that |
+//! | USR1 | the workers get SIGHUP: they reopen logs and reload certificates, if your program does that |
 //! | USR2 | upgrade: see above. Process 1 of a container refuses to upgrade, because the container would end |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
 //! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
@@ -97,4 +97,4 @@ pub use self::run::Role;
 pub use self::settings::Master;
 pub use self::successor::{SUCCEEDS, is_successor};
 pub use self::systemd::KEPT;
-pub use self::worker::{Orphans, Worker};
+pub use self::worker::{MasterIsGone, Orphans, Worker};

@@ -1,6 +1,7 @@
 //! A worker, with what it has from its master.
 
 use std::cell::Cell;
+use std::error::Error;
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::io;
@@ -44,6 +45,18 @@ pub enum Orphans {
     /// They continue to serve until each of them is ended separately, for example by SIGTERM.
     GoOn,
 }
+
+/// The error of [`Worker::serve`] if the worker has drained because its master was gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MasterIsGone;
+
+impl fmt::Display for MasterIsGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the master is gone")
+    }
+}
+
+impl Error for MasterIsGone {}
 
 /// A process that serves clients: see [`Master::run`](crate::Master::run).
 ///
@@ -145,7 +158,7 @@ impl Worker {
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
     /// [`Orphans::Drain`] it is also an error if the worker has drained because its master was
-    /// gone.
+    /// gone: [`MasterIsGone`] inside of the [`io::Error`].
     ///
     /// # Panics
     /// If one of the closures panics.
@@ -178,7 +191,7 @@ impl Worker {
                             Some(orphaned) => orphaned.await,
                             None => pending().await,
                         }
-                        io::Error::other("the master is gone: its workers drain, and end")
+                        io::Error::other(MasterIsGone)
                     };
                     first(failure, orphaned).await
                 }

@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 14] = [
+const TESTS: [Test; 15] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -83,6 +83,10 @@ const TESTS: [Test; 14] = [
     (
         "a_worker_that_accepts_and_dies_before_its_master_looks_has_started",
         a_worker_that_accepts_and_dies_before_its_master_looks_has_started,
+    ),
+    (
+        "a_handler_that_ends_its_process_during_the_first_start_costs_one_worker",
+        a_handler_that_ends_its_process_during_the_first_start_costs_one_worker,
     ),
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
@@ -165,7 +169,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     for call in refused_calls(role) {
         refused::refuse(*call)?;
     }
-    if is_executed_worker() {
+    if is_executed_worker() && role != "serves early" {
         wait_while_slow();
     }
     let group = LoopGroup::builder().loops(1);
@@ -179,7 +183,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             Some(_) => StartMethod::Exec,
             None => StartMethod::Fork,
         })
-        .start_timeout(Duration::from_secs(1));
+        .start_timeout(if role == "serves early" { GUARD } else { Duration::from_secs(1) });
     let mut worker = match master.run()? {
         Role::Worker(worker) => worker,
         Role::Ended(code) => {
@@ -201,8 +205,12 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     let server = ConnectionServer::new(worker.listeners()?)
         .group(group.heartbeats(worker.heartbeats()).sibling(worker.sibling()));
     let start = || {
+        if role != "serves early" {
+            wait_while_slow();
+        }
+        let serving = server.start(|| answer)?;
         wait_while_slow();
-        server.start(|| answer)
+        Ok(serving)
     };
     let failure = |serving: &Serving| {
         if role == "told" {
@@ -238,10 +246,17 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
     }
 }
 
+/// Asks a handler to end its process.
+const END: u8 = b'e';
+
 /// With what a process that it starts has blocked, and whether it is told to be a worker.
 async fn answer(connection: Connection) {
     let mut stream = connection.stream;
-    let asked = stream.read(&mut [0; 1]).await;
+    let mut question = [0; 1];
+    let asked = stream.read(&mut question).await;
+    if question == [END] {
+        std::process::abort();
+    }
     let script = r#"grep SigBlk /proc/self/status; env | grep WAKEFUL_WORKER; exit 0"#;
     let output = Command::new("sh").args(["-c", script]).output();
     if let (Ok(1), Ok(output)) = (asked, output) {
@@ -540,6 +555,21 @@ fn a_worker_that_accepts_and_dies_before_its_master_looks_has_started(method: St
     master.signal("TERM");
     master.signal("CONT");
     master.says("was killed by signal 9; another one takes its place");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_handler_that_ends_its_process_during_the_first_start_costs_one_worker(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("serves early", method, Some(&slow));
+    let addr = master.addr();
+    TcpStream::connect(&addr).unwrap().write_all(&[END]).unwrap();
+    master.says("was killed by signal 6; another one takes its place");
+    let _ = fs::remove_file(&slow);
+    master.next_worker();
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
     assert!(master.ends_within_guard().success());
 }
 

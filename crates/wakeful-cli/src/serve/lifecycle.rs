@@ -13,6 +13,7 @@ use wakeful::net::ListenAddr;
 use wakeful::signal;
 use wakeful_services::tls::ServerTls;
 use wakeful_services::{DrainPlan, RunningService};
+use wakeful_workers::MasterIsGone;
 
 use super::common::CommonArguments;
 use super::start::Start;
@@ -79,7 +80,7 @@ pub(super) fn running(
 }
 
 /// Serves until TERM or Ctrl-C, PWR or XCPU, or until no listener accepts any more, and drains. HUP
-/// reloads `reloaded`.
+/// does what `reloaded` names ("reopening the access log").
 ///
 /// # Errors
 /// A line for the user.
@@ -123,7 +124,13 @@ where
         Some(worker) => worker.serve(started, failed, shutdown),
         None => signal::run_until_terminated_or_failed(started, failed, shutdown),
     };
-    match drained.map_err(|error| format!("cannot serve: {error}"))? {
+    let drained = drained.map_err(|error| match error.get_ref() {
+        Some(orphaned) if orphaned.is::<MasterIsGone>() => {
+            format!("this worker has drained, and ends, because {orphaned}")
+        }
+        _ => format!("cannot serve: {error}"),
+    })?;
+    match drained {
         Some(Ok(0)) => {
             tracing::info!("drained");
             Ok(())

@@ -117,7 +117,7 @@ impl Caught {
     }
 
     /// Logs each arrival, also the earlier ones, for as long as this thread's loop runs. HUP
-    /// reloads `reloaded`, whose own code has caught it by now; PWR and XCPU end the service as
+    /// does what `reloaded` names, whose code has caught it by now; PWR and XCPU end the service as
     /// TERM does.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Caught {
             while let Ok(signal) = signals.recv().await {
                 match signal {
                     SIGHUP if reloaded.is_empty() => tracing::info!("HUP: nothing to reload"),
-                    SIGHUP => tracing::info!("HUP: reloading {}", reloaded.join(" and ")),
+                    SIGHUP => tracing::info!("HUP: {}", reloaded.join(" and ")),
                     SIGUSR1 => tracing::info!("USR1: no effect, except on a master (--workers)"),
                     SIGUSR2 => tracing::info!("USR2: no effect, except on a master (--workers)"),
                     _ => end_by(signal, &draining),

@@ -52,7 +52,7 @@ impl SiteArguments {
 
     /// What HUP reloads.
     pub(super) fn reloaded(&self) -> Option<&'static str> {
-        self.access_log_file.is_some().then_some("the access log")
+        self.access_log_file.is_some().then_some("reopening the access log")
     }
 
     fn open(&self, format: LogFormat) -> std::io::Result<AccessLog> {

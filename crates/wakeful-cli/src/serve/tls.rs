@@ -73,7 +73,7 @@ impl TlsArguments {
 
     /// What HUP reloads.
     pub(super) fn reloaded(&self) -> Vec<&'static str> {
-        if self.tls_cert.is_empty() { Vec::new() } else { vec!["the certificates"] }
+        if self.tls_cert.is_empty() { Vec::new() } else { vec!["reloading the certificates"] }
     }
 
     /// Loads the certificates. `None`: there is no certificate, so this is plain HTTP. `tickets` is

@@ -55,7 +55,7 @@ fn a_reload_replaces_one_after_the_other_and_drains_each_when_its_successor_acce
     assert_eq!(ship.obey(), []);
     assert_eq!(ship.drained, first);
     for old in first {
-        assert_eq!(ship.crew.lost(old, ship.now), Loss::Expected);
+        assert_eq!(ship.crew.lost(old, false, ship.now), Loss::Expected);
     }
     assert_eq!((ship.obey(), ship.started.len()), (Vec::new(), 6));
 }
@@ -65,7 +65,7 @@ fn a_replacement_that_fails_leaves_the_old_ones() {
     let (mut ship, first) = Ship::begun(2);
     ship.crew.replace_all();
     let new = ship.obey();
-    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Replacement);
+    assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Replacement);
     ship.now += LONGEST_PAUSE;
     assert_eq!((ship.obey(), ship.drained.len()), (Vec::new(), 0));
     // The next replacement is tried whatever happened to the last one.
@@ -87,7 +87,7 @@ fn a_replacement_that_is_asked_for_before_all_accept_and_fails_leaves_the_first_
     assert!(ship.crew.ready(first[1]), "all accept");
     let new = ship.obey();
     assert_eq!(new.len(), 1);
-    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Replacement);
+    assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Replacement);
     assert_eq!((ship.obey(), ship.drained.len()), (Vec::new(), 0));
     ship.crew.replace_all();
     for place in 0..2 {
@@ -121,12 +121,12 @@ fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
     let (mut ship, first) = Ship::begun(1);
     let mut id = first[0];
     // The worker was old enough.
-    assert_eq!(ship.crew.lost(id, ship.now), Loss::Sudden);
+    assert_eq!(ship.crew.lost(id, false, ship.now), Loss::Sudden);
     id = ship.obey()[0];
     let mut pause = FIRST_PAUSE;
     for _ in 0..10 {
         ship.crew.ready(id);
-        assert_eq!(ship.crew.lost(id, ship.now), Loss::Sudden);
+        assert_eq!(ship.crew.lost(id, false, ship.now), Loss::Sudden);
         assert_eq!(ship.obey(), []);
         assert_eq!(ship.crew.next_at(), Some(ship.now + pause));
         ship.now += pause;
@@ -137,7 +137,7 @@ fn who_dies_young_is_followed_after_pauses_that_grow_and_end() {
     // After a worker has lived for long, the pauses start again.
     ship.crew.ready(id);
     ship.now += YOUNG;
-    ship.crew.lost(id, ship.now);
+    ship.crew.lost(id, false, ship.now);
     assert_eq!(ship.obey().len(), 1);
 }
 
@@ -155,7 +155,7 @@ fn more_and_fewer_are_wanted() {
     ship.obey();
     assert_eq!(ship.drained.len(), 3);
     for id in [first[0], first[1], third[0]] {
-        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+        assert_eq!(ship.crew.lost(id, false, ship.now), Loss::Expected);
     }
     assert!(!ship.crew.is_over());
     ship.crew.set_wanted(2);
@@ -172,7 +172,7 @@ fn at_the_end_all_drain_and_none_is_started() {
     assert_eq!(ship.drained.len(), 3);
     for id in first.into_iter().chain(new) {
         assert!(!ship.crew.is_over());
-        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+        assert_eq!(ship.crew.lost(id, false, ship.now), Loss::Expected);
     }
     assert!(ship.crew.is_over());
     assert_eq!(ship.crew.next_at(), None);
@@ -197,7 +197,17 @@ fn one_of_the_first_that_never_accepts_is_told_apart() {
     let mut ship = Ship::new(2);
     let first = ship.obey();
     ship.crew.ready(first[0]);
-    assert_eq!(ship.crew.lost(first[1], ship.now), Loss::First);
+    assert_eq!(ship.crew.lost(first[1], false, ship.now), Loss::First);
+}
+
+#[test]
+fn one_of_the_first_that_serves_before_it_says_so_is_replaced() {
+    let mut ship = Ship::new(1);
+    let first = ship.obey();
+    assert_eq!(ship.crew.lost(first[0], true, ship.now), Loss::Sudden);
+    ship.now += FIRST_PAUSE;
+    let next = ship.obey();
+    assert!(ship.crew.ready(next[0]));
 }
 
 #[test]
@@ -219,7 +229,7 @@ fn a_process_that_cannot_be_had_is_tried_again_after_a_pause() {
     ship.obey();
     assert_eq!(ship.drained, first);
     // The same where a place is empty.
-    ship.crew.lost(new[0], ship.now);
+    ship.crew.lost(new[0], false, ship.now);
     ship.now = ship.crew.next_at().unwrap();
     assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
     assert!(ship.crew.cannot_start(0, ship.now));
@@ -262,7 +272,7 @@ fn where_clients_wait_in_a_place_that_leaves_one_more_worker_accepts_and_drains(
     assert_eq!(ship.started.last(), Some(&(1, more[0])));
     assert_eq!(ship.drained.len(), 1, "it does not accept yet");
     // If the worker dies, another one follows after a pause.
-    assert_eq!(ship.crew.lost(more[0], ship.now), Loss::Sudden);
+    assert_eq!(ship.crew.lost(more[0], false, ship.now), Loss::Sudden);
     assert_eq!((ship.obey(), ship.crew.next_at()), (Vec::new(), Some(ship.now + FIRST_PAUSE)));
     ship.now += FIRST_PAUSE;
     let more = ship.obey();
@@ -271,7 +281,7 @@ fn where_clients_wait_in_a_place_that_leaves_one_more_worker_accepts_and_drains(
     assert_eq!(ship.drained, [first[1], more[0]]);
     assert_eq!(ship.crew.inside(1), Inside::Draining);
     for id in [first[1], more[0]] {
-        assert_eq!(ship.crew.lost(id, ship.now), Loss::Expected);
+        assert_eq!(ship.crew.lost(id, false, ship.now), Loss::Expected);
     }
     assert_eq!(ship.crew.inside(1), Inside::Nobody);
     assert_eq!(ship.obey(), []);
@@ -309,25 +319,25 @@ fn a_place_that_is_wanted_again_is_not_left() {
 #[test]
 fn where_clients_wait_at_the_end_and_no_worker_is_one_is_started_and_drains() {
     let (mut ship, first) = Ship::begun(3);
-    assert_eq!(ship.crew.lost(first[1], ship.now), Loss::Sudden);
+    assert_eq!(ship.crew.lost(first[1], false, ship.now), Loss::Sudden);
     ship.crew.end();
     assert_eq!(ship.obey(), []);
     assert_eq!(ship.drained, [first[0], first[2]]);
     // This worker is stuck in its turn.
-    ship.crew.lost(first[2], ship.now);
+    ship.crew.lost(first[2], false, ship.now);
     assert!(ship.crew.clear_at_the_end(0) && ship.crew.clear_at_the_end(1));
     let [zero, one] = ship.obey()[..] else { panic!("one in each place") };
-    ship.crew.lost(first[0], ship.now);
+    ship.crew.lost(first[0], false, ship.now);
     ship.crew.ready(zero);
     ship.obey();
-    ship.crew.lost(zero, ship.now);
+    ship.crew.lost(zero, false, ship.now);
     let new = [one];
     assert!(ship.crew.is_clearing());
     ship.crew.ready(new[0]);
     assert_eq!(ship.obey(), []);
     assert_eq!(ship.drained.last(), Some(&new[0]));
     assert!(!ship.crew.is_clearing() && !ship.crew.is_over());
-    assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Expected);
+    assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Expected);
     assert!(ship.crew.is_over());
 }
 
@@ -335,13 +345,13 @@ fn where_clients_wait_at_the_end_and_no_worker_is_one_is_started_and_drains() {
 fn a_worker_for_clients_that_wait_at_the_end_is_tried_once() {
     for starts in [true, false] {
         let (mut ship, first) = Ship::begun(1);
-        ship.crew.lost(first[0], ship.now);
+        ship.crew.lost(first[0], false, ship.now);
         ship.crew.end();
         assert!(ship.crew.clear_at_the_end(0));
         if starts {
             let new = ship.obey();
             ship.crew.ready(new[0]);
-            assert_eq!(ship.crew.lost(new[0], ship.now), Loss::Expected);
+            assert_eq!(ship.crew.lost(new[0], false, ship.now), Loss::Expected);
             assert!(!ship.crew.clear_at_the_end(0));
         } else {
             assert_eq!(ship.crew.next(ship.now), Some(Order::Start(0)));
@@ -356,7 +366,7 @@ fn a_worker_for_clients_that_wait_at_the_end_is_tried_once() {
 fn who_waits_before_anybody_has_accepted_or_while_nobody_is_wanted_is_not_served_at_the_end() {
     let mut ship = Ship::new(1);
     let first = ship.obey();
-    assert_eq!(ship.crew.lost(first[0], ship.now), Loss::First);
+    assert_eq!(ship.crew.lost(first[0], false, ship.now), Loss::First);
     ship.crew.end();
     assert!(!ship.crew.clear_at_the_end(0) && ship.crew.is_over());
     let (mut ship, _) = Ship::begun(1);

@@ -142,6 +142,8 @@ impl Running {
         };
         let dead: Vec<_> = self.processes.extract_if(.., is_dead).collect();
         for (process, end) in dead.into_iter().zip(ends) {
+            // A worker's loops serve clients a moment before it says that it accepts.
+            let has_served = process.has_accepted || process.died_in_a_task(&self.watchdog);
             self.forget(&process.heartbeats, process.sibling.as_ref(), process.reports_at);
             let status = match end {
                 End::As(status) => Some(status),
@@ -154,7 +156,7 @@ impl Running {
             }
             let how = status.map_or_else(|| "has ended, held by a debugger".to_owned(), describe);
             let pid = process.pid.as_raw_pid();
-            match self.crew.lost(process.id, now) {
+            match self.crew.lost(process.id, has_served, now) {
                 Loss::Expected => {
                     tracing::info!("worker {pid} {how}");
                     // A worker that never accepted loses nothing by its end.
@@ -237,9 +239,13 @@ impl Running {
             if status.stopped() {
                 let consequence = match self.loops {
                     Some(_) => "its share of the connections waits",
-                    None => "the others take new connections",
+                    None if self.crew.wanted() > 1 => "the others take new connections",
+                    None => "new connections wait",
                 };
-                tracing::warn!("worker {pid} is stopped (SIGSTOP): {consequence}");
+                tracing::warn!(
+                    "worker {pid} is stopped (SIGSTOP): {consequence} until it continues \
+                     (kill -CONT {pid})"
+                );
                 process.is_stopped = true;
                 if let Some((siblings, sibling)) = sibling {
                     siblings.is_stopped(sibling);

@@ -49,6 +49,13 @@ impl Process {
         loops.collect()
     }
 
+    /// Was a task running when this process died? (A loop that dies cannot say that its turn is
+    /// over.)
+    pub(super) fn died_in_a_task(&self, watchdog: &Watchdog) -> bool {
+        let loops = watchdog.loops(&self.heartbeats);
+        loops.iter().any(|it| matches!(it, LoopState::Awake { running: Some(_), .. }))
+    }
+
     pub(super) fn signal(&self, signal: Signal) {
         sys::signal_child(self.pid, Some(self.pidfd.as_fd()), signal);
     }

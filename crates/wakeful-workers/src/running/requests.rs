@@ -43,7 +43,7 @@ impl Running {
                 }
             }
             Request::End => {
-                tracing::info!("{signal}: ending; a second signal stops at once");
+                tracing::info!("{signal}: the workers drain; a second signal stops them at once");
                 // Whoever told this master may have told its workers, too.
                 self.ending_since = Some(Instant::now());
                 // Clients that wait for a dead worker are served by another one.
@@ -57,7 +57,7 @@ impl Running {
             Request::Replace => self.replace(signal),
             Request::Reopen => {
                 tracing::info!(
-                    "{signal}: sending HUP to the workers: they reopen logs and reread certificates"
+                    "{signal}: sending HUP to the workers: they reopen logs and reload certificates"
                 );
                 // A worker that is starting gets the signal only when it has its handlers.
                 for process in &mut self.processes {
@@ -145,7 +145,7 @@ impl Running {
 
     /// Ends everything as after a signal. This master then ends with this error.
     pub(super) fn fail(&mut self, error: io::Error) {
-        tracing::error!(%error, "ending");
+        tracing::error!(%error, "the workers drain, and then this master ends");
         self.failure = Some(error);
         self.end();
     }

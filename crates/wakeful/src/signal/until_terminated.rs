@@ -114,6 +114,10 @@ where
     R: Send + 'static,
     F: Future<Output = io::Error>,
 {
+    let sooner = match one_signal {
+        Duration::MAX => "only SIGKILL ends this worker sooner",
+        _ => "a second signal stops at once",
+    };
     let mut event_loop = EventLoop::new()?;
     let (mut signals, server) = event_loop.prepare(|| {
         // The signals are caught before the server starts, because a program that sees it listen
@@ -127,11 +131,11 @@ where
         let failed = match signal_or_failure(&mut signals, failure(&server)).await {
             Ok(signal) => {
                 let name = if signal == SIGINT { "INT" } else { "TERM" };
-                panics::log!(info, "{name}: ending; a second signal stops at once");
+                panics::log!(info, "{name}: draining; {sooner}");
                 None
             }
             Err(error) => {
-                panics::log!(error, %error, "ending; a signal stops at once");
+                panics::log!(error, %error, "draining, and then ending; {sooner}");
                 Some(error)
             }
         };
