@@ -185,7 +185,7 @@ fn hup_during_the_start_ends_nothing() {
     let _reader = File::open(&log).unwrap();
     // What came before the service could reload is not forgotten.
     let lines = [server.behind("listening on "), server.behind("HUP: ")];
-    assert!(lines[1].contains("reloading the access log"), "{lines:?}");
+    assert!(lines[1].contains("reopening the access log"), "{lines:?}");
     server.signal("-TERM");
     server.behind("drained");
     assert!(server.child.wait().unwrap().success());
