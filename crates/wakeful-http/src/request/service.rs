@@ -138,9 +138,18 @@ where
         let (method, uri) = (request.method(), request.uri());
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
-        let request = request.map(|body| RequestBody::new(body, progress, most));
-        let state = State::Called { call: Some((self.service.clone(), request)) };
-        Answer { state, held: None, in_flight: Some(in_flight), observed, offered, is_head }
+        let (head, body) = request.into_parts();
+        let body = RequestBody::new(body, progress, most);
+        let service = self.service.clone();
+        // The request is built where it stays: each variable of its own would be another copy.
+        Answer {
+            state: State::Called { call: Some((service, Request::from_parts(head, body))) },
+            held: None,
+            in_flight: Some(in_flight),
+            observed,
+            offered,
+            is_head,
+        }
     }
 }
 
@@ -290,10 +299,12 @@ where
         let is_bodiless = in_flight.connection().protocol() != Protocol::Http1
             && (*this.is_head || is_without_body(response.status()));
         let in_flight = this.in_flight.take();
-        let mut response = response.map(|body| match is_bodiless {
+        let (head, body) = response.into_parts();
+        let body = match is_bodiless {
             false => ResponseBody::of_service(body, in_flight),
             true => ResponseBody::empty(),
-        });
+        };
+        let mut response = Response::from_parts(head, body);
         let length = || match response.body().size_hint().exact() {
             // Without a body, the length may be that of the response to a GET.
             Some(0) if is_bodiless || *this.is_head => None,
