@@ -9,7 +9,8 @@ use wakeful::log::OncePerSecond;
 use crate::foreign_code;
 
 /// Returns whether `headers` have several lengths, or one that is not a number or not the `length`
-/// of the body. `None`: the body may have any length.
+/// of the body (`None`: the body may have any length), or one beside a `Transfer-Encoding`. hyper's
+/// server would end the connection over the last, without an answer.
 #[inline]
 pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>) -> bool {
     // To compare a few names takes less than the hash of one.
@@ -17,7 +18,8 @@ pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>
     let mut named = headers.iter().filter(is_length).map(|(_, value)| number(value));
     let Some(first) = named.next() else { return false };
     let is_right = first.is_some_and(|first| length().is_none_or(|length| length == first));
-    !is_right || named.next().is_some()
+    let is_coded = || headers.keys().any(|name| *name == header::TRANSFER_ENCODING);
+    !is_right || named.next().is_some() || is_coded()
 }
 
 /// Digits only: a parser of the standard library also takes a sign.
@@ -29,7 +31,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
         .try_fold(digit(first)?, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?))
 }
 
-/// Removes the wrong length. hyper then sends the length of the body.
+/// Removes the wrong length. hyper then sends the length of the body, or the transfer encoding.
 #[cold]
 pub(crate) fn remove(headers: &mut HeaderMap) {
     static LIMIT: OncePerSecond = OncePerSecond::new();
@@ -39,7 +41,8 @@ pub(crate) fn remove(headers: &mut HeaderMap) {
             error,
             count,
             ?length,
-            "a message's content-length is not the length of its body, and is not sent"
+            "a message's content-length is not the length of its body, or stands beside a \
+             transfer-encoding: it is not sent"
         );
     }
 }

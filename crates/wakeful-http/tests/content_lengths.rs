@@ -7,7 +7,7 @@ use std::io::Write;
 
 use axum::body::Body;
 use futures_util::stream;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -17,8 +17,8 @@ use wakeful_http::{RequestBody, Running, service_fn};
 
 use common::*;
 
-/// Answers with the lengths of the header `x-lengths`, and with `a body`: `/stream` does not know
-/// how long it is, and `/empty` has none.
+/// Answers with the lengths of the header `x-lengths`, the codings of `x-codings`, and `a body`:
+/// `/stream` does not know how long it is, `/empty` has none, and `/204` has that status.
 fn start() -> Running {
     let service = |request: Request<RequestBody>| async move {
         let pieces = [Ok::<_, Infallible>("a "), Ok("body")];
@@ -27,8 +27,14 @@ fn start() -> Running {
             "/empty" => Body::empty(),
             _ => Body::from("a body"),
         });
+        if let Ok(status) = request.uri().path()[1..].parse() {
+            *response.status_mut() = status;
+        }
         for length in request.headers().get_all("x-lengths") {
             response.headers_mut().append(CONTENT_LENGTH, length.clone());
+        }
+        for coding in request.headers().get_all("x-codings") {
+            response.headers_mut().append(TRANSFER_ENCODING, coding.clone());
         }
         Ok::<_, Infallible>(response)
     };
@@ -81,6 +87,27 @@ fn a_length_that_fits_is_sent_and_so_is_that_of_a_head() {
         let answers = ask_twice(&running, method, path, &[length]);
         let sent = answers.matches(&format!("content-length: {length}\r\n")).count();
         assert_eq!(sent, 2, "{method} {path}: {answers}");
+    }
+}
+
+#[test]
+fn a_length_beside_a_transfer_encoding_is_not_sent() {
+    let running = start();
+    for path in ["/known", "/stream"] {
+        let answers = ask_twice(&running, "GET", path, &["6\r\nx-codings: chunked"]);
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{path}: {answers}");
+        assert_eq!(answers.matches("content-length").count(), 0, "{path}: {answers}");
+        assert_eq!(answers.matches("transfer-encoding: chunked").count(), 2, "{path}: {answers}");
+    }
+}
+
+#[test]
+fn a_response_with_no_content_has_no_length() {
+    let running = start();
+    for length in ["0", "6", "abc"] {
+        let answers = ask_twice(&running, "GET", "/204", &[length]);
+        assert_eq!(answers.matches("HTTP/1.1 204").count(), 2, "{length}: {answers}");
+        assert!(!answers.contains("content-length"), "{length}: {answers}");
     }
 }
 

@@ -144,7 +144,7 @@ impl Body for FailingBody {
 /// What comes behind the request that fails is unread when the connection closes.
 #[test]
 fn the_response_before_one_that_fails_comes_whole() {
-    for panics in [false, true] {
+    for (panics, version) in [(false, "1.1"), (true, "1.1"), (false, "1.0"), (true, "1.0")] {
         let has_failed = Arc::new(AtomicBool::new(false));
         let flag = has_failed.clone();
         let fails = move || {
@@ -156,9 +156,9 @@ fn the_response_before_one_that_fails_comes_whole() {
             .route("/fails", get(fails));
         let running = server().start(app).unwrap();
         let mut stream = connect(&running);
-        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
-        let more = request("/first").repeat(3000);
-        let requests = [request("/first"), request("/fails"), more].concat();
+        let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
+        let more = request("/first", "1.1").repeat(3000);
+        let requests = [request("/first", "1.1"), request("/fails", version), more].concat();
         let mut writer = stream.try_clone().unwrap();
         let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
         until("it has failed", || has_failed.load(Ordering::Acquire));

@@ -78,6 +78,22 @@ fn a_change_of_protocol_that_nobody_asked_for_is_500() {
 }
 
 #[test]
+fn an_interim_status_for_a_request_that_asks_for_an_upgrade_is_500() {
+    for status in [100, 103] {
+        let running = start();
+        let mut stream = raw(&running);
+        let asks = "connection: upgrade\r\nupgrade: x\r\n";
+        let twice = format!(
+            "GET /{status} HTTP/1.1\r\nhost: x\r\n{asks}\r\nGET /404 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(twice.as_bytes()).unwrap();
+        let answers = read_all(stream);
+        assert!(answers.starts_with("HTTP/1.1 500"), "{answers}");
+        assert!(answers.contains("HTTP/1.1 404"), "the next one is answered: {answers}");
+    }
+}
+
+#[test]
 fn with_http2_no_body_follows_where_there_is_none() {
     let running = start();
     wakeful::block_on(async {

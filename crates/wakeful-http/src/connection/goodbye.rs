@@ -13,10 +13,18 @@ impl<IO: Io> Io for Rewound<IO> {
     fn say_goodbye(&mut self) {
         self.stream.say_goodbye();
     }
+
+    fn forgo_goodbye(&mut self) {
+        self.stream.forgo_goodbye();
+    }
 }
 
 impl<IO: Io> Io for TlsStream<IO> {
     fn say_goodbye(&mut self) {
         Self::say_goodbye(self);
+    }
+
+    fn forgo_goodbye(&mut self) {
+        Self::forgo_goodbye(self);
     }
 }

@@ -2,12 +2,12 @@
 //! should still receive the last answer.
 
 use http::StatusCode;
-use hyper::rt::{Read, Write};
 
 use super::observed::Observed;
 use crate::connection::{ConnectionState, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
+use crate::upgrade::Io;
 
 /// What ended the connection.
 pub(super) enum Ended {
@@ -28,8 +28,8 @@ fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
 
 /// Closes the connection so that the client can still read the last answer. `unread` is what hyper
 /// has left in its buffer.
-pub(super) async fn close<IO: Read + Write + Unpin>(
-    mut io: IO,
+pub(super) async fn close(
+    mut io: impl Io,
     ended: Ended,
     unread: &[u8],
     observed: &Observed,
@@ -92,8 +92,9 @@ pub(super) async fn close<IO: Read + Write + Unpin>(
 /// Closes the connection after the service or a body has failed or panicked. The client can still
 /// read the responses before. With HTTP/1.0, the failed response may end by the close: then a close
 /// that is announced, as TLS does it, would make the response look complete.
-pub(super) async fn close_after_failure<IO: Read + Write + Unpin>(mut io: IO, observed: &Observed) {
-    if !observed.ends_by_close.get() {
-        lingering_close::linger(&mut io).await;
+pub(super) async fn close_after_failure(mut io: impl Io, observed: &Observed) {
+    if observed.ends_by_close.get() {
+        io.forgo_goodbye();
     }
+    lingering_close::linger(&mut io).await;
 }

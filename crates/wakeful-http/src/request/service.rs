@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Extensions, Method, Request, Response, StatusCode, Version};
+use http::{Extensions, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
@@ -310,7 +310,10 @@ where
             Some(0) if is_bodiless || *this.is_head => None,
             exact => exact,
         };
-        if length_header::is_wrong(response.headers(), length) {
+        if response.status() == StatusCode::NO_CONTENT {
+            // RFC 9110, 8.6.
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        } else if length_header::is_wrong(response.headers(), length) {
             length_header::remove(response.headers_mut());
         }
         tell(&mut response, this.observed, this.offered);

@@ -61,7 +61,7 @@ pub struct TlsStream<IO> {
     /// A writer waits for the socket. Then a reader must not wait, because a socket wakes only one
     /// of them.
     writer_waits: bool,
-    /// `close_notify` has been encrypted.
+    /// `close_notify` has been encrypted, or is not to be sent.
     said_goodbye: bool,
 }
 
@@ -151,6 +151,11 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
         // There is no later time for this, so the task's budget does not apply.
         let send = unconstrained(poll_fn(|cx| self.poll_send(cx)));
         let _ = pin!(send).poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// From now on, no `close_notify` is sent.
+    pub(crate) fn forgo_goodbye(&mut self) {
+        self.said_goodbye = true;
     }
 
     /// Gives rustls the next bytes. Returns how many, 0 at the end.

@@ -93,6 +93,10 @@ impl Offered {
     /// would end silently, so it becomes a 500.
     #[cold]
     pub(crate) fn correct<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            return refuse_interim(response);
+        }
         #[cfg(feature = "tokio")]
         if let Some((of_hyper, offer)) = self.of_hyper.take().zip(self.offer.as_ref())
             && self.is_upgrade(response)
@@ -132,8 +136,8 @@ impl Drop for Offered {
     }
 }
 
-/// Turns a 1xx response into a 500, because the request asked for no upgrade, and a 1xx cannot be
-/// the last response. With HTTP/2 it would end the whole connection.
+/// Turns a 1xx response into a 500, because a 1xx cannot be the last response, except for a change
+/// of protocol that the request asked for. hyper would end the whole connection.
 #[cold]
 pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
     static LIMIT: OncePerSecond = OncePerSecond::new();
@@ -143,7 +147,7 @@ pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
         foreign_code::log!(
             error,
             count,
-            "a handler answered {status} to a request that asks for no upgrade: answered 500"
+            "a handler answered {status}, which is not a last response here: answered 500"
         );
     }
 }

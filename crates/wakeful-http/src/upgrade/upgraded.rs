@@ -20,6 +20,9 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// Sends what still waits, and announces the end, if the protocol has a message for that
     /// (`close_notify` of TLS). It does not wait: what the socket does not take now is lost.
     fn say_goodbye(&mut self) {}
+
+    /// Makes a later shutdown announce no end: the peer sees that the connection is cut off.
+    fn forgo_goodbye(&mut self) {}
 }
 
 /// HTTP/2's own connection announces the end of the stream.
