@@ -86,9 +86,60 @@ fn start() -> Result<(), Box<dyn Error>> {
         .add_service(reflection.v1alpha())
         .into_axum_router()
         .layer(GrpcLayer::new());
-    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
-    Server::bind("0.0.0.0:50051")?.limits(limits).serve(calls)?;
+    Server::bind("0.0.0.0:50051")?.serve(calls)?;
     Ok(())
+}
+
+fn silent_clients(server: Server) -> Server {
+    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
+    let server = server.limits(limits);
+    server
+}
+
+mod with_tls {
+    use super::Greeter;
+    use super::proto::GreeterServer;
+
+    use std::error::Error;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use tonic::service::Routes;
+    use wakeful::{EventLoop, IdlePolicy, LoopGroup};
+    use wakeful_http::grpc::{GrpcService, health_reporter};
+    use wakeful_http::tls::ServerTls;
+    use wakeful_http::{DrainPlan, Readiness, Server};
+
+    #[wakeful::main]
+    async fn main() -> Result<(), Box<dyn Error>> {
+        let (reporter, health) = health_reporter();
+        reporter.set_serving::<GreeterServer<Greeter>>().await;
+        let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
+
+        let tls = ServerTls::from_files("/tls/tls.crt", "/tls/tls.key")?;
+        wakeful::spawn(tls.clone().reload_on_change(Duration::from_secs(60))).detach();
+        let (pre_drain, grace) = (Duration::from_secs(5), Duration::from_secs(25));
+        let plan = DrainPlan::new().pre_drain(pre_drain).grace(grace);
+        let server = Server::bind_tls("0.0.0.0:50051", tls)?.drain_plan(plan);
+
+        // For the kubelet: without TLS, and on a loop of its own.
+        let parks = EventLoop::builder().idle(IdlePolicy::Park);
+        let group = LoopGroup::builder().loops(1).event_loop(parks);
+        let probes = probes(server.readiness());
+        let _probes = Server::bind("0.0.0.0:9090")?.group(group).start(probes)?;
+        server.run(GrpcService::new(calls)).await?;
+        Ok(())
+    }
+
+    fn probes(readiness: Readiness) -> Router {
+        let readyz = async move || match readiness.is_ready() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        };
+        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz))
+    }
 }
 
 fn both(calls: Router) -> Router {
