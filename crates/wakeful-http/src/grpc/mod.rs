@@ -19,10 +19,10 @@
 //! ```
 //!
 //! Use tonic with only the features `codegen` and `router`: its features `transport`, `server` and
-//! `channel` add a tokio runtime. If clients stream, and may be silent for 30 s,
-//! [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls from the time limits of requests.
-//! tonic limits the size of a client's messages, also after decompression:
-//! `max_decoding_message_size` of a generated server, 4 MiB by default.
+//! `channel` add a tokio runtime. If clients stream, and may be silent for 30 s, exempt calls from
+//! the time limits of requests by [`Limits::grpc_calls`](crate::Limits::grpc_calls). tonic limits
+//! the size of a client's messages, also after decompression: `max_decoding_message_size` of a
+//! generated server, 4 MiB by default.
 //!
 //! # Handlers
 //! tonic requires futures and streams that are `Send`. `wakeful::time` is `Send`. Put other values
