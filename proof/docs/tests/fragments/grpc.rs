@@ -100,6 +100,11 @@ mod with_tls {
     use super::Greeter;
     use super::proto::GreeterServer;
 
+    /// For the test.
+    pub(super) fn pages(readiness: Readiness) -> Router {
+        probes(readiness)
+    }
+
     use std::error::Error;
     use std::time::Duration;
 
@@ -178,6 +183,7 @@ mod tests {
     use tonic_health::pb::health_client::HealthClient;
     use wakeful::LoopGroup;
     use wakeful::time::{sleep, timeout};
+    use wakeful_http::tls::{ClientTls, ServerTls};
     use wakeful_http::{DrainPlan, MinRate, Refusal, Running};
 
     use super::*;
@@ -268,6 +274,52 @@ mod tests {
             reporter.set_serving::<GreeterServer<Greeter>>().await;
             let status = health.check(named).await.unwrap().into_inner().status();
             assert_eq!(status.as_str_name(), "SERVING");
+        });
+    }
+
+    /// What `with_tls::main` puts together, on free ports.
+    #[test]
+    fn over_tls_health_knows_the_service_and_probes_need_no_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path("tls.crt"), made.cert.pem()).unwrap();
+        std::fs::write(path("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        let tls = ServerTls::from_files(path("tls.crt"), path("tls.key")).unwrap();
+        on_a_loop(async {
+            let (reporter, health) = health_reporter();
+            reporter.set_serving::<GreeterServer<Greeter>>().await;
+            let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
+            let group = LoopGroup::builder().loops(1);
+            let server = Server::bind_tls("127.0.0.1:0", tls).unwrap().group(group.clone());
+            let pages = with_tls::pages(server.readiness());
+            let pages = Server::bind("127.0.0.1:0").unwrap().group(group).start(pages).unwrap();
+            let running = server.start(wakeful_http::grpc::GrpcService::new(calls)).unwrap();
+
+            let trusts = ClientTls::builder().ca(path("tls.crt")).build().unwrap();
+            let client = Client::builder().tls(trusts).build();
+            let addr = running.local_addrs()[0].to_string().parse().unwrap();
+            let target: Target = "https://localhost".parse().unwrap();
+            let host = client.host(&target.at(addr).version(HttpVersion::Http2));
+            let mut health = HealthClient::new(GrpcService::new(host));
+            let named = HealthCheckRequest { service: "wakeful.echo.v1.Echo".to_owned() };
+            let status = health.check(named.clone()).await.unwrap().into_inner().status();
+            assert_eq!(status.as_str_name(), "SERVING");
+
+            let probe = Client::<Empty<axum::body::Bytes>>::new();
+            let status = async |page: &str| {
+                let get = http::Request::get(format!("http://{}{page}", pages.local_addrs()[0]));
+                probe.send(get.body(Empty::new()).unwrap()).await.unwrap().status()
+            };
+            assert_eq!(status("/readyz").await, StatusCode::OK);
+            let plan = DrainPlan::new().pre_drain(Duration::from_secs(1)).grace(GUARD);
+            let drained = wakeful::spawn(running.drained(plan));
+            let not_ready =
+                async { while status("/readyz").await != StatusCode::SERVICE_UNAVAILABLE {} };
+            not_ready.await;
+            assert_eq!(status("/healthz").await, StatusCode::OK);
+            let status = health.check(named).await.unwrap().into_inner().status();
+            assert_eq!(status.as_str_name(), "NOT_SERVING");
         });
     }
 
