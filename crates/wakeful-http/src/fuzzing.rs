@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 
 use crate::framing::Framing;
 use crate::limits::Limits;
+use crate::limits::frames::{Frame, FrameReader, GOAWAY};
 
 /// Bytes of a connection of HTTP/1: hyper and [`Framing`] find the same requests at the same
 /// places, and those with both lengths are refused, and no other ones.
@@ -57,6 +58,59 @@ fn in_pieces(data: &[u8]) {
     let expected = count(&mut data.chunks(1));
     for size in [2, 3, 7, 64, data.len().max(1)] {
         assert_eq!(count(&mut data.chunks(size)), expected, "in pieces of {size}");
+    }
+}
+
+/// Bytes of a connection of HTTP/2, of either side: however they are cut, the reader finds the
+/// frames that a look at all of them at once finds.
+///
+/// # Panics
+/// It finds others.
+pub fn http2(data: &[u8]) {
+    const PREFACE: usize = 24;
+    http2_in_pieces(data, 0, FrameReader::of_server);
+    http2_in_pieces(data, PREFACE, FrameReader::of_client);
+}
+
+fn http2_in_pieces(data: &[u8], preface: usize, new: fn() -> FrameReader) {
+    let expected = Seen::at_once(data, preface);
+    for size in [1, 2, 3, 7, 64, data.len().max(1)] {
+        let (mut reader, mut frames) = (new(), Vec::new());
+        data.chunks(size).for_each(|piece| reader.feed(piece, |frame| frames.push(frame)));
+        let is_within = reader.is_within_frame();
+        let (farewell, is_between) = (reader.farewell().to_vec(), reader.is_between_frames());
+        let seen = Seen { frames, farewell, is_between, is_within };
+        assert_eq!(seen, expected, "in pieces of {size}");
+    }
+}
+
+/// What a reader of frames says of some bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    frames: Vec<Frame>,
+    farewell: Vec<u8>,
+    is_between: bool,
+    is_within: bool,
+}
+
+impl Seen {
+    /// Without the reader.
+    fn at_once(data: &[u8], preface: usize) -> Self {
+        /// Of a GOAWAY, no more is kept; the first 8 bytes are its numbers.
+        const KEPT: usize = 64;
+        let (mut frames, mut farewell, mut at) = (Vec::new(), Vec::new(), preface);
+        while let Some(header) = data.get(at..at + 9) {
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let stream = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
+            frames.push(Frame { kind: header[3], flags: header[4], length, stream });
+            let (begin, end) = (at + 9, at + 9 + length as usize);
+            if header[3] == GOAWAY {
+                let text = &data[begin..end.min(begin + KEPT).min(data.len())];
+                farewell = text.get(8..).unwrap_or_default().to_vec();
+            }
+            at = end;
+        }
+        Self { frames, farewell, is_between: at == data.len(), is_within: at > data.len() }
     }
 }
 
@@ -152,16 +206,26 @@ impl Write for Script<'_> {
 mod tests {
     use std::path::Path;
 
-    #[test]
-    fn the_corpus_of_framing() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/corpus/framing");
+    fn on_the_corpus(target: &str, check: fn(&[u8])) {
+        let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/corpus");
+        let corpus = corpora.join(target);
         let mut inputs = 0;
         for file in std::fs::read_dir(&corpus).unwrap() {
             let path = file.unwrap().path();
             println!("{}", path.display());
-            super::framing(&std::fs::read(path).unwrap());
+            check(&std::fs::read(path).unwrap());
             inputs += 1;
         }
         assert!(inputs > 10, "{inputs} in {}", corpus.display());
+    }
+
+    #[test]
+    fn the_corpus_of_framing() {
+        on_the_corpus("framing", super::framing);
+    }
+
+    #[test]
+    fn the_corpus_of_http2() {
+        on_the_corpus("http2", super::http2);
     }
 }

@@ -57,6 +57,7 @@ impl Program {
             .env("ADMIN", socket("admin"))
             .env("PID_FILE", folder.path().join("pid"))
             .env("DATABASE_URL", database)
+            .env("ACCESS_LOG", folder.path().join("access.log"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -82,6 +83,33 @@ impl Program {
                 Ok(answer) if is_right(&answer) => return answer,
                 other => assert!(start.elapsed() < GUARD, "{path}: {other:?}"),
             }
+            thread::sleep(A_MOMENT);
+        }
+    }
+
+    fn logged(&self) -> usize {
+        let log = std::fs::read_to_string(self.folder.path().join("access.log"));
+        log.unwrap_or_default().matches("\"path\":\"/notes/1\"").count()
+    }
+
+    /// Waits until the access log has that many requests for the note.
+    fn until_logged(&self, count: usize) {
+        let start = Instant::now();
+        while self.logged() < count {
+            assert!(start.elapsed() < GUARD, "{} of {count} requests are logged", self.logged());
+            thread::sleep(A_MOMENT);
+        }
+    }
+
+    /// Renames the log; who writes it is told by that signal.
+    fn rotate(&self, signal: &str) {
+        let log = self.folder.path().join("access.log");
+        std::fs::rename(&log, log.with_extension("old")).unwrap();
+        self.signal(signal, self.process.id());
+        // Until it is open again, lines are in the old file.
+        let start = Instant::now();
+        while !log.exists() {
+            assert!(start.elapsed() < GUARD, "no new log after {signal}");
             thread::sleep(A_MOMENT);
         }
     }
@@ -129,6 +157,8 @@ fn a_master_s_workers_serve_and_are_replaced() {
     for _ in 0..9 {
         program.ask("http", "/notes/1").unwrap();
     }
+    program.until_logged(10);
+    program.rotate("USR1");
     let asked = program.until("admin", "/metrics", |answer| requests(answer) >= 10);
     let before = requests(&asked);
     let workers = children(program.process.id());
@@ -157,6 +187,10 @@ fn a_master_s_workers_serve_and_are_replaced() {
 fn a_pod_serves_and_drains() {
     let program = Program::start("pod", "postgres://notes");
     serves(&program);
+    program.until_logged(1);
+    program.rotate("HUP");
+    serves(&program);
+    program.until_logged(1);
     program.end();
 }
 

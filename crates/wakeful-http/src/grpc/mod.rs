@@ -4,7 +4,6 @@
 //! ```no_run
 //! use tonic::service::Routes;
 //! use wakeful_http::grpc::{self, GrpcLayer, Reflection};
-//! use wakeful_http::{GrpcCalls, Limits};
 //! # const FILE_DESCRIPTOR_SET: &[u8] = &[];
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,18 +12,17 @@
 //! let routes = Routes::new(health).add_service(reflection.v1()).add_service(reflection.v1alpha());
 //! // .add_service(GreeterServer::new(Greeter))
 //! let app = routes.into_axum_router().layer(GrpcLayer::new());
-//! // A stream may be silent for long, which an ordinary request's body may not.
-//! let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
-//! wakeful_http::Server::bind("127.0.0.1:50051")?.limits(limits).serve(app)?;
+//! wakeful_http::Server::bind("127.0.0.1:50051")?.serve(app)?;
 //! # drop(reporter);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! Use tonic with only the features `codegen` and `router`: its features `transport`, `server` and
-//! `channel` add a tokio runtime. [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls
-//! from the time limits of requests. tonic limits the size of a client's messages, also after
-//! decompression: `max_decoding_message_size` of a generated server, 4 MiB by default.
+//! `channel` add a tokio runtime. If clients stream, and may be silent for 30 s, exempt calls from
+//! the time limits of requests by [`Limits::grpc_calls`](crate::Limits::grpc_calls). tonic limits
+//! the size of a client's messages, also after decompression: `max_decoding_message_size` of a
+//! generated server, 4 MiB by default.
 //!
 //! # Handlers
 //! tonic requires futures and streams that are `Send`. `wakeful::time` is `Send`. Put other values

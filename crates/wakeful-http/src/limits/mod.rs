@@ -140,15 +140,15 @@ pub enum AmbiguousLength {
 /// apply to gRPC calls. A call is any request whose content type begins with `application/grpc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
-    /// The limits apply. Choose this if the server has no gRPC services: no client can then bypass
-    /// the limits by its content type. The server ends a stream if its client is silent for too
-    /// long or sends too little.
+    /// The limits apply, so no client can bypass them by its content type. The server ends a stream
+    /// if its client, which has not finished sending, is silent for too long or sends too little.
+    /// This suits unary calls and server streams.
     #[default]
     Limited,
     /// The limits do not apply: a stream may be silent for any time, and has its own deadline
-    /// (`grpc-timeout`). Choose this for gRPC servers. If the server also has other services, any
-    /// client can bypass those limits, on all paths. The limits on sizes, numbers and rates still
-    /// apply.
+    /// (`grpc-timeout`). Choose this only if clients stream, and may be silent or send little. Any
+    /// client can then bypass those limits, on all paths, by its content type. The limits on sizes,
+    /// numbers and rates still apply.
     Unlimited,
 }
 

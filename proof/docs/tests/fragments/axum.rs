@@ -218,6 +218,47 @@ mod hangup {
     }
 }
 
+mod payments {
+    use futures_util::FutureExt;
+    use wakeful::LoopGroup;
+
+    use super::*;
+
+    static MAY_CHARGE: Semaphore = Semaphore::new(0);
+    static CHARGED: AtomicUsize = AtomicUsize::new(0);
+
+    async fn charge(order: String) -> String {
+        let _charges = MAY_CHARGE.acquire().await;
+        CHARGED.fetch_add(1, Ordering::Relaxed);
+        order
+    }
+
+    fn main() -> Result<(), Box<dyn Error>> {
+        let work = LoopGroup::builder().loops(1).build()?;
+        let app = Router::new().route("/pay", post(pay)).with_state(work.handles()[0].clone());
+        Server::bind("127.0.0.1:8080")?.serve(app)?;
+        work.shutdown(Duration::from_secs(30))?; // waits for payments that are under way
+        Ok(())
+    }
+
+    async fn pay(State(work): State<LoopHandle>, order: String) -> Result<String, StatusCode> {
+        let payment =
+            work.spawn(move || charge(order)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        payment.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    #[test]
+    fn a_payment_is_made_though_its_handler_was_dropped() {
+        let work = LoopGroup::builder().loops(1).build().unwrap();
+        let handler = pay(State(work.handles()[0].clone()), "a book".to_owned());
+        assert!(handler.now_or_never().is_none(), "it waits for the payment");
+        assert_eq!(CHARGED.load(Ordering::Relaxed), 0);
+        MAY_CHARGE.add_permits(1);
+        work.shutdown(Duration::from_secs(60)).unwrap();
+        assert_eq!(CHARGED.load(Ordering::Relaxed), 1);
+    }
+}
+
 /// These are run, not only compiled.
 mod tests {
     use std::fs;

@@ -86,9 +86,65 @@ fn start() -> Result<(), Box<dyn Error>> {
         .add_service(reflection.v1alpha())
         .into_axum_router()
         .layer(GrpcLayer::new());
-    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
-    Server::bind("0.0.0.0:50051")?.limits(limits).serve(calls)?;
+    Server::bind("0.0.0.0:50051")?.serve(calls)?;
     Ok(())
+}
+
+fn silent_clients(server: Server) -> Server {
+    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited);
+    let server = server.limits(limits);
+    server
+}
+
+mod with_tls {
+    use super::Greeter;
+    use super::proto::GreeterServer;
+
+    /// For the test.
+    pub(super) fn pages(readiness: Readiness) -> Router {
+        probes(readiness)
+    }
+
+    use std::error::Error;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use tonic::service::Routes;
+    use wakeful::{EventLoop, IdlePolicy, LoopGroup};
+    use wakeful_http::grpc::{GrpcService, health_reporter};
+    use wakeful_http::tls::ServerTls;
+    use wakeful_http::{DrainPlan, Readiness, Server};
+
+    #[wakeful::main]
+    async fn main() -> Result<(), Box<dyn Error>> {
+        let (reporter, health) = health_reporter();
+        reporter.set_serving::<GreeterServer<Greeter>>().await;
+        let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
+
+        let tls = ServerTls::from_files("/tls/tls.crt", "/tls/tls.key")?;
+        wakeful::spawn(tls.clone().reload_on_change(Duration::from_secs(60))).detach();
+        let (pre_drain, grace) = (Duration::from_secs(5), Duration::from_secs(25));
+        let plan = DrainPlan::new().pre_drain(pre_drain).grace(grace);
+        let server = Server::bind_tls("0.0.0.0:50051", tls)?.drain_plan(plan);
+
+        // For the kubelet: without TLS, and on a loop of its own.
+        let parks = EventLoop::builder().idle(IdlePolicy::Park);
+        let group = LoopGroup::builder().loops(1).event_loop(parks);
+        let probes = probes(server.readiness());
+        let _probes = Server::bind("0.0.0.0:9090")?.group(group).start(probes)?;
+        server.run(GrpcService::new(calls)).await?;
+        Ok(())
+    }
+
+    fn probes(readiness: Readiness) -> Router {
+        let readyz = async move || match readiness.is_ready() {
+            true => (StatusCode::OK, "ready\n"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        };
+        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz))
+    }
 }
 
 fn both(calls: Router) -> Router {
@@ -127,6 +183,7 @@ mod tests {
     use tonic_health::pb::health_client::HealthClient;
     use wakeful::LoopGroup;
     use wakeful::time::{sleep, timeout};
+    use wakeful_http::tls::{ClientTls, ServerTls};
     use wakeful_http::{DrainPlan, MinRate, Refusal, Running};
 
     use super::*;
@@ -217,6 +274,51 @@ mod tests {
             reporter.set_serving::<GreeterServer<Greeter>>().await;
             let status = health.check(named).await.unwrap().into_inner().status();
             assert_eq!(status.as_str_name(), "SERVING");
+        });
+    }
+
+    /// What `with_tls::main` puts together, on free ports.
+    #[test]
+    fn over_tls_health_knows_the_service_and_probes_need_no_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path("tls.crt"), made.cert.pem()).unwrap();
+        std::fs::write(path("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        let tls = ServerTls::from_files(path("tls.crt"), path("tls.key")).unwrap();
+        on_a_loop(async {
+            let (reporter, health) = health_reporter();
+            reporter.set_serving::<GreeterServer<Greeter>>().await;
+            let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
+            let group = LoopGroup::builder().loops(1);
+            let server = Server::bind_tls("127.0.0.1:0", tls).unwrap().group(group.clone());
+            let pages = with_tls::pages(server.readiness());
+            let pages = Server::bind("127.0.0.1:0").unwrap().group(group).start(pages).unwrap();
+            let running = server.start(wakeful_http::grpc::GrpcService::new(calls)).unwrap();
+
+            let trusts = ClientTls::builder().ca(path("tls.crt")).build().unwrap();
+            let client = Client::builder().tls(trusts).build();
+            let addr = running.local_addrs()[0].to_string().parse().unwrap();
+            let target: Target = "https://localhost".parse().unwrap();
+            let host = client.host(&target.at(addr).version(HttpVersion::Http2));
+            let mut health = HealthClient::new(GrpcService::new(host));
+            let named = HealthCheckRequest { service: "wakeful.echo.v1.Echo".to_owned() };
+            let status = health.check(named.clone()).await.unwrap().into_inner().status();
+            assert_eq!(status.as_str_name(), "SERVING");
+
+            let probe = Client::<Empty<axum::body::Bytes>>::new();
+            let status = async |page: &str| {
+                let get = http::Request::get(format!("http://{}{page}", pages.local_addrs()[0]));
+                probe.send(get.body(Empty::new()).unwrap()).await.unwrap().status()
+            };
+            assert_eq!(status("/readyz").await, StatusCode::OK);
+            // It is still there at the end of the test, and is aborted then.
+            let plan = DrainPlan::new().pre_drain(GUARD).grace(GUARD);
+            wakeful::spawn(running.drained(plan)).detach();
+            while status("/readyz").await != StatusCode::SERVICE_UNAVAILABLE {}
+            assert_eq!(status("/healthz").await, StatusCode::OK);
+            let status = health.check(named).await.unwrap().into_inner().status();
+            assert_eq!(status.as_str_name(), "NOT_SERVING");
         });
     }
 

@@ -66,7 +66,10 @@ use prometheus_client::registry::Registry;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::log::{FlushOnDrop, LossyWriter, report_panics};
+use wakeful::signal::{SIGHUP, Signals};
 use wakeful::{EventLoop, IdlePolicy, LoopGroup, PerLoop};
+use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
+use wakeful_http::observe::Observe;
 use wakeful_http::{DrainPlan, Limits, Running, Server};
 use wakeful_prometheus::{TextSum, register_server};
 use wakeful_workers::{Master, Reports, Role, Said};
@@ -147,6 +150,7 @@ fn start(server: Server, url: String) -> io::Result<Running> {
     let app = Router::new().route("/notes/{id}", get(note)).with_state(pools.clone());
     server
         .limits(limits)
+        .observe(Observe::new().access_log(access_log()?))
         .on_each_loop(move || {
             let (pools, url) = (pools.get(), url.clone());
             async move {
@@ -156,6 +160,20 @@ fn start(server: Server, url: String) -> io::Result<Running> {
             }
         })
         .start(app)
+}
+
+/// A line of JSON for each request: on standard output, or in a file. HUP opens the file again.
+fn access_log() -> io::Result<AccessLog> {
+    let file = env::var_os("ACCESS_LOG").map(|path| Destination::File(path.into()));
+    let log = AccessLog::new(Format::Json, file.unwrap_or(Destination::Stdout), Query::Omit)?;
+    let (mut signals, reopened) = (Signals::new(&[SIGHUP])?, log.clone());
+    wakeful::spawn(async move {
+        while signals.recv().await.is_ok() {
+            reopened.reopen();
+        }
+    })
+    .detach();
+    Ok(log)
 }
 
 async fn note(State(pools): State<Pools>, Path(id): Path<i64>) -> Result<String, StatusCode> {

@@ -1,9 +1,108 @@
 //! docs/testing.md
 
-use std::convert::Infallible;
+mod sqlx {
+    //! In the place of sqlx. It needs Tokio's timers, and so a guest.
+
+    use std::collections::BTreeMap;
+    use std::io::Error;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    pub(super) mod postgres {
+        pub(crate) use super::{PgPool, PgPoolOptions};
+    }
+
+    #[derive(Clone, Default)]
+    pub(crate) struct PgPool(Arc<Mutex<BTreeMap<i64, String>>>);
+
+    pub(crate) struct PgPoolOptions;
+
+    impl PgPoolOptions {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn max_connections(self, _: u32) -> Self {
+            self
+        }
+
+        pub(crate) async fn connect(self, _: &str) -> Result<PgPool, Error> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(PgPool::default())
+        }
+    }
+
+    pub(crate) struct Query(i64, String);
+
+    pub(super) fn query(_: &str) -> Query {
+        Query(0, String::new())
+    }
+
+    pub(super) fn query_scalar(_: &str) -> Query {
+        Query(0, String::new())
+    }
+
+    pub(crate) trait Value {
+        fn set(self, query: &mut Query);
+    }
+
+    impl Value for i64 {
+        fn set(self, query: &mut Query) {
+            query.0 = self;
+        }
+    }
+
+    impl Value for &str {
+        fn set(self, query: &mut Query) {
+            self.clone_into(&mut query.1);
+        }
+    }
+
+    impl Query {
+        pub(crate) fn bind(mut self, value: impl Value) -> Self {
+            value.set(&mut self);
+            self
+        }
+
+        pub(crate) async fn execute(self, pool: &PgPool) -> Result<(), Error> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            pool.0.lock().unwrap().insert(self.0, self.1);
+            Ok(())
+        }
+
+        pub(crate) async fn fetch_optional(self, pool: &PgPool) -> Result<Option<String>, Error> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(pool.0.lock().unwrap().get(&self.0).cloned())
+        }
+    }
+}
+
+/// Of docs/getting-started.md.
+fn router(pool: PgPool) -> Router {
+    use axum::extract::{Path, State};
+
+    async fn note(State(pool): State<PgPool>, Path(id): Path<i64>) -> Result<String, StatusCode> {
+        let note = sqlx::query_scalar("SELECT text FROM notes WHERE id = $1").bind(id);
+        match note.fetch_optional(&pool).await {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err(StatusCode::NOT_FOUND),
+            Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    Router::new().route("/notes/{id}", get(note)).with_state(pool)
+}
+
+fn database() -> String {
+    "postgres://notes".to_owned()
+}
+
+use std::time::Instant;
+
+use wakeful_http::drain_begins;
+
 use std::error::Error;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,7 +114,7 @@ use wakeful::LoopGroup;
 use wakeful::net::PeerAddr;
 use wakeful_http::client::Client;
 use wakeful_http::layers::TimeoutLayer;
-use wakeful_http::{DrainPlan, Peer, Server, drain_begins};
+use wakeful_http::{DrainPlan, Peer, Server};
 
 async fn who(peer: Peer) -> String {
     format!("{}\n", peer.addr)
@@ -28,6 +127,24 @@ async fn never() {
 fn app() -> Router {
     let never = get(never).layer(TimeoutLayer::new(Duration::from_secs(5)));
     Router::new().route("/who", get(who)).route("/never", never)
+}
+
+use sqlx::postgres::{PgPool, PgPoolOptions};
+
+#[wakeful::test(tokio)]
+async fn a_note_comes_from_the_database() -> Result<(), Box<dyn Error>> {
+    let pool: PgPool = PgPoolOptions::new().max_connections(2).connect(&database()).await?;
+    let note = sqlx::query("INSERT INTO notes VALUES ($1, $2) ON CONFLICT DO NOTHING");
+    note.bind(7_i64).bind("buy milk").execute(&pool).await?;
+    let server = Server::bind("127.0.0.1:0")?.group(LoopGroup::builder().loops(1)).tokio();
+    let running = server.start(router(pool))?;
+    let client = Client::<Empty<Bytes>>::new();
+    let url = format!("http://{}/notes/7", running.local_addrs()[0]);
+    let response = client.send(Request::get(url).body(Empty::new())?).await?;
+    assert_eq!(response.into_body().collect().await?.to_bytes(), "buy milk");
+    drop(client);
+    assert_eq!(running.drained(DrainPlan::new()).await?, 0, "no connection was aborted");
+    Ok(())
 }
 
 #[wakeful::test]

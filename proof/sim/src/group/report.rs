@@ -27,7 +27,7 @@ pub fn table(seen: &[Seen], price: f64) -> Table {
     }
     Table {
         title: "Groups of loops".to_owned(),
-        note: "CPUs: work, spins and wakes of all loops, in CPUs. Active loops: the mean; only concentrate has fewer than all. Moves: from the start. Busiest loop: the share of its time that it works. A group that cannot keep up has no quantiles.".to_owned(),
+        note: "CPUs: the CPU time of all loops together (work, spins and wakes), as a number of CPUs. Active loops: the mean over the run; only concentrate and hold have fewer than all. Moves: all since the start. Busiest loop: the share of its time in which it works. A group that cannot keep up with the load has no quantiles.".to_owned(),
         columns,
         rows: seen.iter().map(|seen| row(seen, holds.then_some(price))).collect(),
     }
