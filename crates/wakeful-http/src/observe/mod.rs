@@ -1,9 +1,9 @@
 //! What a server records about its requests: access log, request ids, trace context, `tracing`
 //! spans.
 //!
-//! By default only the span is on, at debug level. If no subscriber wants the span, it costs a
-//! request one read of a static variable. Each of the other features costs a request an allocation,
-//! and the access log also a line in a buffer.
+//! By default the server makes only a span for each request, at debug level. If no `tracing`
+//! subscriber enables it, the span costs one read of a static variable. Each other feature costs an
+//! allocation for each request. The access log also writes a line into a buffer.
 
 // `observed_request` is one request from its header to the last byte of its response, `request_id`
 // and `trace_parent` read and write the headers.

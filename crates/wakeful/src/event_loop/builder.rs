@@ -230,11 +230,11 @@ impl EventLoopBuilder {
     /// Sets how many operations on ready sockets, timers and handles a task may complete in one
     /// poll before it has to let others run.
     ///
-    /// Each further operation returns pending, although it is ready, and wakes its task at once.
-    /// If the task does not return to the loop after 36 such operations, the next one completes,
-    /// and so on: one operation in 37. So a `block_on` of another library inside a task completes.
-    /// A future that polls many others in one poll may therefore complete some more operations than
-    /// the budget.
+    /// Each further operation is postponed: it returns pending, although it is ready, and wakes its
+    /// task at once. If the task does not return to the loop, one operation completes after every
+    /// 36 that were postponed. So a `block_on` of another library inside a task completes in the
+    /// end. For the same reason a future that polls many others in one poll may complete a few
+    /// operations more than the budget.
     ///
     /// In a task of Tokio (feature `tokio`) Tokio's budget applies instead.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {
