@@ -19,7 +19,7 @@
 //!
 //! # TLS
 //! [`Server::bind_tls`] and [`Server::tls`] use rustls: see [`tls`]. The handshake negotiates
-//! HTTP/2. A TLS connection stays on the loop that accepted it.
+//! HTTP/2. A TLS connection stays on its first loop.
 //!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop. The service may hold

@@ -29,7 +29,7 @@ pub use trace_parent::TraceParent;
 
 /// What a server records about its requests, for [`Server::observe`](crate::Server::observe).
 ///
-/// | setting | default | |
+/// | setting | default | what it records |
 /// |---|---|---|
 /// | [`access_log`](Self::access_log) | none | a line for each request |
 /// | [`request_ids`](Self::request_ids) | [`RequestIds::Off`] | `x-request-id` of requests and responses |

@@ -268,10 +268,11 @@ impl Server {
     /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Several set-ups run in the order in which they were added. [`serve`](Self::serve) and
-    /// [`start`](Self::start) block their thread until all set-ups are done. If a set-up fails or
-    /// panics, they return that as their error. A signal that would end `serve` or
-    /// [`run`](Self::run) also ends the wait. Then nothing is served, and the result is `Ok`.
+    /// You may call this several times: each loop then runs its set-ups one after the other, in the
+    /// order of the calls. [`serve`](Self::serve) and [`start`](Self::start) block their thread
+    /// until all set-ups are done. If a set-up fails or panics, they return that as their error. A
+    /// signal that would end `serve` or [`run`](Self::run) also ends the wait. Then nothing is
+    /// served, and the result is `Ok`.
     ///
     /// `run` blocks the loop of `main` until all set-ups are done. A set-up must not wait for a
     /// task or a connection that lives there.

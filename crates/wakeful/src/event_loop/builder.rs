@@ -166,7 +166,7 @@ fn hold(chosen: Hold, process: Process, counters: &Counters) -> Idle {
 /// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
 /// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
 /// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two requests for events |
-/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two requests for events |
+/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; with 0, a phase stops after 8 items | time between two requests for events |
 /// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
 /// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |

@@ -109,8 +109,8 @@ impl UnixDatagram {
         Self::on_loop(socket()?)
     }
 
-    /// Makes two sockets that are connected to each other. A socket notices only when it sends that
-    /// the other one is closed.
+    /// Makes two sockets that are connected to each other. If one of them is closed, the other one
+    /// learns this only when it sends.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
