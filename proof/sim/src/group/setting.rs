@@ -68,7 +68,7 @@ pub struct Setting {
     /// How long a connection lasts on average until another one takes its place, in nanoseconds.
     /// `None`: for ever.
     pub life: Option<f64>,
-    /// How many seconds are simulated. Must be more than [`SETTLED`](super::SETTLED).
+    /// How many seconds are simulated: more than [`SETTLED`](super::SETTLED).
     pub seconds: u64,
     /// The seed that makes the load repeatable.
     pub seed: u64,
