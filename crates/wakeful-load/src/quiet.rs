@@ -203,7 +203,7 @@ pub struct Waited {
 ///
 /// # Errors
 ///
-/// Those of [`Baseline::take`] and [`Baseline::outside`].
+/// The errors of [`Baseline::take`] and [`Baseline::outside`].
 pub fn wait_for_quiet(
     limits: &Limits,
     ours: &[u32],

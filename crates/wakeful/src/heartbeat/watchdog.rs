@@ -132,7 +132,7 @@ impl Watchdog {
         self.timeout = timeout;
     }
 
-    /// A page for that many loops, of which the first `guests` have a guest.
+    /// Makes a page for this many loops. The first `guests` of them have a guest.
     ///
     /// # Errors
     /// No descriptor is left (it needs one, and one for each guest), or no memory; or
