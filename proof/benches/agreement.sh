@@ -1,8 +1,7 @@
 #!/bin/sh
-# The same server, measured by wakeful load, h2load and oha in turn, three rounds: p50 and p99 of
-# `GET /` at 5,000 requests a second over 32 connections.
-# h2load comes with Debian's nghttp2-client, oha from `cargo install oha`; what is missing is left
-# out.
+# Measures the same server with wakeful load, h2load and oha in turn, in three rounds: the p50 and
+# p99 of `GET /` at 5,000 requests a second over 32 connections. h2load comes with Debian's
+# nghttp2-client, and oha from `cargo install oha`. A tool that is missing is left out.
 #
 #   cargo build --release && proof/benches/agreement.sh
 set -eu
@@ -17,7 +16,8 @@ echo "|---|---|---|---|"
 for round in 1 2 3; do
     target/release/wakeful load 127.0.0.1:$port --rate 5k --constant --duration 5s --no-floor --cpu 1 --markdown 2>/dev/null |
         awk -F'|' -v r="$round" 'NR == 3 { print "| " r " | wakeful load |" $4 "|" $6 "|" }'
-    # What h2load --rps does, by its own log: all connections send at the same moment.
+    # The schedule of h2load --rps, according to its own log: all connections send at the same
+    # moment.
     awk 'BEGIN { for (t = 0; t < 5; t += 1 / 157) for (c = 0; c < 32; c++) printf "%.6f\n", t }' >/tmp/agreement.trace
     target/release/wakeful load 127.0.0.1:$port --trace /tmp/agreement.trace --duration 5s --no-floor --cpu 1 --markdown 2>/dev/null |
         awk -F'|' -v r="$round" 'NR == 3 { print "| " r " | wakeful load, 32 at a time |" $4 "|" $6 "|" }'

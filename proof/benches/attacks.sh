@@ -1,39 +1,41 @@
 #!/usr/bin/env bash
-# What attacks do to honest clients, to memory, and to the metrics.
+# Shows what attacks do to honest clients, to memory, and to the metrics.
 #
 #   ./attacks.sh [--rate N] [--seconds N] [--rounds N] [--attacks 'KIND...']
 #                [--beside server|generator] [--option=OPTION...]
 #
-# `wakeful serve http` answers GET / for an honest open-loop client (5,000 requests a second on 16
-# connections unless told otherwise), quiet, then under an attack of
-# `crates/wakeful-http/examples/attack.rs`, then quiet again, in several rounds. Each attack has its
-# own scale (1,000 connections at a byte a second, 10,000 connections a second that are reset, 500
-# header bombs a second, 100 floods a second of up to 20,000 frames) and a server of its own. The
-# generator has the last CPU; server and attacker share the others, the attacker at the lowest
-# priority (nice 19), so that the server's work is measured and not the attacker's. Not quite: a
-# loop that spins loses its CPU to the attacker now and then, for up to a tick of the kernel's. What
-# an attacker that works for milliseconds at once (slowloris-burst) does to the server is seen with
-# `--beside generator`. Slowloris lasts longer than the server's header timeout (5 s here), so that
-# it strikes. Each `--option=` goes to the server: `--option=--max-connections-per-peer=100`.
+# `wakeful serve http` answers GET / for an honest open-loop client: 5,000 requests a second on 16
+# connections by default. Each round measures without an attack, then under an attack of
+# `crates/wakeful-http/examples/attack.rs`, then without it again. Each attack has a server of its
+# own, and its own scale: 1,000 connections at a byte a second, 10,000 connections a second that are
+# reset, 500 header bombs a second, 100 floods a second of up to 20,000 frames.
 #
-# All times are response times, from when a request was due. So a generator that is late itself (as
-# one beside the attacker may be) only makes them larger. Of each figure the median of the rounds is
-# printed, and the least and the largest. RSS is the server's largest. The metric is what
-# `wakeful_http_refused_total` has gained, by reason.
+# The generator has the last CPU. Server and attacker share the others, the attacker at the lowest
+# priority (nice 19), so that the server's work is measured and not the attacker's. This separation
+# is not perfect: a loop that spins sometimes loses its CPU to the attacker, for up to a tick of the
+# kernel's. An attacker that works for milliseconds at once (slowloris-burst) affects the server in
+# this way. `--beside generator` shows such an attack without that effect. Slowloris lasts longer
+# than the server's header timeout (5 s here), so that the timeout takes effect. Each `--option=`
+# goes to the server: `--option=--max-connections-per-peer=100`.
 #
-# A hypervisor that stops a CPU for milliseconds now and then decides the p99 of a whole run, quiet
-# or attacked. So two other figures stand beside it:
-# * p99 of a tenth of a second: for each tenth of a run the p99 of its requests, and the median of
-#   these. The ratio within a round, attacked / quiet, should be at most 2; quiet behind the attack
-#   / quiet before it stands beside it. Stops that reach less than half of the tenths do not change
-#   this figure; nor does an attack that strikes less than half of them, as slowloris-burst. (Runs
-#   of more than six seconds have longer slices than a tenth of a second: a sixtieth of the run.)
+# All times are response times, counted from when a request was due. So a generator that is itself
+# late (for example, beside the attacker) only makes them larger. For each figure the script prints
+# the median of the rounds, the lowest and the highest. RSS is the server's largest. The metric is
+# by how much `wakeful_http_refused_total` has grown, by reason.
+#
+# A hypervisor that stops a CPU for milliseconds now and then determines the p99 of a whole run,
+# with or without an attack. So there are two more figures:
+# * p99 of a tenth of a second: the p99 of the requests in each tenth of a second, and the median of
+#   these. The ratio within a round, attacked / quiet, should be at most 2. The ratio quiet after
+#   the attack / quiet before it is printed with it. Stops that affect fewer than half of the tenths
+#   do not change this figure. Neither does an attack that affects fewer than half of them, such as
+#   slowloris-burst. (Runs of more than six seconds have longer slices: a sixtieth of the run.)
 # * The share of the requests, of all rounds together, that took longer than twice the p99 without
-#   stops (the least quiet p99 of the service times, since few requests share their time with a CPU
-#   that stands still), quiet and attacked. This figure does see such an attack. p99 is doubled
-#   where the share is above 1 % without stops. What the share is without stops is not known here:
-#   so an attack has to add less than 1 %, and even that is no proof. The shares are known in steps
-#   of 9 %.
+#   stops, both quiet and attacked. (This p99 is the least quiet p99 of the service times, because
+#   few requests share their time with a CPU that stands still.) This figure does show such an
+#   attack. The p99 has doubled if the share is above 1 % without stops. The share without stops is
+#   not known here. So an attack must add less than 1 %, and even that is no proof. The shares are
+#   known in steps of 9 %.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -63,16 +65,15 @@ case $beside in
   generator) attackers=$last ;;
   *) fail "--beside server, or --beside generator" ;;
 esac
-# A connection of each attacker, and more.
+# Enough for the connections of each attacker.
 ulimit -n "$(ulimit -H -n)"
 
 refused() {
   curl -s "http://127.0.0.1:$1/metrics" | awk -F '"' '/^wakeful_http_refused_total/ { split($3, value, " "); print $2, value[2] }'
 }
 
-# p99 NAME: of the honest client, in µs, or ? where there are too few; and how many were not
-# answered well. What was measured is kept
-# in NAME.
+# p99 NAME: prints the p99 of the honest client in µs, or ? if there are too few requests, and how
+# many requests failed. NAME gets the results.
 p99() {
   local status=0
   "$WAKEFUL" load "127.0.0.1:$port" --cpu "$last" --connections 16 --rate "$rate" --duration "${seconds}s" --warm-up 1s \
@@ -84,19 +85,19 @@ p99() {
     END { print p99, failed + 0 }'
 }
 
-# tenths_p99 NAME: the median of the slices' p99, in µs.
+# tenths_p99 NAME: prints the median of the slices' p99, in µs.
 tenths_p99() {
   tr -d ' \n' <"$directory/$1" | sed -n 's/.*"timeline":\[{//; T; s/}\].*//; s/},{/\n/g; p' | sed -n 's/.*"p99":\([0-9]*\).*/\1/p' | sort -g |
     awk '{ value[NR] = $1 } END { if (NR) printf "%.1f", (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2000; else print "?" }'
 }
 
-# service_p99 NAME: in µs.
+# service_p99 NAME: prints the p99 of the service times, in µs.
 service_p99() {
   tr -d ' \n' <"$directory/$1" | sed 's/.*"service":{//; s/"p9999".*//; s/.*"p99":\([0-9]*\).*/\1/' | awk '$1 > 0 { print int($1 / 1000) }'
 }
 
-# slower BOUND NAME...: the share of the requests in these that took longer than BOUND, in µs; all
-# are of one length.
+# slower BOUND NAME...: prints the share of the requests in these results that took longer than
+# BOUND, in µs. All of them have the same length.
 slower() {
   local bound=$1 name
   shift
@@ -108,7 +109,7 @@ slower() {
   done | awk '{ sum += $1 } END { printf "%.2f %%", sum / NR * 100 }'
 }
 
-# spread VALUE...: their median, and the least and the largest where there are several.
+# spread VALUE...: prints the median, and the lowest and highest value if there are several.
 spread() {
   printf '%s\n' "$@" | awk '$1 != "" && $1 != "?"' | sort -g | awk '
     { value[NR] = $1 }
@@ -141,7 +142,7 @@ for attack in $attacks; do
   refused "$port" >"$directory/refused-before"
   for ((round = 1; round <= rounds; round++)); do
     [[ ! -t 2 ]] || printf '\r%s: round %s of %s ' "$attack" "$round" "$rounds" >&2
-    # It begins before the measurement's warm-up, and ends behind it.
+    # The attack begins before the measurement's warm-up, and ends after the measurement.
     taskset -c "$attackers" nice -n 19 "$ATTACK" "$attack" "$port" $((seconds + 4)) >"$directory/opened" &
     attacker=$!
     sleep 1

@@ -1,10 +1,9 @@
-# What instructions.sh and syscalls.sh share: starting a server under a tool,
-# having `wakeful load` send it an exact number of requests, and leaving nothing
-# behind.
+# What instructions.sh and syscalls.sh share: starting a server under a tool, sending it an exact
+# number of requests with `wakeful load`, and cleaning up.
 #
 # shellcheck shell=bash disable=SC2034
 
-# The slope between these two runs leaves out everything that happens once.
+# The slope between these two runs does not contain what happens only once.
 readonly FEW=1000
 readonly MANY=11000
 
@@ -26,7 +25,7 @@ fail() {
 
 cleanup() {
   if [[ -n $tool_pid ]]; then
-    # Both, since a server can outlive its tool.
+    # Kill both, because a server can outlive its tool.
     kill -KILL "$(server_of "$tool_pid")" "$tool_pid" 2>/dev/null || true
     wait "$tool_pid" 2>/dev/null || true
   fi
@@ -42,7 +41,8 @@ require() {
   [[ -x $WAKEFUL ]] || fail "$WAKEFUL is not there: run cargo build --release first"
 }
 
-# The arguments of the script: one or more [http:]NAME=COMMAND with {addr} in COMMAND.
+# check_servers: checks the arguments of the script: one or more [http:]NAME=COMMAND, with {addr} in
+# COMMAND.
 check_servers() {
   local server
   [[ $# -gt 0 ]] || fail "usage: $program [http:]NAME=COMMAND..., with {addr} in each COMMAND"
@@ -55,8 +55,8 @@ accepts() {
   (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port; if it ends before, the end of
-# the file SAID tells why.
+# until_it_accepts NAME SAID: waits until $tool_pid accepts on $port. If it ends before that, prints
+# the end of the file SAID, which says why.
 until_it_accepts() {
   SECONDS=0
   until accepts "$port"; do
@@ -66,7 +66,7 @@ until_it_accepts() {
   done
 }
 
-# serve_http CPUS OPTION...: starts `wakeful serve http` on those CPUs as $tool_pid, and waits until
+# serve_http CPUS OPTION...: starts `wakeful serve http` on these CPUs as $tool_pid, and waits until
 # it accepts on $port.
 serve_http() {
   local cpus=$1
@@ -77,25 +77,26 @@ serve_http() {
   until_it_accepts "the server" "$directory/server"
 }
 
-# A port that nobody listens on, below those that the kernel hands out itself.
+# free_port: prints a port on which no process listens, below those that the kernel hands out
+# itself.
 free_port() {
   local port
   while port=$((20000 + RANDOM % 10000)) && accepts "$port"; do :; done
   echo "$port"
 }
 
-# Prints the process to end: the only child of a tool that runs the server as
+# server_of: prints the process to end. This is the only child of a tool that runs the server as
 # another process, or else the tool itself.
 server_of() {
   local children
-  # The list has no newline at its end, and it is gone once the tool is.
+  # The list has no newline at its end, and it is gone once the tool has ended.
   read -r children 2>/dev/null <"/proc/$1/task/$1/children" || true
   echo "${children:-$1}" | cut -d ' ' -f 1
 }
 
-# load REQUESTS ADDR NAME: sends exactly so many requests, one after another on one connection:
-# GETs if the name begins with `http:`, or else frames of 1 KiB. All are due at once, so the next
-# is sent when an answer is there.
+# load REQUESTS ADDR NAME: sends exactly this number of requests, one after another on one
+# connection: GETs if the name begins with `http:`, or else frames of 1 KiB. All of them are due at
+# once, so the next one is sent as soon as an answer has come.
 load() {
   local requests=$1 addr=$2 status=0 protocol=(--protocol frames --size 1024)
   [[ $3 != http:* ]] || protocol=(--protocol http1)
@@ -104,14 +105,15 @@ load() {
     --connections 1 --in-flight 1 --timeout 10m \
     --no-floor --quiet-patience 0s --repeats 0 --json \
     >"$directory/loaded" 2>"$directory/load-said" || status=$?
-  # 4: INVALID as a measurement of time, since the requests piled up. They are to.
+  # Status 4 means INVALID as a measurement of time, because requests piled up. Here they are meant
+  # to.
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/load-said")"
   grep -q "\"answered\": $requests,$" "$directory/loaded" ||
     fail "not all of $requests requests were answered: $(grep '"answered"' "$directory/loaded")"
 }
 
-# run_under REQUESTS NAME COMMAND TOOL...: runs the server under the tool, for exactly
-# so many requests over one connection.
+# run_under REQUESTS NAME COMMAND TOOL...: runs the server under the tool, for exactly this number
+# of requests over one connection.
 run_under() {
   local requests=$1 name=$2 command=$3 port words
   shift 3

@@ -1,7 +1,7 @@
 #!/bin/sh
-# How often `wakeful load --compare` is right: a server against itself, and against the same with 20
-# µs added, 20 seeds each.
-# Takes about 15 minutes on a quiet machine; prints one line for each comparison and the counts.
+# Measures how often `wakeful load --compare` is right. It compares a server with itself, and with
+# the same server with 20 µs added, with 20 seeds each. This takes about 15 minutes on a quiet
+# machine. It prints one line for each comparison, and the counts.
 #
 #   cargo build --release && proof/benches/compare-study.sh [RUNS]
 set -eu

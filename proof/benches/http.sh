@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# HTTP and gRPC beside axum and tonic on Tokio: the same router, the same service, on one thread
-# each.
+# Compares HTTP and gRPC on wakeful with axum and tonic on Tokio: the same router and the same
+# service, on one thread each.
 #
 #   ./http.sh [--pairs N] [--only http|grpc|closed]
 #
-# Each comparison is `wakeful load --compare`: blocks of both in turn, behind a server compared with
-# itself; the generator has the last CPU and the servers all others. Wakeful has its default idle
-# policy; Tokio is its current-thread runtime, and the multi-thread one with one worker for each CPU
-# that servers have.
+# Each comparison is a `wakeful load --compare`: blocks of both in turn, after a comparison of one
+# server with itself. The generator has the last CPU, and the servers have all others. Wakeful has
+# its default idle policy. Tokio is its current-thread runtime, and its multi-thread runtime with
+# one worker for each CPU that servers have.
 #
-# http is GET / at 10,000 a second and random arrivals, grpc a unary call with a message of seven
-# bytes, closed the most that 32 connections get answered.
+# http is GET / at 10,000 requests a second with random arrivals. grpc is a unary call with a
+# message of seven bytes. closed is the highest throughput over 32 connections.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -43,7 +43,7 @@ compare() {
   printf '\n## %s\n\n' "$title"
   "$WAKEFUL" load --compare "wakeful=$ours --listen {addr} --workers $workers" "tokio=$theirs --listen {addr} --workers $workers" \
     --pairs "$pairs" --connections 32 --duration 2s --warm-up 500ms --no-floor --quiet-patience 5s --repeats 4 "$@" 2>"$directory/said" || status=$?
-  # 4: its slowest requests are INVALID, which a median is not.
+  # Status 4: the slowest requests are INVALID, which does not concern the median.
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/said")"
 }
 

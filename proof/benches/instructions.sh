@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # instructions REQUESTS COMMAND: prints the total of one run.
 instructions() {
   run_under "$1" "$name" "$2" valgrind --tool=callgrind --callgrind-out-file="$directory/callgrind"
-  # Written at the end, also when SIGTERM ends the server without a handler.
+  # callgrind writes it at the end, even if SIGTERM ends the server without a handler.
   awk '/^totals:/ { print $2; found = 1 } END { exit !found }' "$directory/callgrind"
 }
 

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# A light load, over more and more loops: what it costs to have many, and whether they stay awake
-# together.
+# A light load over more and more loops. It shows what it costs to have many loops, and whether they
+# stay awake together.
 #
 #   ./light-load.sh [--rate N] [--rounds N] [--loops 'N N...']
 #
-# `wakeful serve http` with so many loops answers GET / on 32 connections, 10,000 a second unless
-# told otherwise, in all; the servers take turns, a fresh one each time, the generator has the last
-# CPU and the servers all others. Beside it one loop that always spins, which is as fast as it gets;
-# so many that spin burn so many CPUs by definition, so that is not measured. `capped` is one loop
-# that may spin for half of a CPU.
+# `wakeful serve http` with each number of loops answers GET / on 32 connections, at 10,000 requests
+# a second in total by default. The servers take turns, and each block has a fresh server. The
+# generator has the last CPU, and the servers have all others. For comparison there is one loop that
+# always spins, which is the fastest that is possible. Several spinning loops use as many CPUs by
+# definition, so they are not measured. `capped` is one loop that may spin for half of a CPU.
 #
-# p50 is the median of the rounds with their span, as a share of the spinning loop's in the same
-# round too. CPU is in CPUs. Parks and remote wakes are of all loops together, for each request,
-# from /metrics; so is how many loops were active at the end.
+# p50 is the median of the rounds, with the lowest and the highest value. It is also given as a
+# share of the spinning loop's p50 in the same round. CPU is in CPUs. Parks and remote wakes are
+# those of all loops together for each request, from /metrics. So is the number of active loops at
+# the end.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -28,7 +29,7 @@ while [[ $# -gt 0 ]]; do
 done
 require curl
 
-# How long is measured, in seconds.
+# The measured time, in seconds.
 readonly TIME=2
 last=$(($(nproc) - 1))
 others=0-$((last - 1))
@@ -47,7 +48,7 @@ measure() {
   parks=$(total "$port" wakeful_loop_parks_total) remote=$(total "$port" wakeful_loop_remote_total)
   "$WAKEFUL" load "127.0.0.1:$port" --cpu "$last" --pid "$tool_pid" --connections 32 --rate "$rate" --duration "${TIME}s" --warm-up 1s \
     --no-floor --quiet-patience 5s --json >"$directory/loaded" 2>"$directory/said" || status=$?
-  # 4: its slowest requests are INVALID, which a median is not.
+  # Status 4: the slowest requests are INVALID, which does not concern the median.
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/said")"
   parks=$(($(total "$port" wakeful_loop_parks_total) - parks)) remote=$(($(total "$port" wakeful_loop_remote_total) - remote))
   local active
@@ -55,7 +56,7 @@ measure() {
   kill -TERM "$tool_pid"
   wait "$tool_pid" 2>/dev/null || true
   tool_pid=
-  # Counters go on during the warm-up, and where a block was repeated.
+  # The counters also count during the warm-up, and in a block that is repeated.
   awk -v parks="$parks" -v remote="$remote" -v active="$active" -v seconds=$((TIME + 1)) -v rate="$rate" '
     /"runs"/ { runs++ } /"response"/ { at = 1 }
     at && /"p50":/ && !p50 { p50 = $2 } /"share":/ && !cpu { cpu = $2 }
@@ -63,12 +64,12 @@ measure() {
     <(sed -n '/"runs"/,$p' "$directory/loaded" | tr -d ,) >>"$directory/$name"
 }
 
-# column NAME NUMBER: of all rounds.
+# column NAME NUMBER: prints this column of all rounds.
 column() {
   cut -d ' ' -f "$2" "$directory/$1"
 }
 
-# spread: the median of what is read, and its span.
+# spread: prints the median of its input, with the lowest and the highest value.
 spread() {
   sort -g | awk -v digits="$1" '{ value[NR] = $1 }
     END { printf "%." digits "f (%." digits "f to %." digits "f)", value[int((NR + 1) / 2)], value[1], value[NR] }'

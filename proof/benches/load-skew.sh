@@ -1,13 +1,13 @@
 #!/bin/sh
-# One loop's connections become ten times as expensive as all others: the response times of the
-# cheap ones, under each way to accept, with and without moving, beside Tokio's work stealing. Four
-# minutes; the table is Markdown.
+# The connections of one loop become ten times as expensive as all others. The script measures the
+# response times of the cheap ones, with each strategy, with and without moving, and with Tokio's
+# work stealing. It takes four minutes, and prints a Markdown table.
 #
 #   proof/benches/load-skew.sh [--rounds N] [--seconds N]
 #
-# As root the servers have a real-time priority, so that other programs do not disturb them, and the
-# client a higher one, so that it asks when a request is due although two loops share two CPUs with
-# it. Without, it says how late it was.
+# As root, the servers run at a real-time priority, so that other programs do not disturb them. The
+# client has a higher one, so that it sends a request when it is due, although it shares two CPUs
+# with two loops. Without root, the client reports how late it was.
 set -eu
 cd "$(dirname "$0")"
 cargo build --release --quiet --example load_skew

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What an idle connection costs a server, in bytes of its own memory, and whether
-# the idle ones make the active ones slower.
+# Measures what an idle connection costs a server, in bytes of its own memory, and whether idle
+# connections slow down active ones.
 #
 #   ./many-connections.sh [--idle COUNT] [--rounds N] PROTOCOL:NAME=COMMAND...
 #
-# PROTOCOL is http or frames. COMMAND is split at whitespace and contains {addr}, the
-# address to listen on. Idle connections are opened by `idle_connections`; each has had
-# one answer and then says nothing. Unless given, there are 20,000 of them, or as many
-# as the limit of open files allows (`ulimit -Hn`) beside 100 active ones.
+# PROTOCOL is http or frames. COMMAND is split at whitespace and contains {addr}, the address to
+# listen on. `idle_connections` opens the idle connections. Each has had one answer, and then stays
+# silent. By default there are 20,000 of them, or as many as the limit of open files (`ulimit -Hn`)
+# allows in addition to 100 active ones.
 #
-# Memory is what the process's own pages grew by (Rss in /proc/PID/smaps_rollup) from
-# after the first load on 100 connections to when all idle ones are there, for each
-# of them: tasks, buffers, tables, and what the allocator wastes. It is not the
-# kernel's memory for the sockets, which is the same for all servers.
-# Response times are of 100 connections at 5,000 requests a second, without and with
-# the idle ones, in turn; the median of the rounds.
+# Memory is the growth of the process's own pages (Rss in /proc/PID/smaps_rollup), divided by the
+# number of idle connections. It counts from the end of the first load on 100 connections until all
+# idle connections are open. It includes tasks, buffers, tables, and what the allocator wastes, but
+# not the kernel's memory for the sockets, which is the same for all servers. Response times are
+# those of 100 connections at 5,000 requests a second, without and with the idle ones, in turn. The
+# script prints the median of the rounds.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -41,17 +41,17 @@ rss() {
   awk '/^Rss:/ { print $2 * 1024 }' "/proc/$1/smaps_rollup"
 }
 
-# quantiles ADDR PROTOCOL: p50 and p99 of the active connections, in µs.
+# quantiles ADDR PROTOCOL: prints p50 and p99 of the active connections, in µs.
 quantiles() {
   local protocol=(--protocol frames --size 28)
   [[ $2 == http ]] && protocol=(--protocol http1)
   local status=0
   "$WAKEFUL" load "$1" "${protocol[@]}" --connections "$ACTIVE" --rate "$RATE" --duration 4s \
     --no-floor --quiet-patience 0s --repeats 0 --json >"$directory/loaded" 2>"$directory/said" || status=$?
-  # 4: INVALID, for who wants a figure to quote. Here it is compared with its neighbour.
+  # Status 4 means INVALID for a figure that stands alone. Here it is compared with its neighbour.
   [[ $status == 0 || $status == 4 ]] || fail "wakeful load: $(tail -n 3 "$directory/said")"
-  # Of the first of the runs, its response times come first. Four seconds: p99 is null with fewer
-  # than 100 requests beyond it.
+  # The response times of the first run come first. The run takes four seconds, because p99 is null
+  # with fewer than 100 requests beyond it.
   awk '/"p50":/ && !p50 { p50 = $2 } /"p99":/ && !p99 { p99 = $2 } END { print p50 / 1000, p99 / 1000 }' \
     <(sed -n '/"runs"/,$p' "$directory/loaded" | sed -n '/"response"/,$p' | tr -d ,)
 }
@@ -92,7 +92,7 @@ measure() {
   for ((round = 0; round < rounds; round++)); do
     quantiles "127.0.0.1:$port" "$protocol" >>"$directory/without"
     hold "$protocol" "$port"
-    # Of the first time: later ones find what the allocator kept.
+    # Only the first round counts: later ones reuse memory that the allocator kept.
     ((round)) || with=$(rss "$tool_pid")
     quantiles "127.0.0.1:$port" "$protocol" >>"$directory/with"
     release

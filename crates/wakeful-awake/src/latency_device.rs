@@ -61,8 +61,7 @@ pub fn open() -> Result<OwnedFd, OpenError> {
 }
 
 /// Keeps all CPUs out of idle states that take longer than `tolerated` to leave. With zero, idle
-/// CPUs only poll. The time is rounded down to whole microseconds. 2,000 s
-/// or more hold nothing.
+/// CPUs only poll. The time is rounded down to whole microseconds. 2,000 s or more hold nothing.
 ///
 /// The hold replaces the previous hold of this descriptor. It ends with [`release`], or when the
 /// last duplicate of the descriptor is closed. The call makes one system call.

@@ -135,7 +135,7 @@ enum Sleeper {
     Second,
 }
 
-/// Of either sleeper.
+/// Returns the best cost for each of the two sleepers.
 fn best_of_rounds(cpus: Option<&[usize]>) -> io::Result<[Cost; 2]> {
     let mut best = [Cost::UNKNOWN; 2];
     for _ in 0..ROUNDS {

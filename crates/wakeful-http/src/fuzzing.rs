@@ -19,11 +19,12 @@ use crate::framing::Framing;
 use crate::limits::Limits;
 use crate::limits::frames::{Frame, FrameReader, GOAWAY};
 
-/// Bytes of a connection of HTTP/1: hyper and [`Framing`] find the same requests at the same
-/// places, and those with both lengths are refused, and no other ones.
+/// Reads `data` as the bytes of an HTTP/1 connection, and checks two things. hyper and [`Framing`]
+/// find the same requests at the same places. Of these, exactly those with both lengths are
+/// refused.
 ///
 /// # Panics
-/// They do not.
+/// If one of the checks fails.
 pub fn framing(data: &[u8]) {
     let heads = heads_by_hyper(data);
     let mut framing = Framing::default();

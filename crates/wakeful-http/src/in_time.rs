@@ -12,7 +12,7 @@ use wakeful::time::{Elapsed, timeout};
 
 pub(crate) const QUARTERS: u32 = 4;
 
-/// As [`timeout`].
+/// Like [`timeout`], but with a timer for each quarter of the limit.
 pub(crate) async fn in_time<F: Future>(
     limit: Duration,
     mut future: Pin<&mut F>,

@@ -11,14 +11,15 @@
 //! ```
 //!
 //! Every listener serves HTTP/1.1 and HTTP/2, through hyper. It recognises HTTP/2 by the first
-//! bytes of a connection ("prior knowledge"). Each loop of a [`LoopGroup`](wakeful::LoopGroup)
-//! accepts connections. An HTTP/1.1 connection may move to another loop between two requests, if
-//! loops are unevenly loaded or fewer of them are active ([`Server::moves`]). An HTTP/2 connection
-//! stays on the loop that accepted it.
+//! bytes of a connection ("prior knowledge"). The server runs on a
+//! [`LoopGroup`](wakeful::LoopGroup), and each of its loops serves the connections that reach it.
+//! Between two requests, an HTTP/1.1 connection may move to another loop: if its loop has much more
+//! to do than the others, or is no longer active ([`Server::moves`]). An HTTP/2 connection stays on
+//! its first loop.
 //!
 //! # TLS
 //! [`Server::bind_tls`] and [`Server::tls`] use rustls: see [`tls`]. The handshake negotiates
-//! HTTP/2. A TLS connection stays on the loop that accepted it.
+//! HTTP/2. A TLS connection stays on its first loop.
 //!
 //! # Services that are not `Send`
 //! [`Server::serve_with`] takes a closure that makes the service on each loop. The service may hold

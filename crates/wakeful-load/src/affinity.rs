@@ -8,7 +8,8 @@ use std::io;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Parses a list of CPUs as the kernel writes it: `0-3,5`. The result is sorted and has none twice.
+/// Parses a list of CPUs as the kernel writes it: `0-3,5`. The result is sorted, and no CPU is in
+/// it twice.
 ///
 /// # Errors
 ///
@@ -36,7 +37,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus.into_iter().collect())
 }
 
-/// The inverse of [`parse_cpus`]: `[0, 1, 2, 5]` is `0-2,5`.
+/// Writes a list of CPUs as [`parse_cpus`] reads it: `[0, 1, 2, 5]` is `0-2,5`.
 #[must_use]
 pub fn format_cpus(cpus: &[usize]) -> String {
     let cpus: Vec<usize> = cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -47,8 +48,8 @@ pub fn format_cpus(cpus: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-/// The CPUs that the calling thread may run on now, rising. A thread that was pinned has only
-/// those.
+/// Returns the CPUs that the calling thread may run on now, rising. After a pin these are only the
+/// CPUs of the pin.
 ///
 /// # Errors
 ///
@@ -58,8 +59,8 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Lets the calling thread run on these CPUs and on no others. Other threads, those that it started
-/// earlier too, stay as they are.
+/// Lets the calling thread run on these CPUs and on no others. Other threads stay as they are,
+/// including those that it started earlier.
 ///
 /// # Errors
 ///

@@ -156,7 +156,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether the user ended the measurement, and nothing failed.
+    /// Returns whether the user ended the measurement, and nothing failed.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self, Self::Load { error: LoadError::Interrupted, .. })
@@ -223,13 +223,14 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Whether the user has interrupted the program.
+    /// Returns whether the user has interrupted the program.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// About how long a block takes. The progress display estimates the remaining time with it.
+    /// Returns about how long a block takes. The progress display estimates the remaining time with
+    /// it.
     #[must_use]
     pub fn expected_time(&self, load: &Load) -> Duration {
         load.plan.warm_up + load.plan.duration + Duration::from_millis(200)

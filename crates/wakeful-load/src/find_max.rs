@@ -15,7 +15,7 @@ use crate::schedule::{Rate, Schedule};
 use crate::series::Series;
 use crate::servers::ServerSpec;
 
-/// Where the search begins, in requests a second.
+/// Where the search begins, in requests per second.
 const BEGIN: f64 = 1000.0;
 
 /// The search does not go below this rate, in requests per second. For a slower server, something
@@ -114,8 +114,8 @@ impl fmt::Display for Promise {
 }
 
 impl Promise {
-    /// Whether a run kept it, which by its own figures is VALID or not: that other programs
-    /// disturbed it is not the server's fault.
+    /// Returns whether a run kept the promise. `own` is the validity by the run's own figures,
+    /// because a disturbance by other programs is not the server's fault.
     #[must_use]
     pub fn is_kept_by(&self, run: &Run, own: &Validity) -> bool {
         *own == Validity::Valid
@@ -144,10 +144,11 @@ impl Promise {
 pub struct Found {
     /// What was asked.
     pub promise: Promise,
-    /// The highest rate at which the promise was kept three times; none at all was found if it is
-    /// `None`.
+    /// The highest rate at which the promise was kept three times. `None` if there was no such
+    /// rate.
     pub kept: Option<f64>,
-    /// The lowest rate above that at which it was not; `None` if the search ended before.
+    /// The lowest rate above `kept` at which the promise was broken. `None` if the search ended
+    /// before one was found.
     pub broken: Option<f64>,
     /// Every rate that was tried, in order.
     pub runs: Vec<Run>,
@@ -174,8 +175,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// Searches. Blocks are as long as the plan says, or longer where the percentile needs more
-/// samples.
+/// Searches for the highest rate. Blocks are as long as the plan says, or longer if the percentile
+/// needs more samples.
 ///
 /// # Errors
 /// A block's.

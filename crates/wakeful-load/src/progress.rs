@@ -55,13 +55,13 @@ impl Progress {
         }
     }
 
-    /// So many blocks more will be measured, each of about this length, after all that is expected
-    /// by now.
+    /// Announces more blocks of about this length. They follow the blocks that were announced
+    /// before.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
         self.parts.push((blocks, each));
     }
 
-    /// A block begins.
+    /// Notes that a block begins.
     pub fn begin(&mut self, label: &str) {
         label.clone_into(&mut self.label);
         self.block_began = Instant::now();
@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// Redraws the line, if it is a terminal and time.
+    /// Redraws the line, if stderr is a terminal and the last redraw is long enough ago.
     pub fn tick(&mut self) {
         if self.style == Style::Redrawn && self.drawn.is_none_or(|at| at.elapsed() >= REDRAW_EVERY)
         {
@@ -86,12 +86,12 @@ impl Progress {
         }
     }
 
-    /// A block is done, and need not be measured again.
+    /// Notes that a block is done and need not be measured again.
     pub fn end(&mut self) {
         self.done += 1;
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&mut self, text: &str) {
         // If stderr is gone, there is nobody to tell.
         let _ = match self.style {

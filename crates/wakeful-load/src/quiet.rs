@@ -103,13 +103,13 @@ impl Baseline {
 }
 
 impl Outside {
-    /// What others had, the hypervisor included, in CPUs.
+    /// Returns what others used, including the hypervisor, in CPUs.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.share + self.steal
     }
 
-    /// How much of the use may be only rounding, in CPUs.
+    /// Returns how much of the use may be only rounding, in CPUs.
     #[must_use]
     pub fn resolution(&self) -> f64 {
         if self.seconds <= 0.0 {
@@ -118,7 +118,7 @@ impl Outside {
         FEW_TICKS * tick() * (self.cpus as f64).sqrt() / self.seconds
     }
 
-    /// Whether others had more than `limit`, in CPUs, and more than rounding explains.
+    /// Returns whether others used more than `limit`, in CPUs, and more than rounding explains.
     #[must_use]
     pub fn exceeds(&self, limit: f64) -> bool {
         self.total() > limit.max(self.resolution())
@@ -168,10 +168,11 @@ fn outside(cpus: &[CpuTime], ours: f64, strangers: f64, seconds: f64, tick: f64)
 /// When a machine is quiet enough, and how long to wait for that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// What others may use, in CPUs, the hypervisor included.
+    /// What others may use, including the hypervisor, in CPUs.
     pub share: f64,
-    /// The time over which it has to be so, and between two looks; at least 50 ms. In less than 0.5
-    /// s, a little more than [`share`](Limits::share) is not told from rounding.
+    /// How long the machine has to be this quiet, which is also the time between two checks. At
+    /// least 50 ms. Over less than 0.5 s, a little more than [`share`](Limits::share) cannot be
+    /// distinguished from rounding.
     pub settle: Duration,
     /// How long to wait before giving up.
     pub patience: Duration,
@@ -184,24 +185,25 @@ impl Default for Limits {
     }
 }
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waited {
-    /// For how long.
+    /// How long it waited.
     pub waited: Duration,
-    /// Whether it became quiet; else patience ended, or the callback ended it.
+    /// Whether the machine became quiet. If not, the patience was over or the callback ended the
+    /// wait.
     pub quiet: bool,
     /// What others used over the last time of settling.
     pub last: Outside,
 }
 
 /// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the
-/// calling thread, for at least one time of settling. After each that was not quiet, `go_on` learns
-/// what it was like, and says whether to wait on.
+/// calling thread, for at least one time of settling. After each such time that was not quiet,
+/// `go_on` gets what was used, and returns whether to go on waiting.
 ///
 /// # Errors
 ///
-/// Those of [`Baseline::take`] and [`Baseline::outside`].
+/// The errors of [`Baseline::take`] and [`Baseline::outside`].
 pub fn wait_for_quiet(
     limits: &Limits,
     ours: &[u32],

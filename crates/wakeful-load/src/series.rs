@@ -10,8 +10,8 @@ use crate::results::{Cpu, Run, Validity};
 use crate::summary::{self, Surroundings};
 use crate::validity;
 
-/// What one block comes to. Times are nanoseconds; a quantile with fewer than 100 samples beyond it
-/// is absent.
+/// The figures of one block. Times are in nanoseconds. A quantile with fewer than 100 samples
+/// beyond it is absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// Median response time.
@@ -22,18 +22,19 @@ pub struct Figures {
     pub p99: Option<f64>,
     /// 99.9 %.
     pub p999: Option<f64>,
-    /// The longest response time; 0 without an answer.
+    /// The longest response time. 0 if there was no answer.
     pub max: f64,
     /// The server's CPU seconds for each answer, if its process is known.
     pub cpu_per_request: Option<f64>,
-    /// The server's CPU time by wall time, 1 for a whole CPU, if its process is known.
+    /// The server's CPU time divided by the elapsed time, if its process is known. 1 is a whole
+    /// CPU.
     pub cpu_share: Option<f64>,
-    /// Answers a second.
+    /// Answers per second.
     pub throughput: f64,
 }
 
 impl Figures {
-    /// Those of a block.
+    /// Returns the figures of a block.
     #[must_use]
     pub fn of(block: &Block) -> Self {
         let (measurement, recording) = (&block.measurement, &block.measurement.recording);
@@ -72,7 +73,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Of one block, to begin with.
+    /// Makes a series of one block.
     #[must_use]
     pub fn new(server: &str, block: &Block) -> Self {
         let mut series = Self {
@@ -113,19 +114,19 @@ impl Series {
         }
     }
 
-    /// The figures of each block, in the order in which they were added.
+    /// Returns the figures of each block, in the order in which they were added.
     #[must_use]
     pub fn figures(&self) -> &[Figures] {
         &self.figures
     }
 
-    /// The distributions of all blocks.
+    /// Returns the merged distributions of all blocks.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.whole.recording
     }
 
-    /// One line of the results.
+    /// Returns one line of the results.
     #[must_use]
     pub fn run(&self) -> Run {
         let blocks = self.figures.len() as f64;

@@ -11,7 +11,7 @@ pub(crate) fn start<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(run).map_err(|error| explain(name, &error))
 }
 
-/// As [`start`], for [`std::thread::scope`], whose own `spawn` panics.
+/// Like [`start`], for [`std::thread::scope`]. (Its own `spawn` panics.)
 pub(crate) fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

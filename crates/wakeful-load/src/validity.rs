@@ -26,7 +26,7 @@ const LATE: &str = "the generator was late";
 /// The share of the time for which the generator may be kept from its CPU in a closed loop.
 const ROBBED_ALLOWED: f64 = 0.02;
 
-/// Whether a quantile has the 100 samples beyond it that it needs.
+/// Returns whether a quantile has the 100 samples beyond it that it needs.
 #[must_use]
 pub fn has_enough_beyond(histogram: &Histogram<u64>, quantile: f64) -> bool {
     // The difference from 1 is not exact.

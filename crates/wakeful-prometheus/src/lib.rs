@@ -17,7 +17,7 @@
 //! ```
 //! use std::sync::{Arc, OnceLock};
 //!
-//! use axum::{Router, routing::get};
+//! use axum::{Router, http::header::CONTENT_TYPE, routing::get};
 //! use prometheus_client::{encoding::text::encode, registry::Registry};
 //!
 //! fn main() -> std::io::Result<()> {
@@ -29,7 +29,7 @@
 //!             if let Some(registry) = registry.get() {
 //!                 encode(&mut text, registry).expect("a String takes all that is written");
 //!             }
-//!             text
+//!             ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0")], text)
 //!         }
 //!     };
 //!     let app = Router::new().route("/metrics", get(metrics));
@@ -44,8 +44,8 @@
 //!
 //! If the server has several processes, answer with the [`TextSum`] of their texts.
 //!
-//! Prometheus requires the content type `application/openmetrics-text; version=1.0.0` for this
-//! text.
+//! The content type tells Prometheus that this is text in the OpenMetrics format. With another
+//! content type, Prometheus may refuse the text or read it as another format.
 
 #[cfg(feature = "http")]
 mod http;

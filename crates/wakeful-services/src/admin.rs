@@ -148,7 +148,7 @@ impl RunningService {
     /// on. Blocks the calling thread.
     ///
     /// # Errors
-    /// A handler blocks a loop, and the call gave up waiting for that loop.
+    /// The same as for [`Running::drain`].
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         let Self { server, mut admin, scrape } = self;
         let reports = scrape.reports();

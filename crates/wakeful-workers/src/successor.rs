@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Program {
     /// An error: nobody can say (there is no /proc).
     path: io::Result<PathBuf>,
-    /// As the first word of its command line, which need not lead to its file.
+    /// The first word of its command line. It need not be a path to the program's file.
     called: OsString,
     arguments: Vec<OsString>,
 }
@@ -191,10 +191,11 @@ impl Successor {
         self.is_held.then(|| Pid::from_child(&self.process))
     }
 
-    /// Adds the sockets that it has made to `all`, in that order. Its workers may still have them.
+    /// Adds the sockets that it has made to `all`, in the order in which it made them. Its workers
+    /// may still have them.
     ///
     /// # Errors
-    /// As for [`passing::take`].
+    /// The same as for [`passing::take`].
     pub(crate) fn take_made(&self, all: &mut Vec<OwnedFd>) -> io::Result<()> {
         passing::take(&self.made, all)
     }
@@ -238,7 +239,8 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// Of the process's environment; of none if nobody has started it as a successor.
+    /// Takes the inheritance that the process's environment names. It is empty if the process was
+    /// not started as a successor.
     ///
     /// # Errors
     /// What the environment says is not true.
@@ -294,7 +296,7 @@ impl Inheritance {
     /// The master before has these sockets, too, until this one is in charge.
     ///
     /// # Errors
-    /// As for [`passing::pass`], but that a master that is dead needs none.
+    /// The same as for [`passing::pass`]. But it is no error if that master is dead.
     pub(crate) fn has_made(&self, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         let Some(made) = &self.made else { return Ok(()) };
         passing::pass(made, sockets).or_else(|error| match error.kind() {

@@ -43,10 +43,10 @@ pub(crate) fn explain_fork(error: io::Error) -> io::Error {
     explain_call_error("clone")(error)
 }
 
-/// Of a child that has not been waited for.
+/// Returns a pidfd of a child that has not been waited for.
 ///
 /// # Errors
-/// No descriptors left; the call is refused.
+/// No descriptors are left, or the call is refused.
 pub(crate) fn pidfd_of(child: Pid) -> io::Result<OwnedFd> {
     let pidfd = pidfd_open(child, PidfdFlags::empty());
     pidfd.map_err(|error| explain_call_error("pidfd_open")(error.into()))
@@ -73,7 +73,7 @@ pub(crate) fn duplicate(fd: impl AsFd) -> io::Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned().map_err(explain_call_error("fcntl"))
 }
 
-/// As [`duplicate`], for a program that this one starts.
+/// Like [`duplicate`], but for a program that this one starts: the descriptor is not close-on-exec.
 ///
 /// # Errors
 /// No descriptors left.

@@ -70,19 +70,20 @@ impl<T> LoopBound<T> {
         Self { value: Some(SendWrapper::new(value)), home }
     }
 
-    /// Returns the value, or `None` on any thread but its loop's.
+    /// Returns a reference to the value on its loop's thread, and `None` on any other thread.
     #[must_use]
     pub fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|value| value.valid()).map(|value| &**value)
     }
 
-    /// Returns the value, or `None` on any thread but its loop's.
+    /// Returns a mutable reference to the value on its loop's thread, and `None` on any other
+    /// thread.
     #[must_use]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.as_mut().filter(|value| value.valid()).map(|value| &mut **value)
     }
 
-    /// Returns the value.
+    /// Returns the value itself, if this is its loop's thread.
     ///
     /// # Errors
     /// This is not the thread of the value's loop. The error returns `self`.

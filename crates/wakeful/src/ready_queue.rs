@@ -349,8 +349,8 @@ impl<B: Bell> ReadyQueue<B> {
         self.head.load(Relaxed).addr() & !ASLEEP != 0
     }
 
-    /// Takes all that was pushed, oldest first. Wait-free in the pushers; linear in what was
-    /// pushed. When nothing happened since the last drain this is one load.
+    /// Takes everything that was pushed, oldest first. Never waits for a pusher, and takes time in
+    /// proportion to what was pushed. If nothing happened since the last drain, this is one load.
     #[inline]
     pub(crate) fn drain(&self) -> Drained {
         if self.head.load(Relaxed).is_null() {

@@ -1,8 +1,9 @@
-//! Picking a loop for the next connection, by several threads at once: what a shared counter costs
-//! beside a state of each thread's own.
+//! Picks a loop for the next connection, on several threads at once. It compares the cost of a
+//! shared counter with that of a state for each thread.
 //!
-//! A thread picks as fast as it can, one of two threads or alone; the time is that of one pick.
-//! `wakeful`'s are [`Picker`]s, one for each thread, as a server has one for each dispatcher.
+//! A thread picks as fast as it can, alone or beside a second thread. The reported time is that of
+//! one pick. wakeful's contenders are [`Picker`]s, one for each thread, as in a server with a
+//! dispatcher on each.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;
@@ -17,19 +18,19 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use wakeful::accept::{Picker, Placement};
 
-/// A power of two, for the mask.
+/// This must be a power of two, because of the mask.
 const LOOPS: usize = 8;
 const THREADS: [usize; 2] = [1, 2];
 
-/// On a cache line of its own.
+/// A value on its own cache line.
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// What all threads share.
+/// The state that all threads share.
 struct Shared {
     next: Padded<AtomicUsize>,
     random: Padded<AtomicU64>,
-    /// Each loop's connections.
+    /// The number of connections of each loop.
     open: [Padded<AtomicUsize>; LOOPS],
 }
 
@@ -53,7 +54,7 @@ fn below(random: u64) -> usize {
     usize::try_from((u128::from(random) * LOOPS as u128) >> 64).expect("it is below the bound")
 }
 
-/// A thread's way to pick, with what it keeps.
+/// The way in which a thread picks, with its own state.
 type Pick<'a> = Box<dyn FnMut() -> usize + 'a>;
 type Contender = (&'static str, for<'a> fn(&'a Shared) -> Pick<'a>);
 
@@ -96,7 +97,7 @@ fn wakefuls(placement: Placement, shared: &Shared) -> Pick<'_> {
     Box::new(move || picker.pick(|number| shared.open[number].0.load(Ordering::Relaxed)))
 }
 
-/// The time in which each of so many threads has picked so often.
+/// Returns the time in which each of `threads` threads has made `picks` picks.
 fn picked_by(threads: usize, picks: u64, contender: Contender) -> Duration {
     let (shared, start) = (Shared::new(), Barrier::new(threads));
     let pick = || {

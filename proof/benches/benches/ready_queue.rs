@@ -1,8 +1,8 @@
 //! One thread pushes some nodes and takes them all.
 //!
-//! The ready queue links nodes that exist already; the other two move a `usize` each, without a
-//! box, which is the least that they can carry. The ready queue and the mutex take everything at
-//! once, `SegQueue` has only a pop for each.
+//! The ready queue links existing nodes. The other two queues move one `usize` each, without a box,
+//! which is the least that they can carry. The ready queue and the mutex take everything at once;
+//! `SegQueue` can only pop one by one.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;

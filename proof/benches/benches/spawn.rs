@@ -1,4 +1,4 @@
-//! Spawns 1,000 empty tasks and awaits all their handles.
+//! Spawns 1,000 empty tasks, and awaits all their handles.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;

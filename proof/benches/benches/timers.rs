@@ -1,6 +1,6 @@
-//! Timers that are registered and dropped before they are due, as most timeouts are.
+//! Registers timers and drops them before they are due, as happens to most timeouts.
 //!
-//! Everything happens within one poll of `block_on`'s future: no timer expires meanwhile.
+//! Everything happens within one poll of `block_on`'s future, so no timer expires meanwhile.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;
@@ -21,7 +21,8 @@ const OTHERS: usize = 10_000;
 const MILLISECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60_000 * MILLISECOND;
 
-/// Pseudo-random, from `least` nanoseconds to a minute; the same for each contender.
+/// Returns pseudo-random durations, from `least` nanoseconds to a minute. They are the same for
+/// each contender.
 fn durations(count: usize, least: u64) -> Vec<Duration> {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -71,7 +72,7 @@ fn one_at_a_time<S: Future<Output = ()>>(
     drop(others);
 }
 
-/// Runs `f` as part of a future of the loop.
+/// Runs `f` in a future of the loop.
 fn in_wakeful(mut f: impl FnMut(&mut Context<'_>)) {
     let within = poll_fn(|cx| {
         f(cx);

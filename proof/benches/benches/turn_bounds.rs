@@ -1,10 +1,10 @@
-//! What the bounds of a turn cost, and what they buy: why `io_batch`, `task_budget` and
-//! `turn_budget` have the defaults that they have.
+//! Measures what the bounds of a turn cost and what they gain. The defaults of `io_batch`,
+//! `task_budget` and `turn_budget` follow from it.
 //!
-//! A bound is paid for by asking the kernel more often, and bought is how soon the loop looks at
-//! everything else: a turn's length is how long a timer that has just come due, a post or a high
-//! socket waits behind a flood. Each line is the best of several rounds, all lines taken in turn,
-//! because what disturbs a round only makes it longer.
+//! A low bound costs more system calls, because the loop asks the kernel more often. In return the
+//! loop comes sooner to everything else: the length of a turn is how long a timer that has just
+//! come due, a post or a high-priority socket waits during a flood. Each line is the best of
+//! several rounds, because a disturbance only makes a round longer. The lines are measured in turn.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use wakeful::net::UnixStream;
 use wakeful::{EventLoop, EventLoopBuilder};
 
-/// Interleaved: one of each line, again and again.
+/// Rounds are interleaved: one round of each line, then again.
 const ROUNDS: usize = 15;
 
-/// What a round took: its time, its steps and its turns.
+/// The time, steps and turns of a round.
 #[derive(Clone, Copy)]
 struct Round {
     time: Duration,
@@ -34,7 +34,7 @@ impl Round {
     }
 }
 
-/// A count, for a ratio.
+/// Converts a count, to compute a ratio.
 fn number(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
@@ -47,14 +47,14 @@ fn unbounded() -> EventLoopBuilder {
     EventLoop::builder().task_budget(u32::MAX).turn_budget(Duration::MAX)
 }
 
-/// So many sockets become ready at once; each brings its task a byte.
+/// Makes many sockets ready at once. Each brings its task one byte.
 fn events(builder: EventLoopBuilder) -> Round {
     const SOCKETS: usize = 800;
     let mut event_loop = builder.build().expect("a loop");
     let (mut peer, socket) = StdUnixStream::pair().expect("a pair of sockets");
     let read = Rc::new(Cell::new(0));
     for _ in 0..SOCKETS {
-        // Duplicates: one write makes all of them ready.
+        // The sockets are duplicates, so one write makes all of them ready.
         let (socket, read) = (socket.try_clone().expect("a descriptor"), read.clone());
         let task = async move {
             let mut socket = UnixStream::from_std(socket).expect("a place on the loop");
@@ -64,7 +64,7 @@ fn events(builder: EventLoopBuilder) -> Round {
         };
         event_loop.spawn(task).detach();
     }
-    // They begin to wait, and what the kernel says about new descriptors is over.
+    // The tasks begin to wait, and the kernel's first events for the new descriptors are over.
     for _ in 0..2 * SOCKETS {
         take_turn(&mut event_loop);
     }
@@ -77,7 +77,7 @@ fn events(builder: EventLoopBuilder) -> Round {
     Round { time, steps: SOCKETS as u64, turns, longest: Duration::ZERO }
 }
 
-/// A thousand tasks that are always ready, each poll of which computes for so long.
+/// Runs a thousand tasks that are always ready. Each poll of a task computes for `work`.
 fn polls(builder: EventLoopBuilder, work: Duration, steps: u64) -> Round {
     let mut event_loop = builder.build().expect("a loop");
     for _ in 0..1_000 {
@@ -92,7 +92,7 @@ fn polls(builder: EventLoopBuilder, work: Duration, steps: u64) -> Round {
         };
         event_loop.spawn(task).detach();
     }
-    // All of them have begun.
+    // Wait until all of them have begun.
     while event_loop.handle().metrics().polls < 1_000 {
         take_turn(&mut event_loop);
     }
@@ -113,7 +113,7 @@ fn polls(builder: EventLoopBuilder, work: Duration, steps: u64) -> Round {
     Round { time: start.elapsed(), steps, turns, longest }
 }
 
-/// The best round of each setting.
+/// Returns the best round of each setting.
 fn best<S>(settings: &[S], measure: impl Fn(&S) -> Round) -> Vec<Round> {
     let mut best: Vec<Option<Round>> = vec![None; settings.len()];
     for _ in 0..ROUNDS {
@@ -151,7 +151,7 @@ fn main() {
     println!("      µs   µs a poll   polls a turn   a turn's length   the longest");
     let budgets = [0, 50, 100, 250, 500, 1_000, 10_000];
     let work = Duration::from_micros(20);
-    // Few enough that a round on a shared machine may stay undisturbed.
+    // These are few enough that a round on a shared machine may stay undisturbed.
     let slow = |budget: &u64| {
         polls(EventLoop::builder().turn_budget(Duration::from_micros(*budget)), work, 192)
     };

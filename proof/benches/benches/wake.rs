@@ -17,12 +17,13 @@ use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 
 const ROUNDS: usize = 1_000;
 
-/// Whose turn it is, and the waker of the other. The same for every contender.
+/// Whose turn it is, and the waker of the other player. It is the same for every contender.
 #[derive(Default)]
 struct Baton(Mutex<(usize, Option<Waker>)>);
 
 impl Baton {
-    /// The player `me` (0 or 1) waits for its turn and gives it away, so many times.
+    /// The player `me` (0 or 1) waits for its turn, and passes the turn on. It does so the given
+    /// number of times.
     async fn play(self: Arc<Self>, me: usize) {
         for _ in 0..ROUNDS {
             let other = poll_fn(|cx| {
@@ -82,7 +83,7 @@ fn ping_pong(criterion: &mut Criterion) {
 
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 
-/// Sends something that answers, and spins until it has.
+/// Sends something that answers, and spins until the answer has come.
 fn round_trip(send: impl FnOnce()) {
     send();
     while !ANSWERED.swap(false, Ordering::Acquire) {

@@ -1,5 +1,5 @@
-//! One task yields 1,000 times, with each runtime's own future for that. All three look at what
-//! else there is after so many polls, each at its own interval.
+//! One task yields 1,000 times, with each runtime's own future. All three runtimes look for other
+//! work after some polls, each at its own interval.
 #![allow(missing_docs)] // What criterion's macros make.
 
 mod shared;

@@ -1,5 +1,5 @@
-//! What heartbeats cost a request: an echo, or an HTTP server, on a group of loops that park, which
-//! another thread watches or not. `instructions.sh` and `syscalls.sh` measure it.
+//! Shows what heartbeats cost a request: an echo or an HTTP server, on a group of loops that park.
+//! Another thread watches the loops, or not. `instructions.sh` and `syscalls.sh` measure it.
 //!
 //! `heartbeats echo|http watched|unwatched LOOPS ADDR`. SIGTERM ends it.
 
@@ -88,7 +88,8 @@ async fn accept(addr: String) -> io::Result<()> {
     }
 }
 
-/// As a process does that has forked the group's: here it is a thread.
+/// Watches the group as a process would that has forked the group's process. Here the watcher is a
+/// thread.
 fn watch(settings: LoopGroupBuilder) -> io::Result<LoopGroupBuilder> {
     let mut watchdog = Watchdog::new(Duration::from_secs(30))?;
     let heartbeats = watchdog.heartbeats_for(&settings)?;

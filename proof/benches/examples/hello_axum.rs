@@ -1,5 +1,5 @@
-//! One axum router, served by wakeful-http and by `axum::serve`: what `many-connections.sh`
-//! compares.
+//! One axum router, served by wakeful-http and by `axum::serve`. `many-connections.sh` compares the
+//! two.
 //!
 //! `hello_axum wakeful|tokio ADDR`. One thread; SIGTERM ends it.
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 fn on_wakeful(app: Router, addr: &str) -> io::Result<()> {
     let parks = wakeful::EventLoop::builder().idle(wakeful::IdlePolicy::Park);
     let group = wakeful::LoopGroup::builder().loops(1).event_loop(parks);
-    // Those that are idle stay.
+    // Idle connections stay open.
     let for_ever = std::time::Duration::from_hours(1);
     let limits = Limits::new().header_timeout(for_ever).idle_timeout(for_ever);
     wakeful_http::Server::bind(addr)?.group(group).limits(limits).serve(app)

@@ -1,9 +1,9 @@
-//! Many connections that each had one answer and then say nothing: what `many-connections.sh`
-//! opens.
+//! Opens many connections, gets one answer on each, and then stays silent. `many-connections.sh`
+//! uses it.
 //!
-//! `idle_connections http|frames PORT COUNT`. Each goes to another address of the loopback network,
-//! in turn, so that the ports suffice. Prints `ready` when all have had their answer, and holds
-//! them until its standard input ends.
+//! `idle_connections http|frames PORT COUNT`. The connections use several addresses of the loopback
+//! network in turn, so that there are enough ports. Prints `ready` when all connections have had
+//! their answer, and holds them until its standard input ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The kernel hands out 28,000 ports for each address.
 const FOR_EACH_ADDRESS: usize = 5_000;
 
-/// A frame of 28 bytes: their number, and they.
+/// A frame with a payload of 28 bytes.
 const FRAME: &[u8] = b"\0\0\0\x1ctwenty-eight bytes and none";
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn hold(protocol: &str, port: u16, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection that has had its answer.
+/// Opens a connection, and waits for its answer.
 fn ask(protocol: &str, addr: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -62,7 +62,7 @@ fn ask(protocol: &str, addr: SocketAddr) -> io::Result<TcpStream> {
         return Ok(stream);
     }
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
-    // Both parts of a short answer come in one piece.
+    // Both parts of such a short answer come in one read.
     let count = stream.read(&mut [0; 4096])?;
     if count == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,7 +1,7 @@
-//! A task that another task of the same loop wakes, again and again: what `atomics.sh` counts.
+//! One task wakes another task of the same loop, again and again. `atomics.sh` counts the cost.
 //!
-//! `local_wakes wakeful|tokio ROUNDS`. In each round both tasks run once: the one is woken by the
-//! other, which then wakes itself by a yield. So there are two wakes a round.
+//! `local_wakes wakeful|tokio ROUNDS`. In each round both tasks run once: the second task wakes the
+//! first, and then itself by a yield. So each round has two wakes.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 
 type Slot = Rc<RefCell<Option<Waker>>>;
 
-/// Is done when it has been woken so many times.
+/// Completes when it has been woken `rounds` times.
 fn sleeper(rounds: u64, slot: Slot) -> impl Future<Output = ()> {
     let mut left = rounds;
     poll_fn(move |cx| {
@@ -21,7 +21,7 @@ fn sleeper(rounds: u64, slot: Slot) -> impl Future<Output = ()> {
     })
 }
 
-/// Wakes the sleeper, and itself.
+/// Wakes the sleeper, and then itself.
 fn waker(slot: Slot) -> impl Future<Output = ()> {
     poll_fn(move |cx| {
         if let Some(sleeper) = &*slot.borrow() {

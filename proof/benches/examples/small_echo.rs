@@ -1,12 +1,12 @@
-//! The least that a connection can be: a task with a stream and 32 bytes, which it sends back. What
-//! `many-connections.sh` compares.
+//! The smallest possible connection: a task with a stream and 32 bytes, which it sends back.
+//! `many-connections.sh` compares how much memory it takes.
 //!
 //! `small_echo wakeful|tokio ADDR`. One thread; SIGTERM ends it.
 
 use std::io;
 use std::process::ExitCode;
 
-/// What a task has of its own. As small as this, it is the runtime that is measured.
+/// The buffer of a task. It is this small so that the runtime's own memory is measured.
 const BUFFER: usize = 32;
 
 fn main() -> ExitCode {

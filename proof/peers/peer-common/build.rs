@@ -1,11 +1,11 @@
-//! Reads the lock file for the versions that `--version` prints, so that they
-//! are those that are built and not those that somebody wrote down.
+//! Reads the lock file for the versions that `--version` prints, so that they are the versions that
+//! were built.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-/// The constant, the package of the peer and the crate it is about.
+/// The constant, the package of the peer, and the crate whose version it is.
 const RUNTIMES: &[(&str, &str, &str)] = &[
     ("AXUM", "peer-axum", "axum"),
     ("COMPIO", "peer-compio", "compio"),
@@ -38,8 +38,8 @@ fn main() {
     fs::write(Path::new(&out).join("versions.rs"), code).expect("OUT_DIR is writable");
 }
 
-/// The version of `runtime` that `peer` itself depends on. The lock file may
-/// hold several; then the peer's list of dependencies says which.
+/// Returns the version of `runtime` that `peer` itself depends on. The lock file may have several
+/// versions. Then the peer's list of dependencies says which one it is.
 fn version_of<'a>(lock: &'a str, peer: &str, runtime: &str) -> Option<&'a str> {
     let package = |name: &str| {
         let line = format!("name = \"{name}\"");

@@ -1,11 +1,11 @@
-//! Measures what the model's parameters are on this machine.
+//! Measures the parameters of the model on this machine.
 //!
-//! Requests come at one gap, and not at random, so that each figure follows from what is measured
-//! by itself: the response of a spinning and of a parking server after a gap, and the CPU that a
-//! parking one uses for a request. A closed loop gives the service of requests that are ready
-//! together, and the time of a poll is taken in a loop here. Groups of requests, as regular as the
-//! rest, give the one figure that is fitted: how fast what was cold gets warm. What
-//! [`check`](crate::check) compares with has random gaps.
+//! Requests come at one fixed gap and not at random, so that each figure follows from one
+//! measurement: the response of a spinning and of a parking server after a gap, and the CPU that a
+//! parking server uses for a request. A closed loop gives the service time of requests that are
+//! ready together. The time of a poll is measured in a loop here. Groups of requests, at fixed gaps
+//! as well, give the one figure that is fitted: how fast cold caches get warm. The loads that
+//! [`check`](crate::check) compares with have random gaps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,32 +21,33 @@ use crate::policy::Policy;
 use crate::replay::replay;
 use crate::trace::{Length, Trace};
 
-/// Requests a second, falling: their gaps are no multiples of a timer's tick.
+/// Requests per second, falling. Their gaps are no multiples of a timer's tick.
 const RATES: [f64; 6] = [48_700.0, 19_400.0, 9_700.0, 3_230.0, 970.0, 197.0];
 
-/// At a higher rate the next one comes while a parking server still wakes, which says nothing of a
-/// sleep.
+/// At a higher rate the next request comes while a parking server is still waking, which says
+/// nothing about a sleep.
 const SLEEPS_BETWEEN: f64 = 10_000.0;
 
-/// Nanoseconds within and between groups.
+/// The gaps within and between groups, in nanoseconds.
 const GROUPS: (u64, u64) = (20_500, 5_080_000);
 
-/// As many answers as a median needs, and some.
+/// A few more answers than a median needs.
 const LEAST_ANSWERS: f64 = 260.0;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Blocks of each kind, of which the median counts.
+    /// How many blocks of each kind are measured. Their median counts.
     pub rounds: usize,
-    /// How long a block is, where that gives enough answers.
+    /// How long a block is, if that gives enough answers.
     pub block: Duration,
 }
 
 /// Measures everything.
 ///
 /// # Errors
-/// The server does not start or dies, or the user has ended it.
+///
+/// When the server does not start or dies, or the user has ended the measurement.
 pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Costs, MeasureError> {
     let poll = poll(laboratory.server_cpu())?;
     let parks = RATES.map(|rate| rate <= SLEEPS_BETWEEN);
@@ -77,7 +78,7 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
     }
     let service_batched = of(&saturated, |block| block.cpu_per_request);
     let idle = |index: usize| {
-        // The first sleep stands for shorter ones.
+        // The first sleep stands for shorter ones too.
         let slept = (index..RATES.len()).find(|index| parks[*index]).unwrap_or(index);
         let p50 = |blocks: &[Measured]| of(blocks, |block| block.p50);
         let wake = p50(&parking[slept]) - p50(&spinning[slept]);
@@ -91,7 +92,7 @@ pub fn calibrate(laboratory: &mut Laboratory<'_>, effort: Effort) -> Result<Cost
     let costs = Costs {
         warming: 0.0,
         poll,
-        // A batch of one costs a system call of its own.
+        // A batch of one request costs its own system call.
         service: service_batched + poll,
         service_batched,
         idle: (0..RATES.len()).map(idle).collect(),
@@ -108,8 +109,8 @@ fn groups(block: Duration) -> Trace {
     groups
 }
 
-/// The warming with which the model has this median of the groups, in nanoseconds; the nearest, if
-/// there is none.
+/// The warming with which the model gives this median for the groups, in nanoseconds. If no warming
+/// does, the nearest one.
 fn warming(groups: &Trace, p50: f64, costs: &Costs) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..20 {
@@ -129,7 +130,8 @@ fn length(rate: f64, effort: Effort) -> Duration {
     effort.block.max(Duration::from_secs_f64(LEAST_ANSWERS / rate))
 }
 
-/// What a spinning loop does when nothing comes: it yields, asks the kernel and reads the clock.
+/// A poll of a spinning loop that finds nothing: the loop yields, asks the kernel and reads the
+/// clock.
 fn poll(cpu: usize) -> Result<f64, MeasureError> {
     const POLLS: u32 = 20_000;
     let failed = |error: std::io::Error| MeasureError::Machine(format!("cannot poll: {error}"));
@@ -152,7 +154,7 @@ fn poll(cpu: usize) -> Result<f64, MeasureError> {
         }
         Ok(median(&rounds))
     };
-    // A thread of its own, so that nothing which is started later inherits the pin.
+    // In a separate thread, so that nothing that is started later inherits the pin.
     let thread = std::thread::spawn(measure);
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,4 +1,4 @@
-//! Is the model right? It predicts what the real server does under loads that it was not calibrated
+//! Checks the model: it predicts what the real server does under loads that it was not calibrated
 //! with.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::policy::Policy;
 use crate::replay::replay;
 use crate::trace::{Length, Trace};
 
-/// How far off a prediction may be.
+/// How far off a prediction may be, as a share.
 pub const MOST: f64 = 0.15;
 
 /// A figure as predicted and as measured.
@@ -32,7 +32,7 @@ impl Pair {
     }
 }
 
-/// What came of the check.
+/// The result of the check.
 #[derive(Debug)]
 pub struct Checked {
     /// The figures.
@@ -41,7 +41,7 @@ pub struct Checked {
     pub claims: Vec<Claim>,
 }
 
-/// Three traces of a few seconds: random, on and off, in bursts.
+/// Three traces of a few seconds: random gaps, on and off, and bursts.
 fn traces(seconds: u64, seed: u64) -> [Trace; 3] {
     let length = Length { seconds, requests: usize::MAX };
     [
@@ -52,10 +52,11 @@ fn traces(seconds: u64, seed: u64) -> [Trace; 3] {
 }
 
 /// Replays three traces, and has the real server answer them: parking, spinning and adapting. The
-/// median of so many rounds counts.
+/// median of `rounds` rounds counts.
 ///
 /// # Errors
-/// The server does not start or dies, or the user has ended it.
+///
+/// When the server does not start or dies, or the user has ended the check.
 pub fn check(
     laboratory: &mut Laboratory<'_>,
     costs: &Costs,

@@ -1,5 +1,5 @@
-//! What things take on one machine: the parameters of the model, as [`calibrate`](crate::calibrate)
-//! measures them.
+//! The parameters of the model: how long things take on one machine, as
+//! [`calibrate`](crate::calibrate) measures them.
 
 use serde::{Deserialize, Serialize};
 use wakeful_load::internals::results::Machine;
@@ -10,50 +10,53 @@ const COMMITTED: &str = include_str!("../calibration.json");
 /// The parameters of the model. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// A poll of a spinning loop that finds nothing: the yield, the system call, the clock.
+    /// A poll of a spinning loop that finds nothing: the yield, the system call and the reading of
+    /// the clock.
     pub poll: f64,
-    /// To answer a request that is there alone.
+    /// The service of a request that is alone.
     pub service: f64,
-    /// To answer another one that was ready with it.
+    /// The service of each further request that was ready at the same time.
     pub service_batched: f64,
-    /// What a request takes longer that [comes after a gap](Self::cold): the share of it that the
-    /// next one's client still sees, and of that the one behind it, and so on. 0 to 1.
+    /// How the extra time of a request that [comes after a gap](Self::cold) decays: the share of it
+    /// that the client of the next request still sees. The request after that sees this share of
+    /// the share, and so on. 0 to 1.
     pub warming: f64,
-    /// What depends on how long nothing had come, by rising [`gap`](Idle::gap). Between two of them
-    /// it is interpolated by the gap's logarithm.
+    /// The costs that depend on how long nothing had come, by rising [`gap`](Idle::gap). Between
+    /// two entries they are interpolated by the logarithm of the gap.
     pub idle: Vec<Idle>,
 }
 
-/// A request that comes after the loop had nothing to do.
+/// The costs of a request that comes when the loop had nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Idle {
-    /// For so long.
+    /// How long nothing had come.
     pub gap: f64,
-    /// The response that its client sees, of a loop that spins.
+    /// The response that the client of a spinning loop sees.
     pub spinning: f64,
-    /// Of a loop that sleeps.
+    /// The response that the client of a sleeping loop sees.
     pub parking: f64,
-    /// The CPU that a loop uses which sleeps, all in all.
+    /// All the CPU that a sleeping loop uses for the request.
     pub parking_cpu: f64,
 }
 
-/// [`Costs`] and where they come from.
+/// [`Costs`], and where they were measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Calibration {
     /// The command that printed it.
     pub command: String,
-    /// Where it was measured.
+    /// The machine that was measured.
     pub machine: Machine,
-    /// What is to be known of it; empty if nothing.
+    /// What a reader has to know about it. Empty if nothing.
     pub note: String,
-    /// What it came to.
+    /// The measured costs.
     pub costs: Costs,
 }
 
 impl Calibration {
-    /// The one that belongs to this crate.
+    /// The calibration that belongs to this crate.
     ///
     /// # Panics
+    ///
     /// Never: a test reads it.
     #[must_use]
     pub fn committed() -> Self {
@@ -63,14 +66,15 @@ impl Calibration {
     /// Reads what `calibrate` has written.
     ///
     /// # Errors
-    /// It is no calibration.
+    ///
+    /// When the text is not a calibration.
     pub fn read(text: &str) -> Result<Self, String> {
         let calibration: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         calibration.costs.check()?;
         Ok(calibration)
     }
 
-    /// Where the costs come from, one line.
+    /// Returns one line that says where the costs come from.
     #[must_use]
     pub fn describe(&self) -> String {
         let Machine { cpu, cpus, kernel, hypervisor, .. } = &self.machine;
@@ -100,22 +104,22 @@ impl Costs {
         Ok(())
     }
 
-    /// The response that a client sees beside the wait for the loop and the service: what network
-    /// and client take.
+    /// The part of the response that is neither the wait for the loop nor the service: what the
+    /// network and the client take.
     #[must_use]
     pub fn outside(&self) -> f64 {
-        // A spinning loop is in the middle of a poll, on average.
+        // On average, a spinning loop is in the middle of a poll.
         (self.after(0.0).spinning - self.service - self.poll / 2.0).max(0.0)
     }
 
-    /// What a request takes longer that comes after such a gap: nothing that it needs is in a
-    /// cache. Those behind it wait for that.
+    /// How much longer a request takes that comes after such a gap, because nothing that it needs
+    /// is in a cache. The requests after it wait for that too.
     #[must_use]
     pub fn cold(&self, gap: f64) -> f64 {
         (self.after(gap).spinning - self.after(0.0).spinning).max(0.0)
     }
 
-    /// From an arrival to the moment when a loop runs that has slept for so long.
+    /// The time from an arrival until the loop runs, if it has slept for `slept`.
     #[must_use]
     pub fn wake(&self, slept: f64) -> f64 {
         let idle = self.after(slept);
@@ -128,7 +132,7 @@ impl Costs {
         (self.after(slept).parking_cpu - self.service - self.cold(slept)).max(0.0)
     }
 
-    /// The same, where a wake takes so long after any sleep.
+    /// The same costs, but with a wake that takes this long after any sleep.
     #[must_use]
     pub fn with_wake(mut self, ns: f64) -> Self {
         for idle in &mut self.idle {
@@ -137,16 +141,16 @@ impl Costs {
         self
     }
 
-    /// The longest window that a loop sets itself which is given none: 25 times what a wake takes,
-    /// 0.2 to 2 ms, as `wakeful::idle` has it.
+    /// The longest window that a loop chooses for itself if it is given none: 25 times the length
+    /// of a wake, 0.2 to 2 ms, as in `wakeful::idle`.
     #[must_use]
     pub fn max_window(&self) -> u64 {
-        // Its survey sleeps for 0.2 ms before each wake.
+        // The survey of `wakeful::idle` sleeps for 0.2 ms before each wake.
         (25.0 * self.wake(200_000.0)).clamp(200_000.0, 2_000_000.0) as u64
     }
 
     fn after(&self, gap: f64) -> Idle {
-        // Beyond the first or the last one it stays as it is.
+        // Before the first entry and after the last one the costs stay the same.
         let above = self.idle.partition_point(|idle| idle.gap <= gap);
         let (Some(from), Some(to)) = (self.idle[..above].last(), self.idle.get(above)) else {
             return self.idle[above.saturating_sub(1)];
@@ -166,7 +170,7 @@ impl Costs {
 pub(crate) mod tests {
     use super::*;
 
-    /// Round figures, near those of a virtual machine.
+    /// Round figures, close to those of a virtual machine.
     pub(crate) fn costs() -> Costs {
         let idle =
             |gap, spinning, parking, parking_cpu| Idle { gap, spinning, parking, parking_cpu };

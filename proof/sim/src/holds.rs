@@ -1,4 +1,4 @@
-//! Holds: the runtime's governor of them against fixed silences, at prices of held time.
+//! Compares the runtime's governor of holds with fixed silences, at several prices of held time.
 
 use wakeful_load::internals::format;
 use wakeful_load::internals::results::{Cell, Claim, Column, Table, Unit, Verdict};
@@ -14,11 +14,11 @@ use wakeful::internals::GovernorLimits;
 /// What a loop that holds is simulated with.
 #[derive(Debug, Clone)]
 pub struct HoldSettings {
-    /// The prices, each 0 to 1: the governor of holds is asked at each of them.
+    /// The prices, each 0 to 1. The governor of holds is asked at each of them.
     pub prices: Vec<f64>,
-    /// The longest hold behind an event, in nanoseconds.
+    /// The longest hold after an event, in nanoseconds.
     pub silence: u64,
-    /// What a wake takes whose CPU was held, in nanoseconds.
+    /// How long a wake takes if the CPU was held, in nanoseconds.
     pub wake: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct Held {
 }
 
 impl HoldSettings {
-    /// The governor at this price. At none it always holds for a silence.
+    /// The governor at this price. At price 0 it always holds for the longest silence.
     #[must_use]
     pub fn governed(&self, cost: f64, costs: &Costs) -> Hold {
         let max_window = costs.max_window();
@@ -50,8 +50,8 @@ impl HoldSettings {
 }
 
 impl Held {
-    /// Replays a trace: parking, spinning by the governor of spins, holding by that of holds at
-    /// each price, holding for fixed silences, and spinning for ever.
+    /// Replays a trace under each policy: parking, spinning by the governor of spins, holding by
+    /// the governor of holds at each price, holding for fixed silences, and spinning for ever.
     #[must_use]
     pub fn new(
         trace: &Trace,
@@ -68,10 +68,12 @@ impl Held {
         Self { trace: trace.name.clone(), outcomes: outcomes.collect() }
     }
 
-    /// What came of the governor at this price; at none, of the longest silence.
+    /// Returns the outcome of the governor at this price. At price 0 that is the outcome of the
+    /// longest silence.
     ///
     /// # Panics
-    /// It was not asked at this price.
+    ///
+    /// When the governor was not asked at this price.
     #[must_use]
     pub fn governed(&self, price: f64) -> &Outcome {
         let of = |hold: Hold| match hold.length {
@@ -83,7 +85,7 @@ impl Held {
         &found.expect("a price that was asked for").1
     }
 
-    /// The fixed silences, and how each stands beside the governor at this price.
+    /// The fixed silences, and how each compares with the governor at this price.
     pub fn standings(&self, price: f64) -> impl Iterator<Item = (Policy, &Outcome, Standing)> {
         let governed = self.governed(price);
         let is_fixed = |policy: &Policy| {
@@ -93,14 +95,14 @@ impl Held {
         fixed.map(move |(policy, outcome)| (*policy, outcome, standing(outcome, governed, price)))
     }
 
-    /// Does a fixed silence beat the governor at this price?
+    /// Returns whether a fixed silence beats the governor at this price.
     #[must_use]
     pub fn is_beaten(&self, price: f64) -> bool {
         self.standings(price).any(|(_, _, standing)| standing == Standing::Beats)
     }
 }
 
-/// A row for each trace and policy.
+/// Returns a table with a row for each trace and policy.
 #[must_use]
 pub fn table(held: &[Held], prices: &[f64]) -> Table {
     let columns = [
@@ -138,7 +140,7 @@ fn rows<'a>(held: &'a Held, prices: &'a [f64]) -> impl Iterator<Item = Vec<Cell>
     })
 }
 
-/// A verdict for each trace and price.
+/// Returns a verdict for each trace and price.
 #[must_use]
 pub fn claims(held: &[Held], prices: &[f64]) -> Vec<Claim> {
     let of = |held: &Held| prices.iter().map(|price| claim(held, *price)).collect::<Vec<_>>();
@@ -186,7 +188,7 @@ mod tests {
         GovernorLimits { hit_rate: 0.999, max_window: costs.max_window(), max_cpu: 1.0 }
     }
 
-    /// Every trace.
+    /// All traces.
     fn all() -> &'static [Held] {
         static ALL: LazyLock<Vec<Held>> = LazyLock::new(|| {
             let costs = Calibration::committed().costs;
@@ -196,7 +198,7 @@ mod tests {
         &ALL
     }
 
-    /// Whatever held time costs.
+    /// This is so at every price of held time.
     #[test]
     fn no_fixed_silence_beats_the_governor_of_holds_on_any_trace() {
         for held in all() {
@@ -208,15 +210,16 @@ mod tests {
         }
     }
 
-    /// What held time costs, and what the events that no hold has met are worth; of all time.
+    /// The cost of held time and the worth of the events that no hold has met, as a share of all
+    /// time.
     fn loss(outcome: &Outcome, price: f64, costs: &Costs) -> f64 {
         let worth = 2.0 * costs.max_window() as f64;
         let missed = (outcome.parks - outcome.hits) as f64;
         (price * outcome.held + missed * worth) / outcome.elapsed
     }
 
-    /// By what it decides by: the best length is known only afterwards, and is another one for each
-    /// trace and price.
+    /// Judged by what the governor decides by: the best length is known only afterwards, and it
+    /// differs between traces and prices.
     #[test]
     fn the_governor_of_holds_is_near_the_best_fixed_length_on_every_trace() {
         let costs = Calibration::committed().costs;
@@ -266,7 +269,7 @@ mod tests {
         let traces = [Trace::periodic(100.0, Length::SHORT), Trace::bursts(Length::SHORT, 1)];
         let held = traces.map(|trace| Held::new(&trace, &settings(), limits(&costs), &costs));
         let table = table(&held, &PRICES);
-        // Nothing is a price at which there is one of the silences.
+        // At price 0 the governor is one of the silences.
         assert_eq!(table.rows.len(), 2 * (2 + PRICES.len() - 1 + SILENCES.len() + 1 + 1));
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
         assert_eq!(table.columns.len(), 9 + PRICES.len());

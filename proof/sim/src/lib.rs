@@ -1,6 +1,6 @@
-//! A simulator of the idle governor: arrival traces, replayed through
-//! [`Governor`](wakeful::internals::Governor) and through fixed windows for one loop; and of groups
-//! of loops that have it.
+//! A simulator of the idle governor. It replays arrival traces through
+//! [`Governor`](wakeful::internals::Governor) and through fixed windows for one loop. It also
+//! simulates groups of loops that have the governor.
 //!
 //! | module | for |
 //! |---|---|

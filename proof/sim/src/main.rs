@@ -24,7 +24,8 @@ use wakeful_sim::report::{self, Style};
 use wakeful_sim::trace::{self, Length, Trace};
 use wakeful_sim::verdict::Compared;
 
-/// The idle governor against fixed windows, and groups of loops, on a model of one machine.
+/// Compare the idle governor with fixed windows, and simulate groups of loops, on a model of one
+/// machine.
 #[derive(Debug, Parser)]
 #[command(name = "wakeful-sim", version)]
 struct Cli {
@@ -36,29 +37,29 @@ struct Cli {
 enum Command {
     /// Replay traces through the governor, through fixed windows of 0, 50, 200 and 1000 µs, and
     /// through a spin for ever; or, with `--policy hold`, through loops that sleep with their CPU
-    /// held. Exit code 1: a fixed window (or a fixed silence) beats the governor in both p50 (by
-    /// over 1 %) and CPU (by over 1 % of a CPU) on a trace.
+    /// held. Exit code 1: on a trace, a fixed window (or a fixed silence) beats the governor in
+    /// both p50 (by more than 1 %) and CPU (by more than 1 % of a CPU).
     Replay(Replay),
-    /// Simulate groups of loops, whose connections are placed and moved by a policy. Exit code 1: a
+    /// Simulate groups of loops. A policy places and moves their connections. Exit code 1: a
     /// verdict on `concentrate` does not hold.
     Group(Group),
-    /// Measure on this machine what the model's costs are, and print them as JSON. Needs two CPUs,
-    /// the program `wakeful`, and a quiet machine for a minute or two.
+    /// Measure the costs of the model on this machine, and print them as JSON. Needs two CPUs, the
+    /// program `wakeful`, and a quiet machine for one or two minutes.
     Calibrate(Calibrate),
     /// Compare the model with the real server under three loads that it was not calibrated with.
-    /// Exit code 1: a p50 or a CPU share is predicted more than 15 % wrong.
+    /// Exit code 1: a predicted p50 or CPU share is more than 15 % wrong.
     Check(Check),
-    /// Write down when the requests to a TCP server arrive: a proxy in front of it, for
-    /// `replay --trace`. It spins while it records.
+    /// Record when the requests to a TCP server arrive, for `replay --trace`. The recorder is a
+    /// proxy in front of the server. It spins while it records.
     Record(Record),
 }
 
 #[derive(Debug, Args)]
 struct Server {
-    /// The program `wakeful`. Unless given: the one beside this program.
+    /// The program `wakeful`. Default: the one in the directory of this program.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Blocks of each kind, of which the median counts.
+    /// How many blocks of each kind are measured. Their median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: u16,
 }
@@ -67,13 +68,13 @@ struct Server {
 struct Calibrate {
     #[command(flatten)]
     server: Server,
-    /// How long a block is, at least.
+    /// How long a block is at least.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     block: Duration,
-    /// Write it to this file, and not to stdout.
+    /// Write to this file instead of stdout.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// What is to be known of this calibration.
+    /// What a reader of this calibration has to know.
     #[arg(long, default_value = "")]
     note: String,
 }
@@ -82,13 +83,13 @@ struct Calibrate {
 struct Check {
     #[command(flatten)]
     server: Server,
-    /// The costs, as `calibrate` prints them. Unless given: those that are built in.
+    /// The costs, as `calibrate` prints them. Default: the built-in ones.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// How long each load lasts.
+    /// How long each load lasts, in seconds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// What makes the loads repeatable.
+    /// The seed that makes the loads repeatable.
     #[arg(long, default_value_t = 7)]
     seed: u64,
     #[command(flatten)]
@@ -99,52 +100,52 @@ struct Check {
 
 #[derive(Debug, Args)]
 struct Record {
-    /// Where clients connect to: HOST:PORT.
+    /// The address that clients connect to: HOST:PORT.
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// The server: HOST:PORT.
+    /// The address of the server: HOST:PORT.
     #[arg(long, value_name = "ADDR")]
     to: String,
-    /// How long, unless Ctrl-C comes first.
+    /// How long to record. Ctrl-C ends it earlier.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// What is to be known of this trace.
+    /// What a reader of this trace has to know.
     #[arg(long, default_value = "")]
     note: String,
 }
 
 #[derive(Debug, Args)]
 struct Replay {
-    /// A recorded trace: arrival times in nanoseconds, one a line, # for comments. May be given
-    /// again. Unless given: the traces that are built in.
+    /// A recorded trace: arrival times in nanoseconds, one per line, # for comments. May be
+    /// repeated. Default: the built-in traces.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// Of the traces that are built in, the one of this name, as "poisson 1k". May be given again.
+    /// Only the built-in trace of this name, such as "poisson 1k". May be repeated.
     #[arg(long, value_name = "NAME", conflicts_with = "trace")]
     named: Vec<String>,
-    /// Stretch or shrink each trace to so many requests a second on average: 250, 10k or 1M;
-    /// several, separated by commas.
+    /// Stretch or shrink each trace to this many requests per second on average: 250, 10k or 1M.
+    /// Several values are separated by commas.
     #[arg(long, value_delimiter = ',')]
     rate: Vec<Rate>,
-    /// Which governor is replayed: of loops that spin, or of those that hold.
+    /// Which governor is replayed: that of loops that spin, or that of loops that hold.
     #[arg(long, default_value = "adaptive")]
     policy: Governed,
-    /// The costs, as `calibrate` writes them. Unless given: those that are built in.
+    /// The costs, as `calibrate` writes them. Default: the built-in ones.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// What makes the random traces repeatable.
+    /// The seed that makes the random traces repeatable.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The longest that a trace may last, on its own clock.
+    /// How long a trace may last at most, in seconds on its own clock.
     #[arg(long, default_value_t = Length::FULL.seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// The most requests that a trace may have.
+    /// How many requests a trace may have at most.
     #[arg(long, default_value_t = Length::FULL.requests, value_parser = |text: &str| whole(text, 100, 100_000_000))]
     requests: usize,
     #[command(flatten)]
     hold: HoldArguments,
-    /// hold: the prices of held time, as shares of what a spin costs, 0 to 1; several, separated by
-    /// commas.
+    /// hold: the prices of held time, as shares of what a spin costs, 0 to 1. Several values are
+    /// separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "0,0.01,0.1,1", value_parser = |text: &str| number(text, 0.0, 1.0))]
     hold_cost: Vec<f64>,
     #[command(flatten)]
@@ -156,69 +157,69 @@ struct Replay {
 /// Which governor is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Governed {
-    /// That of `IdlePolicy::Adaptive`.
+    /// The governor of `IdlePolicy::Adaptive`.
     Adaptive,
-    /// That of `IdlePolicy::Hold`.
+    /// The governor of `IdlePolicy::Hold`.
     Hold,
 }
 
 #[derive(Debug, Args)]
 struct HoldArguments {
-    /// hold: for how long a CPU is held behind an event at most, 1ms to 1s.
+    /// hold: how long a CPU is held after an event at most, 1ms to 1s.
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = silence)]
     silence: Duration,
-    /// hold: what a wake takes whose CPU was held.
+    /// hold: how long a wake takes if the CPU was held.
     #[arg(long, value_name = "TIME", default_value = "3us", value_parser = humantime::parse_duration)]
     held_wake: Duration,
-    /// What a wake takes whose CPU has halted. Unless given: what the costs say, after each sleep.
+    /// How long a wake takes if the CPU has halted. Default: what the costs say for each sleep.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     halted_wake: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 struct Group {
-    /// How many loops, each with a CPU of its own; several, separated by commas.
+    /// How many loops. Each has its own CPU. Several values are separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,16,64,128", value_parser = |text: &str| whole(text, 1, 1_024))]
     loops: Vec<usize>,
-    /// Requests a second, of all connections together: 250, 10k or 1M; several, separated by
-    /// commas.
+    /// Requests per second, of all connections together: 250, 10k or 1M. Several values are
+    /// separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1k,10k,100k,1M")]
     rate: Vec<Rate>,
-    /// How many connections, which all have the same rate.
+    /// How many connections. All have the same rate.
     #[arg(long, default_value = "1024", value_parser = |text: &str| whole(text, 1, 1_000_000))]
     connections: usize,
-    /// How long a connection lasts on average, as 2s, until another one takes its place. Unless
-    /// given: for ever.
+    /// How long a connection lasts on average, such as 2s, until another one takes its place.
+    /// Default: for ever.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     life: Option<Duration>,
-    /// Where connections are; several, separated by commas.
+    /// Where connections are. Several values are separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "concentrate,spread,burn,park")]
     policy: Vec<Placing>,
     /// The share of its time that an active loop may work before another one becomes active, 0.05
     /// to 0.95.
     #[arg(long, default_value_t = 0.6, value_parser = |text: &str| number(text, 0.05, 0.95))]
     target: f64,
-    /// A connection is moved when an active loop has so many times as many as they have on average,
-    /// or so many times fewer, 1 to 100.
+    /// A connection is moved when an active loop has this many times as many as the active loops
+    /// have on average, or this many times fewer, 1 to 100.
     #[arg(long, default_value_t = Moving::default().ratio, value_parser = |text: &str| number(text, 1.0, 100.0))]
     ratio: f64,
-    /// The most moves a second, of all loops together.
+    /// The most moves per second, of all loops together.
     #[arg(long, default_value_t = Moving::default().most, value_parser = |text: &str| number(text, 0.0, 1e6))]
     moves: f64,
-    /// From one move of a connection to its next.
+    /// The time between two moves of the same connection.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     rest: Duration,
-    /// What a request takes its loop beyond what it costs by the costs, as 100us.
+    /// How long a request keeps its loop busy in addition to the costs, such as 100us.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     work: Duration,
     /// How long the group is simulated, in seconds on its own clock. Moves are counted from the
     /// start, everything else after five seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
-    /// What makes the load repeatable.
+    /// The seed that makes the load repeatable.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The costs, as `calibrate` writes them. Unless given: those that are built in.
+    /// The costs, as `calibrate` writes them. Default: the built-in ones.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     #[command(flatten)]
@@ -234,10 +235,10 @@ struct Group {
 
 #[derive(Debug, Args)]
 struct GovernorArguments {
-    /// Which share of the events a spin should meet, 0.05 to 0.9999.
+    /// The share of the events that a spin should meet, 0.05 to 0.9999.
     #[arg(long, default_value_t = 0.999, value_parser = |text: &str| number(text, 0.05, 0.9999))]
     hit_rate: f64,
-    /// The longest spin, as 500us. Unless given: 25 times what a wake takes by the costs, 0.2 to 2
+    /// The longest spin, such as 500us. Default: 25 times what a wake takes by the costs, 0.2 to 2
     /// ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_window: Option<Duration>,
@@ -248,15 +249,16 @@ struct GovernorArguments {
 
 #[derive(Debug, Args)]
 struct Output {
-    /// Tables for a document.
+    /// Print tables for a document.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Everything, for programs; in the schema of `wakeful load --json`.
+    /// Print everything for programs, in the schema of `wakeful load --json`.
     #[arg(long)]
     json: bool,
 }
 
-/// This one, without what its boot loader was told, which concerns nobody who reads a calibration.
+/// This machine, without the command line of its kernel, which does not matter to a reader of a
+/// calibration.
 fn machine() -> Machine {
     Machine { kernel_command_line: String::new(), ..machine::describe() }
 }
@@ -319,7 +321,7 @@ impl GovernorArguments {
 }
 
 impl HoldArguments {
-    /// With the halted wake of the user's.
+    /// The costs, with the user's value for a wake from a halt.
     fn costs(&self, costs: Costs) -> Costs {
         match self.halted_wake {
             Some(wake) => costs.with_wake(nanoseconds(wake)),
@@ -350,7 +352,7 @@ impl Output {
 
 fn print(text: &str) -> Result<(), String> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader such as `head` that has seen enough is no error.
+        // It is no error if a reader such as `head` has seen enough.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(format!("cannot write to stdout: {error}"))
         }
@@ -358,11 +360,11 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// A flag that the first Ctrl-C sets; the second one ends the process.
+/// Returns a flag that the first Ctrl-C sets. The second one ends the process.
 fn until_interrupted() -> Result<Arc<AtomicBool>, String> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order, or the first signal would do both.
+        // In this order. Otherwise the first signal would do both.
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
             .map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -385,7 +387,7 @@ impl Server {
     }
 }
 
-/// What is to be known of figures that were measured here.
+/// What a reader of figures that were measured here has to know.
 fn disturbed(laboratory: &Laboratory<'_>) -> String {
     match laboratory.spoilt() {
         0 => String::new(),
@@ -444,7 +446,7 @@ fn record(arguments: &Record) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is known of every figure that the model gives.
+/// What holds for every figure that the model gives.
 fn about(limits: GovernorLimits, calibration: &Calibration) -> String {
     format!(
         "The governor may spin for {} at most, for {} of the events and {} of a CPU. Costs: {}",
@@ -455,7 +457,7 @@ fn about(limits: GovernorLimits, calibration: &Calibration) -> String {
     )
 }
 
-/// And of loops that hold.
+/// The same for loops that hold.
 fn about_holds(hold: &HoldArguments) -> String {
     let time = |time: Duration| wakeful_load::internals::format::time(nanoseconds(time));
     let halted = hold
@@ -468,7 +470,7 @@ fn about_holds(hold: &HoldArguments) -> String {
     )
 }
 
-/// A line on a terminal that says what is at work, if it takes long.
+/// A line on a terminal that says what is being done, if it takes long.
 struct Progress {
     began: Instant,
     count: usize,
@@ -522,7 +524,7 @@ fn replay(arguments: &Replay) -> Result<ExitCode, String> {
     }
 }
 
-/// Those of these names, or all.
+/// The traces with these names, or all of them.
 fn named(traces: Vec<Trace>, names: &[String]) -> Result<Vec<Trace>, String> {
     let all: Vec<String> = traces.iter().map(|trace| trace.name.clone()).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
@@ -575,7 +577,7 @@ fn replay_spins(
 }
 
 impl Group {
-    /// Every group, those of one load together.
+    /// All groups. Those with the same load are next to each other.
     fn settings(&self, costs: &Costs) -> Vec<Setting> {
         let hold = self.hold.settings(&[self.hold_cost]).governed(self.hold_cost, costs);
         let mut settings = Vec::new();

@@ -1,4 +1,4 @@
-//! The real server under a real load, on this machine: `wakeful serve echo` on one CPU, the
+//! The real server under a real load on this machine: `wakeful serve echo` on one CPU, the
 //! generator on another one, 1 KiB over 32 connections.
 
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// Why nothing was measured.
 #[derive(Debug, Error)]
 pub enum MeasureError {
-    /// No block.
+    /// The block failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// It cannot be measured on this machine.
+    /// This machine cannot be measured.
     #[error("{0}")]
     Machine(String),
 }
@@ -36,14 +36,14 @@ pub enum MeasureError {
 pub struct Laboratory<'a> {
     bench: Bench<'a>,
     program: PathBuf,
-    /// Blocks that other programs disturbed, although they were measured again.
+    /// How many blocks were disturbed by other programs, although they were measured again.
     spoilt: usize,
 }
 
-/// What a block came to.
+/// The result of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
-    /// The median that clients see, in nanoseconds.
+    /// The median response that clients see, in nanoseconds.
     pub p50: f64,
     /// The share of a CPU that the server used.
     pub cpu: f64,
@@ -52,11 +52,12 @@ pub struct Measured {
 }
 
 impl<'a> Laboratory<'a> {
-    /// Servers on the first CPU that this process may use, the generator on the last one. `program`
-    /// is `wakeful`.
+    /// Puts servers on the first CPU that this process may use, and the generator on the last one.
+    /// `program` is `wakeful`.
     ///
     /// # Errors
-    /// There is no second CPU.
+    ///
+    /// When there is no second CPU.
     pub fn new(program: &Path, interrupted: &'a AtomicBool) -> Result<Self, MeasureError> {
         let machine = |error: std::io::Error| MeasureError::Machine(error.to_string());
         let mut bench =
@@ -78,21 +79,23 @@ impl<'a> Laboratory<'a> {
         self.bench.server_cpus.as_ref().map_or(0, |cpus| cpus[0])
     }
 
-    /// How many blocks other programs disturbed.
+    /// Returns how many blocks were disturbed by other programs.
     #[must_use]
     pub fn spoilt(&self) -> usize {
         self.spoilt
     }
 
-    /// So many blocks of about this length will be measured.
+    /// Announces that this many blocks of about this length will be measured.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
         self.bench.progress.expect(blocks, each + WARM_UP + Duration::from_millis(200));
     }
 
-    /// One block.
+    /// Measures one block.
     ///
     /// # Errors
-    /// The server does not start or dies, too little was measured, or the user has ended it.
+    ///
+    /// When the server does not start or dies, too little was measured, or the user has ended the
+    /// measurement.
     pub fn measure(
         &mut self,
         policy: Policy,
@@ -100,7 +103,7 @@ impl<'a> Laboratory<'a> {
         duration: Duration,
         seed: u64,
     ) -> Result<Measured, MeasureError> {
-        // The block puts its server in the target's place.
+        // The block replaces the target by its server.
         let nowhere = Target::Unix("/".into());
         let requests =
             Requests::new(Protocol::Frames, &Template::of_size(BYTES)).map_err(BenchError::from)?;

@@ -1,16 +1,16 @@
 //! One loop on the model's clock: it waits under a policy, and answers in batches.
 //!
-//! The loop is free at some time. What has arrived by then is a batch: the first request of it
-//! costs [`Costs::service`], and [`Costs::cold`] if it is the first after a gap, each further one
-//! [`Costs::service_batched`], and what arrives meanwhile makes the next batch. If nothing has
-//! arrived, the loop spins or sleeps as `wakeful`'s own loop does (`event_loop/wait.rs`), and runs
-//! when a poll or a wake has found the next request. A loop that holds sleeps, and what a wake
-//! takes depends on whether its CPU was held until then. What a client sees is the time from the
-//! arrival to the end of its service, [`Costs::outside`], and what [`Costs::warming`] leaves of the
-//! last cold request.
+//! The loop is free at some time. Everything that has arrived by then is a batch. Its first request
+//! costs [`Costs::service`], and also [`Costs::cold`] if it is the first after a gap. Each further
+//! request costs [`Costs::service_batched`]. What arrives in the meantime makes the next batch. If
+//! nothing has arrived, the loop spins or sleeps like the loop of `wakeful` (`event_loop/wait.rs`),
+//! and runs when a poll or a wake has found the next request. A loop that holds sleeps, and its
+//! wake takes longer if its CPU was not held until then. A client sees the time from the arrival to
+//! the end of its service, plus [`Costs::outside`], plus what [`Costs::warming`] leaves of the last
+//! cold request.
 //!
-//! What it does until the next request comes depends on nothing but when that is. So it is told of
-//! that one, and works out the time in between only then.
+//! What the loop does until the next request depends only on when that request comes. So the loop
+//! is told about the request, and only then works out the time in between.
 
 use crate::costs::Costs;
 use crate::outcome::Outcome;
@@ -20,25 +20,25 @@ use crate::policy::{Decider, Policy};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) at: f64,
-    /// How long nothing had come; 0 if there was something.
+    /// How long nothing had come. 0 if there was something.
     gap: f64,
 }
 
-/// A loop. Times are nanoseconds.
+/// A loop. Times are in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     decider: Decider,
     costs: &'a Costs,
     outside: f64,
-    /// Since when there is nothing to do, or until when there is.
+    /// Since when there is nothing to do, or until when there is something to do.
     free: f64,
     /// Before the first request of a batch: how long nothing had come.
     gap: Option<f64>,
-    /// What the last request waited for cold caches, as the next one's client sees it.
+    /// How long the last request waited for cold caches, as the client of the next one sees it.
     chill: f64,
     /// CPU before this time is not in the outcome.
     counted_from: f64,
-    /// For how long it has worked, also before that.
+    /// How long the loop has worked, including the time before `counted_from`.
     busy: f64,
     outcome: Outcome,
 }
@@ -58,12 +58,13 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// One whose CPU is counted from this time on.
+    /// Counts the CPU from this time on.
     pub(crate) fn counted_from(self, time: f64) -> Self {
         Self { counted_from: time, ..self }
     }
 
-    /// The next request comes at `arrival`, or has come. When does the loop run?
+    /// Waits for the next request, which comes at `arrival` or has come. Returns when the loop
+    /// runs.
     pub(crate) fn wait(&mut self, arrival: f64) -> Found {
         let free = self.free;
         let gap = (arrival - free).max(0.0);
@@ -92,7 +93,7 @@ impl<'a> Loop<'a> {
         }
         self.outcome.parks += 1;
         let slept = arrival - asleep;
-        // What came meanwhile is found without a sleep.
+        // What came in the meantime is found without a sleep.
         let at = if slept > 0.0 {
             if arrival >= self.counted_from {
                 self.outcome.wakes += self.costs.wake_cpu(slept);
@@ -105,7 +106,7 @@ impl<'a> Loop<'a> {
         Found { at, gap }
     }
 
-    /// It sleeps until `arrival`, with its CPU held for `limit` at most.
+    /// Sleeps until `arrival`, with the CPU held for at most `limit`.
     fn wait_held(&mut self, arrival: f64, limit: f64, held_wake: f64) -> Found {
         let gap = arrival - self.free;
         self.outcome.held += self.counted(gap.min(limit));
@@ -119,7 +120,7 @@ impl<'a> Loop<'a> {
             (self.costs.wake(halted), self.costs.wake_cpu(halted))
         };
         if gap >= limit && limit > 0.0 {
-            // It wakes to let go.
+            // It wakes to end the hold.
             self.outcome.misses += 1;
             wake_cpu += held_wake;
         }
@@ -129,7 +130,7 @@ impl<'a> Loop<'a> {
         Found { at: arrival + wake, gap }
     }
 
-    /// Nothing comes any more until `end`.
+    /// Waits until `end`, before which nothing comes any more.
     pub(crate) fn wait_in_vain(&mut self, end: f64) {
         if let Decider::Hold(hold) = &self.decider {
             let held = (end - self.free).clamp(0.0, hold.limit());
@@ -140,14 +141,14 @@ impl<'a> Loop<'a> {
         self.spin((end - self.free).clamp(0.0, window));
     }
 
-    /// It runs. What it answers from here on is a batch.
+    /// Runs. What the loop answers from here on is a batch.
     pub(crate) fn run(&mut self, found: Found) {
         self.free = found.at;
         self.gap = Some(found.gap);
     }
 
-    /// The next request of the batch, that arrived at `arrival` and takes so much `longer` than
-    /// others: the response that its client sees.
+    /// Answers the next request of the batch, which arrived at `arrival` and takes `longer` more
+    /// than others. Returns the response that its client sees.
     pub(crate) fn answer(&mut self, arrival: f64, longer: f64) -> f64 {
         let costs = self.costs;
         let (service, cold) = match self.gap.take() {
@@ -163,27 +164,27 @@ impl<'a> Loop<'a> {
         self.free - arrival + self.outside + self.chill - cold
     }
 
-    /// When it has answered everything that it was given.
+    /// Returns when the loop has answered everything that it was given.
     pub(crate) fn free(&self) -> f64 {
         self.free
     }
 
-    /// For how long it has worked until `now`, by which it has been told of everything.
+    /// Returns how long the loop has worked until `now`. It has been told of everything until then.
     pub(crate) fn busy_until(&self, now: f64) -> f64 {
         self.busy - (self.free - now).max(0.0)
     }
 
-    /// The CPU that it used, and its idle periods.
+    /// Returns the CPU that the loop used, and its idle periods.
     pub(crate) fn into_outcome(self) -> Outcome {
         self.outcome
     }
 
-    /// It spins for so long from when it was free.
+    /// Spins for this long from the time when the loop was free.
     fn spin(&mut self, time: f64) {
         self.outcome.spin += self.counted(time);
     }
 
-    /// How much of so long a time from when it was free is in the outcome.
+    /// Returns how much of a time that begins when the loop was free is in the outcome.
     fn counted(&self, time: f64) -> f64 {
         time.min((self.free + time - self.counted_from).max(0.0))
     }

@@ -7,41 +7,41 @@ use wakeful::internals::{Governor, GovernorLimits, HoldGovernor};
 pub enum Policy {
     /// The runtime's governor.
     Adaptive(GovernorLimits),
-    /// Always the same window in nanoseconds, and then sleep; 0 sleeps at once.
+    /// Always the same window in nanoseconds, and then a sleep. 0 sleeps at once.
     Window(u64),
-    /// Never sleep.
+    /// Never sleeps.
     Spin,
-    /// Sleep, while the CPU is kept from halting.
+    /// Sleeps, while the CPU is kept from halting.
     Hold(Hold),
 }
 
 /// How a loop that sleeps has its CPU held.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hold {
-    /// For how long.
+    /// How long.
     pub length: HoldLength,
-    /// From an arrival to the moment when a loop runs whose CPU was held, in nanoseconds, and the
+    /// The time from an arrival until the loop runs if its CPU was held, in nanoseconds. Also the
     /// CPU that falling asleep and waking takes then.
     pub wake: f64,
 }
 
-/// For how long a CPU is held while nothing comes. Times are nanoseconds.
+/// How long a CPU is held while nothing comes. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HoldLength {
-    /// Always the same.
+    /// Always the same length.
     Silence(u64),
     /// As long as the runtime's governor says.
     Governor {
-        /// The longest.
+        /// The longest hold.
         silence: u64,
-        /// What held time costs, as a share of what a spin does.
+        /// The cost of held time, as a share of that of a spin.
         cost: f64,
-        /// The longest spin that would be worth it.
+        /// The longest spin that would be worthwhile.
         max_window: u64,
     },
 }
 
-/// What a wake takes whose CPU was held, in nanoseconds: `docs/idle.md` has the machine.
+/// How long a wake takes if the CPU was held, in nanoseconds. `docs/idle.md` names the machine.
 pub const HELD_WAKE: f64 = 3_000.0;
 
 /// The runtime's default silence, in nanoseconds.
@@ -54,7 +54,7 @@ pub const SILENCES: [u64; 3] = [4_000_000, 10_000_000, 20_000_000];
 pub const WINDOWS: [u64; 4] = [0, 50_000, 200_000, 1_000_000];
 
 impl Policy {
-    /// Its name in tables.
+    /// Returns its name in tables.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -72,7 +72,7 @@ impl Policy {
     }
 }
 
-/// A policy at work. It is asked and told what [`Governor`] is.
+/// A policy that is being followed. It has the questions and answers of [`Governor`].
 #[derive(Debug)]
 pub(crate) enum Decider {
     Adaptive(Box<Governor>),
@@ -80,18 +80,18 @@ pub(crate) enum Decider {
     Hold(HoldDecider),
 }
 
-/// Says for how long a CPU is held.
+/// Says how long a CPU is held.
 #[derive(Debug)]
 pub(crate) struct HoldDecider {
     governor: Box<HoldGovernor>,
-    /// What a wake takes then.
+    /// How long a wake takes then.
     pub(crate) wake: f64,
 }
 
 impl HoldDecider {
     fn new(hold: Hold) -> Self {
         let governor = match hold.length {
-            // At no cost it always lasts as long.
+            // At no cost it always lasts for the whole silence.
             HoldLength::Silence(silence) => HoldGovernor::new(silence, 0.0),
             HoldLength::Governor { silence, cost, max_window } => {
                 let mut governor = HoldGovernor::new(silence, cost);
@@ -121,7 +121,7 @@ impl Decider {
         }
     }
 
-    /// Is the kernel asked once before anything else?
+    /// Returns whether the kernel is asked once before anything else.
     pub(crate) fn expects_soon(&self) -> bool {
         match self {
             Self::Adaptive(governor) => governor.expects_soon(),

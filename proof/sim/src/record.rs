@@ -1,5 +1,5 @@
-//! Records when requests arrive: a proxy in front of a TCP server that writes down the time of each
-//! read.
+//! Records when requests arrive, with a proxy in front of a TCP server that writes down the time of
+//! each read.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,13 +13,14 @@ use wakeful::{EventLoop, IdlePolicy, signal, time};
 
 use crate::trace::Trace;
 
-/// Passes on what comes to `listen` to the server at `to`, until `duration` is over or Ctrl-C, and
-/// returns when something came. Requests that come in one read count as one.
+/// Passes on what comes to `listen` to the server at `to`, until `duration` is over or Ctrl-C
+/// comes. Returns when something came. Requests that come in one read count as one.
 ///
 /// # Errors
-/// It cannot listen there. A connection that fails is closed, and that is all.
+///
+/// When it cannot listen there. A connection that fails is closed and is no error.
 pub fn record(listen: &str, to: &str, duration: Duration) -> io::Result<Trace> {
-    // One that does not sleep: it would be late by its own wakes.
+    // This loop does not sleep, or its times would be late by its own wakes.
     let mut event_loop = EventLoop::builder().idle(IdlePolicy::Spin).build()?;
     let times = Times::default();
     let recorded = times.clone();
@@ -28,7 +29,7 @@ pub fn record(listen: &str, to: &str, duration: Duration) -> io::Result<Trace> {
         let accept = pin!(accept(listener, to.to_owned(), Instant::now(), recorded));
         match select(accept, pin!(time::timeout(duration, signal::ctrl_c()))).await {
             Either::Left((failed, _)) => failed,
-            // The end of the time is none.
+            // The end of the time is no error.
             Either::Right((ended, _)) => ended.unwrap_or(Ok(())),
         }
     })??;
@@ -72,7 +73,7 @@ async fn copy(
     loop {
         let read = from.read(&mut buffer).await?;
         if read == 0 {
-            // Dropping the half shuts the write side down.
+            // Dropping the half shuts down the write side.
             return Ok(());
         }
         on_read();

@@ -1,11 +1,11 @@
-//! A trace through one loop under a policy.
+//! Replays a trace through one loop under a policy.
 
 use crate::costs::Costs;
 use crate::one_loop::Loop;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 
-/// Replays a trace: `arrivals` are nanoseconds since the start, rising.
+/// Replays a trace. `arrivals` are nanoseconds since the start, rising.
 #[must_use]
 pub fn replay(arrivals: &[u64], policy: Policy, costs: &Costs) -> Outcome {
     let mut one = Loop::new(policy, costs);
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((just.hits, just.parks), (1000, 0));
     }
 
-    /// While the first is served the others come: a batch of 1, and one of 3.
+    /// The others come while the first is served: a batch of 1, and one of 3.
     #[test]
     fn what_arrives_during_the_work_is_the_next_batch() {
         let outcome = replay(&[MS, MS + 100, MS + 200, MS + 300], Policy::Spin, &costs());

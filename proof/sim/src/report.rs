@@ -1,4 +1,4 @@
-//! The answers as tables, in the form in which `wakeful load` and `wakeful lab` give theirs.
+//! The results as tables, in the form of those of `wakeful load` and `wakeful lab`.
 
 use wakeful_load::internals::results::{
     Cell, Claim, Column, Machine, Results, SCHEMA, Table, Unit, Verdict,
@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::verdict::{Compared, Standing};
 
-/// Each trace under each policy, and a verdict for each trace.
+/// Returns the outcome of each trace under each policy, and a verdict for each trace.
 #[must_use]
 pub fn of_comparisons(compared: &[Compared], machine: Machine, notes: Vec<String>) -> Results {
     let columns = [
@@ -41,7 +41,7 @@ pub fn of_comparisons(compared: &[Compared], machine: Machine, notes: Vec<String
     )
 }
 
-/// Results with everything that all of them have in common.
+/// Returns results with everything that all of them have in common.
 #[must_use]
 pub fn results(
     title: &str,
@@ -65,7 +65,7 @@ pub fn results(
     }
 }
 
-/// As text: tables, verdicts, notes.
+/// Returns the results as text: tables, verdicts, notes.
 #[must_use]
 pub fn text(results: &Results, style: Style) -> String {
     let paragraphs = if style == Style::Markdown { "\n" } else { "" };
@@ -126,7 +126,7 @@ fn point(outcome: &Outcome) -> String {
     format!("{p50} at {cpu}{}", p99.unwrap_or_default())
 }
 
-/// As a shell would take it.
+/// Quotes an argument for a shell.
 #[must_use]
 pub fn command_line() -> String {
     let arguments = std::env::args().skip(1).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! When requests arrive: made up, or recorded.
+//! When requests arrive: generated, or recorded.
 
 use std::io::{self, Write};
 
@@ -22,21 +22,21 @@ pub struct Trace {
 /// How long a trace may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
-    /// Seconds.
+    /// In seconds.
     pub seconds: u64,
-    /// Requests.
+    /// In requests.
     pub requests: usize,
 }
 
 impl Length {
-    /// What the table of the documentation was made with.
+    /// The length with which the table of the documentation was made.
     pub const FULL: Self = Self { seconds: 30, requests: 200_000 };
     /// A third of the time and a tenth of the requests, for tests.
     pub const SHORT: Self = Self { seconds: 10, requests: 20_000 };
 }
 
 impl Trace {
-    /// Random gaps at `rate` a second.
+    /// Random gaps at `rate` requests per second.
     #[must_use]
     pub fn poisson(rate: f64, length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -44,7 +44,7 @@ impl Trace {
         arrivals.named(format!("poisson {}", wakeful_load::Rate(rate)))
     }
 
-    /// One gap for all, at `rate` a second.
+    /// Equal gaps at `rate` requests per second.
     #[must_use]
     pub fn periodic(rate: f64, length: Length) -> Self {
         let mut arrivals = Arrivals::new(length, 0);
@@ -52,7 +52,7 @@ impl Trace {
         arrivals.named(format!("periodic {}", wakeful_load::Rate(rate)))
     }
 
-    /// Groups of nine, at one gap within and another one between them, in nanoseconds.
+    /// Groups of nine requests, with one gap within and another one between groups, in nanoseconds.
     #[must_use]
     pub fn groups(within: u64, between: u64, length: Length) -> Self {
         let mut arrivals = Arrivals::new(length, 0);
@@ -65,7 +65,8 @@ impl Trace {
         arrivals.named("groups".to_owned())
     }
 
-    /// Groups of ten on average, 20 µs apart, at random times 5 ms apart on average.
+    /// Groups of ten requests on average, 20 µs apart. The groups come at random times, 5 ms apart
+    /// on average.
     #[must_use]
     pub fn bursts(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -79,8 +80,8 @@ impl Trace {
         arrivals.named("bursts".to_owned())
     }
 
-    /// A request and, 100 µs apart, one or two that follow from its answer; then nothing for 5 ms
-    /// on average. A short window meets three of five, and a long one hardly more.
+    /// A request, and one or two that follow from its answer, 100 µs apart. Then nothing for 5 ms
+    /// on average. A short window meets three of five arrivals, and a long one hardly more.
     #[must_use]
     pub fn follow_ups(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -93,8 +94,8 @@ impl Trace {
         arrivals.named("follow-ups".to_owned())
     }
 
-    /// `rate` a second during `on`, then nothing during `off`, both random with these means in
-    /// nanoseconds.
+    /// `rate` requests per second during `on`, then nothing during `off`. Both are random with
+    /// these means, in nanoseconds.
     #[must_use]
     pub fn on_off(name: &str, rate: f64, on: f64, off: f64, length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -106,11 +107,11 @@ impl Trace {
         arrivals.named(name.to_owned())
     }
 
-    /// Two days of five seconds: from 100 requests a second to 50,000, and back.
+    /// Two days of five seconds: from 100 requests per second to 50,000, and back.
     #[must_use]
     pub fn diurnal(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
-        // So that both days fit.
+        // The length with which both days fit.
         let day = (5 * SECOND).min(length.requests as u64 * SECOND / 2 / 8_000);
         for step in 0..200_u64 {
             let noon = 0.5 - 0.5 * (step as f64 / 100.0 * std::f64::consts::TAU).cos();
@@ -120,7 +121,8 @@ impl Trace {
         arrivals.named("diurnal".to_owned())
     }
 
-    /// 10,000 and 500 a second by turns, 100 ms each, and a thousand a second like a clock.
+    /// 10,000 and 500 requests per second in turn, 100 ms each, plus 1,000 per second at equal
+    /// gaps.
     #[must_use]
     pub fn mixed(length: Length, seed: u64) -> Self {
         let mut arrivals = Arrivals::new(length, seed);
@@ -136,7 +138,7 @@ impl Trace {
         arrivals.named("mixed".to_owned())
     }
 
-    /// The same, slower or faster: at so many requests a second on average.
+    /// Returns the same trace, slower or faster, with this many requests per second on average.
     #[must_use]
     pub fn at_rate(&self, rate: wakeful_load::Rate) -> Self {
         let last = self.arrivals.last().copied().unwrap_or(0).max(1) as f64;
@@ -145,11 +147,12 @@ impl Trace {
         Self { name: format!("{} at {rate}", self.name), arrivals }
     }
 
-    /// A text of times in nanoseconds, one a line, in any order; empty lines and those that begin
-    /// with `#` are skipped. It begins with its first request.
+    /// Reads a text of times in nanoseconds, one per line, in any order. Empty lines and lines that
+    /// begin with `#` are skipped. The trace begins with its first request.
     ///
     /// # Errors
-    /// A line that is no such number, or no time at all.
+    ///
+    /// When a line is not such a number, or there is no time at all.
     pub fn read(name: &str, text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).enumerate();
         let times = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -165,9 +168,10 @@ impl Trace {
         Ok(Self { name: name.to_owned(), arrivals })
     }
 
-    /// As [`read`](Self::read) takes it, behind a comment.
+    /// Writes the trace after a comment, as [`read`](Self::read) takes it.
     ///
     /// # Errors
+    ///
     /// Those of `out`.
     pub fn write(&self, comment: &str, out: &mut impl Write) -> io::Result<()> {
         for line in comment.lines() {
@@ -177,7 +181,7 @@ impl Trace {
     }
 }
 
-/// The traces of the table.
+/// Returns the traces of the table.
 #[must_use]
 pub fn all(length: Length, seed: u64) -> Vec<Trace> {
     let rates = [1e2, 3e2, 5e2, 1e3, 2e3, 5e3, 1e4, 3e4, 1e5, 3e5, 1e6];
@@ -198,7 +202,7 @@ pub fn all(length: Length, seed: u64) -> Vec<Trace> {
     traces
 }
 
-/// A trace in the making.
+/// A trace that is being made.
 struct Arrivals {
     length: Length,
     random: Rng,
@@ -216,7 +220,7 @@ impl Arrivals {
     }
 
     fn exponential(&mut self, mean: f64) -> u64 {
-        // 1 - u is never 0, of which there is no logarithm.
+        // 1 - u is never 0, for which there is no logarithm.
         (-(1.0 - self.random.f64()).ln() * mean) as u64
     }
 
@@ -303,7 +307,7 @@ mod tests {
             let got = rate(&Trace::poisson(asked, Length::FULL, 3));
             assert!((got / asked - 1.0).abs() < 0.03, "{got} for {asked}");
         }
-        // A fifth of the time at 20,000 a second.
+        // 20,000 per second for a fifth of the time.
         let got = rate(&Trace::on_off("", 2e4, 2e7, 8e7, Length::FULL, 3));
         assert!((3e3..5e3).contains(&got), "{got}");
     }

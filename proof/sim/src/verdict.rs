@@ -1,4 +1,4 @@
-//! Is the governor beaten?
+//! Verdicts on whether a fixed window beats the governor.
 
 use wakeful::internals::GovernorLimits;
 
@@ -8,9 +8,9 @@ use crate::policy::{Policy, WINDOWS};
 use crate::replay::replay;
 use crate::trace::Trace;
 
-/// Medians that differ by this share are equal.
+/// Medians that differ by at most this share count as equal.
 pub const SAME_P50: f64 = 0.01;
-/// Shares of a CPU that differ by this are equal.
+/// Shares of a CPU that differ by at most this count as equal.
 pub const SAME_CPU: f64 = 0.01;
 
 /// A trace under each policy: the governor first, then [`WINDOWS`], then a spin for ever.
@@ -18,20 +18,20 @@ pub const SAME_CPU: f64 = 0.01;
 pub struct Compared {
     /// The trace's name.
     pub trace: String,
-    /// What came of each.
+    /// The outcome under each policy.
     pub outcomes: Vec<(Policy, Outcome)>,
 }
 
-/// What a fixed window is beside the governor.
+/// How a fixed window compares with the governor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Better in both the median and the CPU: the governor is beaten.
     Beats,
-    /// An equal median for less CPU. (A longer window has fewer sleeps in its tail.)
+    /// An equal median for less CPU. (With a longer window there are fewer sleeps in the tail.)
     Cheaper,
     /// A better median for equal CPU.
     Faster,
-    /// Neither.
+    /// None of these.
     Behind,
 }
 
@@ -46,27 +46,27 @@ impl Compared {
         Self { trace: trace.name.clone(), outcomes: outcomes.collect() }
     }
 
-    /// The governor's outcome.
+    /// Returns the governor's outcome.
     #[must_use]
     pub fn governor(&self) -> &Outcome {
         &self.outcomes[0].1
     }
 
-    /// The fixed windows, and how each stands beside the governor.
+    /// Returns the fixed windows, and how each compares with the governor.
     pub fn standings(&self) -> impl Iterator<Item = (Policy, &Outcome, Standing)> {
         let windows =
             self.outcomes.iter().filter(|(policy, _)| matches!(policy, Policy::Window(_)));
         windows.map(|(policy, outcome)| (*policy, outcome, standing(outcome, self.governor(), 0.0)))
     }
 
-    /// Does a fixed window beat the governor?
+    /// Returns whether a fixed window beats the governor.
     #[must_use]
     pub fn is_beaten(&self) -> bool {
         self.standings().any(|(_, _, standing)| standing == Standing::Beats)
     }
 }
 
-/// A fixed window, or silence, beside the governor, where held time costs `price` of a spin.
+/// Compares a fixed window, or silence, with the governor, if held time costs `price` of a spin.
 pub(crate) fn standing(window: &Outcome, governor: &Outcome, price: f64) -> Standing {
     let p50 = window.response(0.5) / governor.response(0.5) - 1.0;
     let cpu = window.priced(price) - governor.priced(price);
@@ -109,7 +109,7 @@ mod tests {
         );
     }
 
-    /// Whatever a wake costs, and so however long the longest window is.
+    /// This is so for every length of a wake, and so for every length of the longest window.
     #[test]
     fn no_fixed_window_beats_the_governor_on_any_trace() {
         let costs = Calibration::committed().costs;

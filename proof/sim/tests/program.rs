@@ -1,4 +1,4 @@
-//! The program as a user runs it.
+//! Runs the program as a user does.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -36,11 +36,11 @@ fn loops_that_hold_are_replayed_at_each_rate_and_price() {
     assert!(output.status.success(), "{}", stdout(&output));
     let results: Results = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results.claims.len(), 2 * 2);
-    // Park, the governor of spins, two of holds, four silences, spin.
+    // Park, the governor of spins, two governors of holds, four silences, spin.
     assert_eq!(results.tables[0].rows.len(), 2 * 9);
     let heads: Vec<_> = results.tables[0].columns.iter().map(|it| it.head.as_str()).collect();
     assert!(heads.ends_with(&["at 0.1", "at 1"]), "{heads:?}");
-    // Where a wake takes no time, nothing is worth holding for.
+    // If a wake takes no time, no hold is worthwhile.
     let halted = run(&[&hold[..], &["--halted-wake", "0us", "--hold-cost", "1"]].concat());
     assert_ne!(stdout(&halted), stdout(&output));
     let group = ["group", "--seconds", "6", "--connections", "64", "--loops", "2", "--json"];
@@ -64,13 +64,13 @@ fn groups_have_a_row_each_and_a_verdict_for_each_rate() {
     assert_eq!(results.tables[0].rows.len(), 3 * 2 * 4);
     // Both settle, and 5k is light.
     assert_eq!(results.claims.len(), 3, "{:?}", results.claims);
-    // What no loop spins for, none of them can answer at once.
+    // If no loop spins, none can answer at once.
     let light = ["--loops", "16", "--rate", "5k", "--policy", "concentrate"];
     let (holds, results) = group(&[&light[..], &["--max-window", "0s"]].concat());
     assert!(!holds, "{:?}", results.claims);
     let missed = |claim: &&Claim| claim.verdict == Verdict::DoesNotHold;
     assert_eq!(results.claims.iter().filter(missed).count(), 1);
-    // Heavy load on a group that may move nothing is all on its first loops.
+    // If a group may move nothing, a heavy load is all on its first loops.
     let heavy = ["--loops", "4", "--rate", "15k", "--work", "100us", "--policy", "concentrate"];
     assert!(group(&heavy).0);
     assert!(!group(&[&heavy[..], &["--moves", "0"]].concat()).0);
@@ -110,7 +110,7 @@ fn traces_and_costs_of_the_user_are_read_and_what_is_wrong_with_them_is_said() {
 fn what_passes_through_is_recorded() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap().to_string();
-    // A port that was free a moment ago.
+    // This port was free a moment ago.
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let echo = thread::spawn(move || {
         let (mut stream, _) = server.accept().unwrap();

@@ -1,19 +1,20 @@
-//! What is said on a connection: for each direction a stream of bytes that follows from the
-//! connection's number, so that a receiver knows at each position which byte has to come.
+//! The bytes that are sent on a connection. Each direction has a stream of bytes that follows from
+//! the connection's number, so a receiver knows which byte has to come at each position.
 
 use std::sync::LazyLock;
 
 use crate::ledger::Side;
 
-/// The client's stream begins with the connection's number, by which the server knows which
-/// connection it is.
+/// The client's stream begins with the connection's number. By it the server knows which connection
+/// it is.
 pub(crate) const HEADER: usize = 8;
 
-/// The random bytes that all streams consist of, each from a place of its own on, and again from
-/// the start. It is a prime, so that no loss of a round number of bytes goes unnoticed.
+/// All streams consist of these random bytes: each begins at its own position, and starts again at
+/// the end. The length is a prime, so that no loss of a round number of bytes goes unnoticed.
 const PERIOD: usize = 65_521;
 
-/// Behind them the first ones again, so that a piece up to so long is in one.
+/// The first bytes follow once more after the end, so that a piece of up to this length is
+/// contiguous.
 const LONGEST: usize = 16 * 1024;
 
 static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -23,8 +24,8 @@ static RANDOM: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// What `side` sends from `position` on, up to `length` bytes, which are no more than [`LONGEST`].
-/// Without its header.
+/// Returns what `side` sends from `position` on, without its header: up to `length` bytes, which
+/// must be at most [`LONGEST`].
 fn piece(id: u64, side: Side, position: u64, length: usize) -> &'static [u8] {
     let start = fastrand::Rng::with_seed(id << 1 | side as u64).u64(..);
     let start = (start % PERIOD as u64 + position % PERIOD as u64) % PERIOD as u64;
@@ -44,8 +45,7 @@ pub(crate) fn fill(id: u64, side: Side, position: u64, buf: &mut [u8]) {
     }
 }
 
-/// The first position at which `received`, which `side` sent from `position` on, is not what it
-/// should be.
+/// Returns the first position at which `received` is wrong. `side` sent it from `position` on.
 pub(crate) fn first_difference(id: u64, side: Side, position: u64, received: &[u8]) -> Option<u64> {
     let mut sent = vec![0; received.len()];
     fill(id, side, position, &mut sent);

@@ -12,7 +12,7 @@ use crate::end::{End, take};
 use crate::ledger::{Account, Side};
 use crate::world::{Kind, World, was_reset};
 
-/// The client's life of one connection. Of a pair, the server's end goes elsewhere.
+/// The client's life of one connection. If it is a pair, the server's end goes elsewhere.
 pub(crate) async fn connect(world: Arc<World>, account: Arc<Account>, kind: Kind) {
     let mine = End::new(account.clone(), Side::Client, world.clone(), world.seed());
     let stream = match kind {
@@ -31,7 +31,7 @@ pub(crate) async fn connect(world: Arc<World>, account: Arc<Account>, kind: Kind
     }
 }
 
-/// Takes connections until it is aborted.
+/// Accepts connections until it is aborted.
 pub(crate) async fn accept(world: Arc<World>, listener: Listener) {
     loop {
         match listener.accept().await {
@@ -46,15 +46,15 @@ pub(crate) async fn accept(world: Arc<World>, listener: Listener) {
     }
 }
 
-/// Finds out which connection it is, and lives the server's end of it.
+/// Finds out which connection it is, and runs the server's end of it.
 async fn serve(world: Arc<World>, mut stream: Stream) {
     let mut header = [0; HEADER];
     let mut known = 0;
     while known < HEADER {
         match stream.read(&mut header[known..]).await {
             Ok(count @ 1..) => known += count,
-            // Given up before it was said whose it is: an end that is missing is judged when the
-            // round is over.
+            // It was given up before its number was known. An end that is missing is judged when
+            // the round is over.
             Ok(_) | Err(_) => {
                 if was_reset(&stream) {
                     world.ledger.broke_unknown();
@@ -76,12 +76,12 @@ async fn serve(world: Arc<World>, mut stream: Stream) {
     mine.run(stream).await;
 }
 
-/// A client without a loop: it sends all, and then reads all, blocking its thread.
+/// A client without a loop. It sends everything and then reads everything, and blocks its thread.
 pub(crate) fn blocking(world: &Arc<World>, random: &mut fastrand::Rng) {
     world.ledger.totals.blocking.fetch_add(1, Relaxed);
     let account = world.open(Kind::Tcp);
     let mine = End::new(account, Side::Client, world.clone(), world.seed());
-    // A loop that lost its wake must not stop this thread, too.
+    // If a loop has lost its wake, this thread must not hang too.
     let patience = Some(Duration::from_secs(60));
     let connected = std::net::TcpStream::connect(world.address()).and_then(|stream| {
         stream.set_read_timeout(patience)?;

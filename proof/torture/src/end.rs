@@ -1,5 +1,5 @@
-//! One end of a connection: it sends its stream and reads the peer's, in random pieces, and
-//! meanwhile does to its socket all that may be done to one.
+//! One end of a connection. It sends its stream and reads the peer's in random pieces. In the
+//! meantime it does to its socket everything that may be done to one.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -25,23 +25,23 @@ use crate::world::{World, was_reset};
 /// The longest read or write.
 const LONGEST: usize = 16 * 1024;
 
-/// An end, wherever its stream is. It says how it ended when it is dropped.
+/// An end, wherever its stream is. It reports how it ended when it is dropped.
 #[derive(Debug)]
 pub(crate) struct End {
     account: Arc<Account>,
     side: Side,
     world: Arc<World>,
     random: Rng,
-    /// How much there is to send.
+    /// How many bytes there are to send.
     length: u64,
-    /// Up to where in what it sends it lives, if it is to die before its time.
+    /// The position in its own stream at which it gives up, if it is to end early.
     dies_at: Option<u64>,
     outcome: Outcome,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
 }
 
-/// What a transfer brought.
+/// The result of a transfer.
 enum Moved {
     Read(io::Result<usize>),
     Wrote(io::Result<usize>),
@@ -62,7 +62,7 @@ impl End {
         self.account.end(self.side)
     }
 
-    /// The connection that it was to be an end of cannot be made.
+    /// Reports that its connection cannot be made.
     pub(crate) fn failed(mut self, what: &str, error: &io::Error) {
         if is_shortage(error) && were_ever_short() {
             self.account.is_broken_on_purpose();
@@ -70,7 +70,7 @@ impl End {
         self.outcome = Outcome::Broken(format!("{what}: {error}"));
     }
 
-    /// Lives to the end, or until it moves to another loop.
+    /// Runs to the end, or until it moves to another loop.
     pub(crate) async fn run(mut self, mut stream: Stream) {
         let result = loop {
             if let Err(error) = self.shut_if_all_is_sent(&stream) {
@@ -113,13 +113,13 @@ impl End {
         self.outcome = result.unwrap_or_else(|error| Outcome::Broken(error.to_string()));
     }
 
-    /// Lives on a thread that it blocks: sends all, and then reads all.
+    /// Runs on a thread, which it blocks: sends everything and then reads everything.
     pub(crate) fn run_blocking(mut self, stream: &std::net::TcpStream, random: &mut Rng) {
         self.outcome = match self.talk_blocking(stream, random) {
             Ok(outcome) => outcome,
             Err(error) => {
-                // Also of a connection that is broken on purpose: its other end lives until this
-                // thread is done.
+                // This includes a connection that is broken on purpose: its other end lives until
+                // this thread is done.
                 if error.kind() == io::ErrorKind::WouldBlock {
                     let fault = format!("a thread waited in vain: {}", self.account);
                     self.world.ledger.fault(fault);
@@ -162,7 +162,8 @@ impl End {
         Ok(Outcome::Finished)
     }
 
-    /// A reset that was injected is on purpose. A Unix socket may have seen it as the peer's end.
+    /// Notes that a reset that was injected is on purpose. A Unix socket may have seen it as the
+    /// end of the peer's stream.
     fn note_reset(&self, stream: &Stream) {
         if was_reset(stream) {
             self.account.is_broken_on_purpose();
@@ -178,8 +179,8 @@ impl End {
         stream.shutdown_side(Shutdown::Write)
     }
 
-    /// The first high socket of a loop takes a descriptor. Refused for want of one, the stream is
-    /// what it was.
+    /// Changes the priority. The first high socket of a loop needs a descriptor. If there is none
+    /// to be had, the stream stays as it was.
     fn change_priority(&mut self, stream: &Stream) -> io::Result<()> {
         self.world.ledger.totals.priorities.fetch_add(1, Relaxed);
         let high = self.random.bool();
@@ -189,8 +190,8 @@ impl End {
         }
     }
 
-    /// Reads or writes once, whichever is possible first. The other one is given up, which must
-    /// have moved nothing.
+    /// Reads or writes once, whichever is possible first. The other operation is dropped, and must
+    /// not have moved any bytes.
     async fn transfer(&mut self, stream: &mut Stream) -> io::Result<()> {
         let room = 1 + self.random.usize(..LONGEST);
         let piece = self.next_piece();
@@ -228,8 +229,8 @@ impl End {
         }
     }
 
-    /// As [`transfer`](Self::transfer), by one attempt at what is ready: it may find that it is
-    /// over.
+    /// Like [`transfer`](Self::transfer), but by a single attempt at what is ready. The readiness
+    /// may be over by then.
     async fn attempt(&mut self, stream: &Stream) -> io::Result<()> {
         self.world.ledger.totals.attempts.fetch_add(1, Relaxed);
         let room = 1 + self.random.usize(..LONGEST);
@@ -268,7 +269,8 @@ impl End {
         }
     }
 
-    /// Puts the next bytes to send at the front of their buffer. None, if all is sent.
+    /// Puts the next bytes to send at the front of their buffer. Returns `None` if everything is
+    /// sent.
     fn next_piece(&mut self) -> usize {
         let sent = self.mine().sent.load(Relaxed);
         let most = 1 + self.random.u64(..LONGEST as u64);
@@ -281,9 +283,9 @@ impl End {
         take(&self.account, self.side, &self.world, &self.incoming[..count])
     }
 
-    /// What is looked at is what the next read brings, so it is not counted.
+    /// Peeks. The next read brings the same bytes, so they are not counted.
     async fn peek(&mut self, stream: &mut Stream) -> io::Result<()> {
-        // Not waited for: the other end may be waiting to hear from this one.
+        // This does not wait: the other end may be waiting to hear from this one.
         let peeked = poll_once(stream.peek(&mut self.incoming[..64])).await;
         let Some(count) = peeked else { return Ok(()) };
         self.world.ledger.totals.peeks.fetch_add(1, Relaxed);
@@ -296,7 +298,8 @@ impl End {
     async fn in_halves(&mut self, stream: Stream) -> (Stream, io::Result<()>) {
         self.world.ledger.totals.halves.fetch_add(1, Relaxed);
         let (reader, writer) = stream.into_split();
-        // Two ends that each wait for their own reader, with no writer left, would wait for ever.
+        // Otherwise two ends whose writers are both gone would wait for ever, each for its own
+        // reader.
         let (over, is_over) = async_channel::bounded(1);
         let (steps, most) = (1 + self.random.usize(..20), 1 + self.random.usize(..LONGEST));
         let reading = Aborting(wakeful::spawn(read_half(
@@ -323,15 +326,15 @@ impl End {
         (stream, read.and(written))
     }
 
-    /// Goes to another loop, perhaps by way of a thread that has none.
+    /// Goes to another loop, sometimes through a thread that has none.
     async fn move_on(mut self, mut stream: Stream) {
         let world = self.world.clone();
         world.ledger.totals.moves.fetch_add(1, Relaxed);
         let mut unread = 0;
         if self.random.bool() {
             match poll_once(stream.read(&mut self.incoming)).await {
-                // What is read is taken where it arrives. Not the stream's end, which cannot
-                // travel.
+                // What is read is taken where it arrives. The end of the stream is not, as it
+                // cannot travel.
                 Some(Ok(count @ 1..)) => unread = count,
                 Some(Ok(_)) => self.mine().ended.store(true, SeqCst),
                 Some(Err(error)) => {
@@ -343,7 +346,7 @@ impl End {
         }
         let detached = stream.detach().with_unread(&self.incoming[..unread]);
         if self.random.u8(..) < 64 {
-            // Refused when the round is over: then it ends here.
+            // This is refused when the round is over. Then the end stops here.
             let _ = world.couriers.send(Box::new(|target| self.arrive(detached, target)));
             return;
         }
@@ -362,7 +365,7 @@ impl End {
         });
         match arriving {
             Ok(task) => task.detach(),
-            // The loop has ended; so has the end that comes back.
+            // The loop has ended, and so has the end that comes back.
             Err(refused) => drop(refused),
         }
     }
@@ -377,7 +380,7 @@ impl End {
         self.run(attached.stream).await;
     }
 
-    /// Leaves the connection on purpose, in one of the ways that there are.
+    /// Gives up the connection on purpose, in one of the possible ways.
     fn die(&mut self, stream: &Stream) -> io::Result<Outcome> {
         let totals = &self.world.ledger.totals;
         self.account.is_broken_on_purpose();
@@ -404,8 +407,8 @@ impl Drop for End {
     }
 }
 
-/// A call on a socket with a time limit is interrupted by SIGCONT, also where nobody handles that
-/// (signal(7)).
+/// Repeats a call that SIGCONT interrupts. It interrupts a call on a socket with a time limit even
+/// if nobody handles the signal (signal(7)).
 fn unless_continued<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -415,7 +418,7 @@ fn unless_continued<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// How much an end has to send: often nothing or a little, sometimes much.
+/// How many bytes an end has to send: often none or a few, sometimes many.
 fn length(random: &mut Rng) -> u64 {
     match random.u8(..) {
         0..32 => random.u64(..10),
@@ -425,7 +428,7 @@ fn length(random: &mut Rng) -> u64 {
     }
 }
 
-/// The peer's bytes at this position: are they what it sent?
+/// Checks that the peer's bytes at this position are those that it sent.
 fn check(
     account: &Account,
     sender: Side,
@@ -457,7 +460,7 @@ pub(crate) fn take(
     check(account, side.other(), position, received, world)
 }
 
-/// Closed by the half that is over first: the other one is over then, too.
+/// Closed by the half that is over first. Then the other half is over too.
 type Over = (Sender<Infallible>, Receiver<Infallible>);
 
 async fn read_half(
@@ -515,7 +518,7 @@ async fn write_half(
     (half, result)
 }
 
-/// `future`'s output, unless the other half is over before.
+/// Returns the output of `future`, unless the other half is over before that.
 async fn unless<T>(is_over: &Receiver<Infallible>, future: impl Future<Output = T>) -> Option<T> {
     let other = async {
         let _ = is_over.recv().await;
@@ -524,7 +527,7 @@ async fn unless<T>(is_over: &Receiver<Infallible>, future: impl Future<Output = 
     or(async { Some(future.await) }, other).await
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that is aborted when its waiter is dropped.
 struct Aborting<T>(JoinHandle<T>);
 
 impl<T> Aborting<T> {

@@ -24,10 +24,10 @@ impl Side {
     }
 }
 
-/// How an end came to its end.
+/// How an end ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All is sent, and the peer's end was read.
+    /// It has sent everything and has read the end of the peer's stream.
     Finished,
     /// It reset, shut down or left the connection on purpose.
     GaveUp,
@@ -42,8 +42,9 @@ pub(crate) enum Outcome {
 pub(crate) struct EndAccount {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
-    /// The side that it writes on is shut down; the peer's was seen to be.
+    /// The end has shut down its write side.
     pub(crate) shut: AtomicBool,
+    /// The end has seen that the peer shut down its write side.
     pub(crate) ended: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Account {
     pub(crate) id: u64,
     kind: &'static str,
     ends: [EndAccount; 2],
-    /// Somebody broke it on purpose, so that not all need to arrive.
+    /// Somebody broke it on purpose, so not everything has to arrive.
     broken: AtomicBool,
 }
 
@@ -63,12 +64,12 @@ impl Account {
         &self.ends[side as usize]
     }
 
-    /// To be said in front of the deed.
+    /// Notes that the connection is broken on purpose. To be called before that is done.
     pub(crate) fn is_broken_on_purpose(&self) {
         self.broken.store(true, SeqCst);
     }
 
-    /// What is wrong with it, now that both ends have ended (or one of them never was).
+    /// Returns what is wrong with it, when both ends have ended (or one of them never existed).
     fn fault(&self) -> Option<String> {
         let outcomes =
             [Side::Client, Side::Server].map(|side| lock(&self.end(side).outcome).clone());
@@ -132,7 +133,7 @@ pub(crate) struct Totals {
     pub(crate) shutdowns: AtomicU64,
     pub(crate) aborts: AtomicU64,
     pub(crate) peeks: AtomicU64,
-    /// Single reads and writes of a stream that was waited for.
+    /// Single reads and writes of a stream after waiting for it.
     pub(crate) attempts: AtomicU64,
     pub(crate) priorities: AtomicU64,
     pub(crate) visits: AtomicU64,
@@ -144,21 +145,21 @@ pub(crate) struct Totals {
     pub(crate) short_of_threads: AtomicU64,
 }
 
-/// All that is open, and the sums of all that was.
+/// Everything that is open, and the sums over everything that was open.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     accounts: Mutex<HashMap<u64, Arc<Account>>>,
     next: AtomicU64,
-    /// Ends that exist: each has to be dropped.
+    /// How many ends exist. Each has to be dropped.
     live: AtomicUsize,
-    /// Connections that a server's end broke on purpose before it knew which they were.
+    /// Connections that the server's end broke on purpose before it knew which ones they were.
     broken_unknown: AtomicUsize,
     faults: Mutex<Vec<String>>,
     pub(crate) totals: Totals,
 }
 
 impl Ledger {
-    /// A new connection.
+    /// Opens an account for a new connection.
     pub(crate) fn open(&self, kind: &'static str, counter: &AtomicU64) -> Arc<Account> {
         counter.fetch_add(1, Relaxed);
         let id = self.next.fetch_add(1, Relaxed);
@@ -176,7 +177,7 @@ impl Ledger {
         lock(&self.accounts).get(&id).cloned()
     }
 
-    /// How many ends have not ended.
+    /// Returns how many ends have not ended.
     pub(crate) fn in_use(&self) -> usize {
         self.live.load(SeqCst)
     }
@@ -185,16 +186,16 @@ impl Ledger {
         self.live.fetch_add(1, SeqCst);
     }
 
-    /// Something else that counted as an end has ended.
+    /// Notes that something that counted as an end has ended.
     pub(crate) fn release(&self) {
         self.live.fetch_sub(1, SeqCst);
     }
 
-    /// An end has ended. Of the second one the connection's account is closed.
+    /// Notes that an end has ended. With the second one, the connection's account is closed.
     pub(crate) fn end(&self, account: &Account, side: Side, outcome: Outcome) {
         *lock(&account.end(side).outcome) = Some(outcome);
         let mut accounts = lock(&self.accounts);
-        // Under the lock, so that one of the two is the second.
+        // Under the lock, so that exactly one of the two is the second.
         if lock(&account.end(side.other()).outcome).is_some() {
             accounts.remove(&account.id);
             drop(accounts);
@@ -203,23 +204,24 @@ impl Ledger {
         self.live.fetch_sub(1, SeqCst);
     }
 
-    /// Whatever is open is about to be broken on purpose.
+    /// Notes that everything that is open is about to be broken on purpose.
     pub(crate) fn break_all(&self) {
         lock(&self.accounts).values().for_each(|account| account.is_broken_on_purpose());
     }
 
-    /// The accept side broke a connection on purpose, and never knew which.
+    /// Notes that the accept side broke a connection on purpose, and never knew which one.
     pub(crate) fn broke_unknown(&self) {
         self.broken_unknown.fetch_add(1, SeqCst);
     }
 
-    /// A round is over, and every end should be gone: what is left had no second end.
+    /// Closes what is left when a round is over. Every end should be gone by then, so what is left
+    /// had no second end.
     pub(crate) fn close_all(&self) {
         let left: Vec<_> = lock(&self.accounts).drain().map(|(_, account)| account).collect();
         for account in left {
             let mut fault = account.fault();
             let server = lock(&account.end(Side::Server).outcome).clone();
-            // Broken by the server's end while it was still nobody's.
+            // The server's end broke it before it knew which connection it was.
             if fault.is_some() && server.is_none() {
                 let take = |left: usize| left.checked_sub(1);
                 if self.broken_unknown.fetch_update(SeqCst, SeqCst, take).is_ok() {
@@ -248,7 +250,7 @@ impl Ledger {
         }
     }
 
-    /// Something is wrong.
+    /// Notes that something is wrong.
     pub(crate) fn fault(&self, fault: String) {
         eprintln!("FAULT: {fault}");
         lock(&self.faults).push(fault);
@@ -258,7 +260,7 @@ impl Ledger {
         lock(&self.faults).clone()
     }
 
-    /// Changes as long as anything goes on.
+    /// Returns a number that changes as long as anything makes progress.
     pub(crate) fn progress(&self) -> u64 {
         let open = lock(&self.accounts);
         let ends = open.values().flat_map(|account| &account.ends);
@@ -273,13 +275,13 @@ impl Ledger {
             + totals.moves.load(Relaxed)
     }
 
-    /// What is open, for who has to find out why.
+    /// Returns what is open, for finding out why.
     pub(crate) fn open_accounts(&self) -> Vec<String> {
         lock(&self.accounts).values().map(ToString::to_string).collect()
     }
 }
 
-/// A panic elsewhere is a fault that is reported elsewhere.
+/// Locks a mutex. A poisoned one is locked too: the panic is a fault that is reported elsewhere.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,16 @@
 //! The program `wakeful-torture`: see `wakeful-torture --help`.
 //!
-//! Rounds of a few seconds. In each, a group of loops is started with random settings, and threads
-//! open connections on them (TCP, Unix, pairs, and clients that block) whose ends do to their
-//! streams all that may be done: read and write in random pieces, vectored, in halves, half-close,
-//! reset, shut down, go away, move to another loop or to a thread, change their priority; tasks are
-//! aborted; below the sockets faults are injected (feature `faults`). Around them user code panics,
-//! the log fails, and the process is stopped or at a limit (`hostile`). What must come of it is
-//! known: `bytes` has what must come, `ledger` the accounts of both ends of each connection, `end`
-//! the life of one end, `connections` how connections are made, `world` what everybody shares,
-//! `round` what happens around them and what must be left when it is over: nothing.
+//! Rounds of a few seconds. In each, a group of loops is started with random settings. Threads open
+//! connections on them (TCP, Unix, pairs, and clients that block). Their ends do to their streams
+//! everything that may be done: read and write in random pieces, vectored, in halves, half-close,
+//! reset, shut down, go away, move to another loop or to a thread, change their priority. Tasks are
+//! aborted. Below the sockets faults are injected (feature `faults`). Around them user code panics,
+//! the log fails, and the process is stopped or at a limit (`hostile`).
+//!
+//! What must result is known. `bytes` has the bytes that must come, `ledger` the accounts of both
+//! ends of each connection, `end` the life of one end, `connections` how connections are made, and
+//! `world` what everybody shares. `round` has what happens around them, and what must be left when
+//! it is over: nothing.
 
 mod bytes;
 mod connections;

@@ -7,27 +7,27 @@ use clap::Parser;
 
 use crate::hostile::Kind;
 
-/// Tortures wakeful's sockets and loops, and accounts for every byte. Exit code 1: something is
+/// Torture wakeful's sockets and loops, and account for every byte. Exit code 1: something is
 /// wrong, and each fault was reported on stderr.
 ///
-/// A seed repeats the choices, not the interleaving of the threads. With WAKEFUL_SHUFFLE=seed, in a
-/// build with debug assertions, ready tasks run in a random order, too.
+/// A seed repeats the choices, but not the interleaving of the threads. With WAKEFUL_SHUFFLE=seed,
+/// in a build with debug assertions, ready tasks run in a random order too.
 #[derive(Debug, Parser)]
 #[command(name = "wakeful-torture", version)]
 pub(crate) struct Options {
-    /// What the random numbers begin with. Unless given: another one each time.
+    /// The seed of the random numbers. Default: another one in each run.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long, in rounds of about two seconds.
+    /// How long to run. A round takes about two seconds.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = humantime::parse_duration)]
     pub(crate) duration: Duration,
-    /// Loops of a round.
+    /// Loops per round.
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) loops: NonZeroU16,
     /// Threads without a loop, which open connections, block, and carry streams.
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) threads: NonZeroU16,
-    /// Connections at a time, about.
+    /// About how many connections are open at a time.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) connections: usize,
     /// Inject no faults: neither below the sockets (`--features faults`) nor around them.
@@ -42,7 +42,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether this fault is wanted.
+    /// Returns whether this fault is wanted.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         !self.without_faults && !self.without.contains(&kind)
     }

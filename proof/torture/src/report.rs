@@ -1,4 +1,4 @@
-//! What was done, for people and for programs.
+//! What was done, as text and as JSON.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::hostile::{log, panics};
 use crate::ledger::{Ledger, Totals};
 
-/// What a whole run came to.
+/// The result of a whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary<'a> {
     seed: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Summary<'a> {
     faults: Vec<String>,
 }
 
-/// Faults by kind. Those below the sockets are zero in a program that was built without.
+/// Faults by kind. Those below the sockets are zero in a program that was built without them.
 #[derive(Debug, Serialize)]
 struct Injected {
     short_transfers: u64,
@@ -141,7 +141,7 @@ impl fmt::Display for Summary<'_> {
     }
 }
 
-/// A line behind each round.
+/// The line after each round.
 pub(crate) fn progress(ledger: &Ledger, elapsed: Duration, rounds: u64) -> String {
     let totals = &ledger.totals;
     let connections =

@@ -1,5 +1,5 @@
-//! A round: a group of loops is started, tortured, and shut down, drained or in the midst of it.
-//! Then nothing may be left of it.
+//! A round: a group of loops is started, tortured, and shut down, either drained or while work goes
+//! on. Then nothing may be left of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,21 +24,22 @@ use crate::ledger::{Account, Ledger, lock};
 use crate::options::Options;
 use crate::world::{Delivery, Kind, World};
 
-/// Nothing has moved for so long: whatever waits will wait for ever. A connection that is not stuck
-/// moves every few milliseconds.
+/// If nothing has moved for this long, whatever waits will wait for ever. A connection that is not
+/// stuck moves every few milliseconds.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// The open descriptors, and what they are.
 pub(crate) type Descriptors = BTreeMap<String, PathBuf>;
 
-/// Streams on their way by way of a thread.
+/// Streams that a thread is carrying.
 type Couriers = Mutex<mpsc::Receiver<Delivery>>;
 
-/// Runs one round of about `length`, behind which as much is open as `before`. What is wrong is a
-/// fault of the ledger.
+/// Runs one round of about `length`. After it, the same descriptors must be open as in `before`.
+/// What is wrong is a fault in the ledger.
 ///
 /// # Errors
-/// The round could not begin.
+///
+/// When the round could not begin.
 pub(crate) fn run(
     ledger: &Arc<Ledger>,
     options: &Options,
@@ -62,8 +63,9 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What is open now and was not, or the other way about. The idle policy's survey of the machine,
-/// once in a process, has a descriptor for some milliseconds, so there is patience.
+/// Returns which descriptors are open now and were not before, or the other way round. The idle
+/// policy surveys the machine once per process, and has a descriptor for some milliseconds then. So
+/// this waits for a while before it reports.
 fn new_descriptors(before: &Descriptors) -> io::Result<Option<String>> {
     let begun = Instant::now();
     loop {
@@ -160,7 +162,7 @@ fn torture(
         }
     });
     if !drains {
-        // What the threads opened at last is among it.
+        // This includes what the threads opened last.
         ledger.break_all();
     }
     accepting.iter().for_each(JoinHandle::abort);
@@ -180,7 +182,7 @@ fn torture(
     Ok(())
 }
 
-/// Lets a round take its time, and the process be short of things for parts of it.
+/// Lets a round run for its length. For parts of it the process is short of resources.
 fn press(world: &World, pids: Option<&Pids>, chosen: &Chosen, random: &mut Rng, length: Duration) {
     let totals = &world.ledger.totals;
     let part = length / 4;
@@ -205,7 +207,7 @@ fn press(world: &World, pids: Option<&Pids>, chosen: &Chosen, random: &mut Rng, 
     thread::sleep(part);
 }
 
-/// At the thread limit a blocking call ends: it is done, or it fails.
+/// Starts a blocking call on each loop. At the thread limit it ends too: it is done, or it fails.
 fn block_on_each_loop(world: &World) {
     let (ended, all_ended) = mpsc::channel();
     for handle in &world.loops {
@@ -227,7 +229,7 @@ fn block_on_each_loop(world: &World) {
     }
 }
 
-/// Has each loop accept from each listener.
+/// Makes each loop accept from each listener.
 fn listen(world: &Arc<World>, listeners: &[SharedListener]) -> io::Result<Vec<JoinHandle<()>>> {
     let mut accepting = Vec::new();
     for (handle, listener) in
@@ -245,7 +247,7 @@ fn listen(world: &Arc<World>, listeners: &[SharedListener]) -> io::Result<Vec<Jo
     Ok(accepting)
 }
 
-/// Waits until all that was opened is closed.
+/// Waits until everything that was opened is closed.
 fn drain(ledger: &Ledger, couriers: &Couriers, world: &Arc<World>, random: &mut Rng) {
     let mut last = (ledger.progress(), Instant::now());
     let mut shown = false;
@@ -270,7 +272,7 @@ fn drain(ledger: &Ledger, couriers: &Couriers, world: &Arc<World>, random: &mut 
     }
 }
 
-/// What a thread does that has no loop.
+/// The work of a thread that has no loop.
 fn meddle(
     world: &Arc<World>,
     couriers: &Couriers,
@@ -327,7 +329,7 @@ fn meddle(
     }
 }
 
-/// Brings a stream that is on its way to a loop.
+/// Delivers a stream that is on its way to a loop.
 fn courier(couriers: &Couriers, world: &World, random: &mut Rng) {
     let Ok(deliver) = lock(couriers).try_recv() else { return };
     world.ledger.totals.detached_on_a_thread.fetch_add(1, Relaxed);
@@ -349,19 +351,19 @@ fn inject(handle: &LoopHandle, options: &Options, random: &mut Rng) {
         interrupted: random.u32(4..60),
         reset: random.u32(200..10_000),
     };
-    // It ends with the loop's thread.
+    // The injection ends with the loop's thread.
     let _ = handle.post_and_wait(move || wakeful::faults::inject(seed, faults));
 }
 
 #[cfg(not(feature = "faults"))]
 fn inject(_: &LoopHandle, _: &Options, _: &mut Rng) {}
 
-/// What is open in this process, and what it is.
+/// Returns what is open in this process.
 pub(crate) fn descriptors() -> io::Result<Descriptors> {
     let mut open = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
-        // The one of this listing is gone behind it.
+        // The descriptor of this listing itself is gone after it.
         if let Ok(target) = std::fs::read_link(entry.path()) {
             open.insert(entry.file_name().to_string_lossy().into_owned(), target);
         }

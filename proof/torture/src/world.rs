@@ -1,4 +1,4 @@
-//! What everybody in a round shares.
+//! What everything in a round shares.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,32 +11,32 @@ use wakeful::net::Stream;
 
 use crate::ledger::{Account, Ledger};
 
-/// An end and its stream, on their way by way of a thread: called with its index, they go on on
-/// that loop.
+/// An end and its stream, while a thread carries them. Called with the index of a loop, they go on
+/// there.
 pub(crate) type Delivery = Box<dyn FnOnce(usize) + Send>;
 
-/// A round's loops and where they listen.
+/// The loops of a round, and where they listen.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) loops: Vec<LoopHandle>,
     pub(crate) port: u16,
     pub(crate) socket: PathBuf,
-    /// Streams on their way by way of a thread.
+    /// Streams that a thread is carrying.
     pub(crate) couriers: mpsc::Sender<Delivery>,
-    /// Of 256 ends, how many do not live to see their stream's end.
+    /// How many of 256 ends do not live until the end of their stream.
     pub(crate) share_of_early_deaths: u8,
-    /// What is under way is cut off: it need not end in order.
+    /// Whatever is running is cut off, and need not end normally.
     pub(crate) is_cut: Arc<AtomicBool>,
     seeds: AtomicU64,
 }
 
-/// What kind of connection.
+/// The kind of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Tcp,
     Unix,
-    /// Two ends that are made at once, and part.
+    /// Two ends that are made together, and then part.
     Pair,
 }
 
@@ -48,7 +48,7 @@ impl World {
         couriers: mpsc::Sender<Delivery>,
         seed: u64,
     ) -> Self {
-        // Of every eighth end down to none.
+        // From every eighth end down to none.
         let share_of_early_deaths = (seed % 33) as u8;
         let seeds = AtomicU64::new(seed);
         Self {
@@ -63,12 +63,12 @@ impl World {
         }
     }
 
-    /// A seed for one more random number generator.
+    /// Returns a seed for another random number generator.
     pub(crate) fn seed(&self) -> u64 {
         self.seeds.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
     }
 
-    /// An account for a connection of this kind.
+    /// Opens an account for a connection of this kind.
     pub(crate) fn open(&self, kind: Kind) -> Arc<Account> {
         let totals = &self.ledger.totals;
         match kind {
@@ -78,21 +78,21 @@ impl World {
         }
     }
 
-    /// One of the addresses of this machine at which the loops listen: there are many, so that the
-    /// ports suffice.
+    /// Returns one of the addresses of this machine at which the loops listen. There are many, so
+    /// that the ports suffice.
     pub(crate) fn address(&self) -> SocketAddr {
         let number = self.seeds.load(Relaxed).to_be_bytes();
         (Ipv4Addr::new(127, 0, number[0] & 7, 1 + number[1] % 250), self.port).into()
     }
 }
 
-/// Was this socket reset by an injected fault?
+/// Returns whether an injected fault has reset this socket.
 #[cfg(feature = "faults")]
 pub(crate) fn was_reset(stream: &Stream) -> bool {
     wakeful::faults::was_reset(stream)
 }
 
-/// There are no injected faults in this build.
+/// This build has no injected faults.
 #[cfg(not(feature = "faults"))]
 pub(crate) fn was_reset(_: &Stream) -> bool {
     false

@@ -141,8 +141,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns whether no connection could be made. The server has then seen nothing of the
-    /// request.
+    /// Returns whether the request failed because no connection could be made. Then nothing of the
+    /// request was sent.
     #[must_use]
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::ConnectTimeout { .. })

@@ -31,8 +31,9 @@
 //!   idempotent (RFC 9110, 9.2.2). Over HTTP/1.1 the retry then gets a new connection, if
 //!   `max_connections` allows another one: other pooled connections may be about to close, too.
 //!
-//! A shared HTTP/2 connection can end before it handles a request. The client then sends the
-//! request again. The first eight times do not count as retries. (If `retries` is 0, the request
+//! A server may end an HTTP/2 connection before it has handled all requests that share it. The
+//! client sends such a request again, on another connection. For each request, the first eight of
+//! these repeats do not count as retries. (If `retries` is 0, the request is not sent again, and
 //! fails.)
 //!
 //! If a request cannot be retried (its method is not idempotent, or its body is not kept), the

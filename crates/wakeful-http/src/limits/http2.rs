@@ -13,7 +13,7 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// | [`stream_window`](Self::stream_window) | 1 MiB | 1 KiB to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
 /// | [`connection_window`](Self::connection_window) | 1 MiB | 65,535 to 2³¹ - 1 | GOAWAY (FLOW_CONTROL_ERROR) |
 /// | [`max_frame_size`](Self::max_frame_size) | 16 KiB | 16,384 to 16,777,215 | GOAWAY (FRAME_SIZE_ERROR) |
-/// | [`max_send_buffer`](Self::max_send_buffer) | 400 KiB | 1 and more | the response's body is not polled |
+/// | [`max_send_buffer`](Self::max_send_buffer) | 400 KiB | 1 to 2³² - 1 | the response's body is not polled |
 /// | [`ping_interval`](Self::ping_interval) | none | 1 ms and more | |
 /// | [`ping_timeout`](Self::ping_timeout) | 20 s | 1 ms and more | the connection is closed |
 /// | [`max_pending_resets`](Self::max_pending_resets) | 20 | | GOAWAY (ENHANCE_YOUR_CALM) |

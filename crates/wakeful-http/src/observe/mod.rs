@@ -1,9 +1,9 @@
 //! What a server records about its requests: access log, request ids, trace context, `tracing`
 //! spans.
 //!
-//! By default only the span is on, at debug level. If no subscriber wants the span, it costs a
-//! request one read of a static variable. Each of the other features costs a request an allocation,
-//! and the access log also a line in a buffer.
+//! By default the server makes only a span for each request, at debug level. If no `tracing`
+//! subscriber enables it, the span costs one read of a static variable. Each other feature costs an
+//! allocation for each request. The access log also writes a line into a buffer.
 
 // `observed_request` is one request from its header to the last byte of its response, `request_id`
 // and `trace_parent` read and write the headers.
@@ -29,7 +29,7 @@ pub use trace_parent::TraceParent;
 
 /// What a server records about its requests, for [`Server::observe`](crate::Server::observe).
 ///
-/// | setting | default | |
+/// | setting | default | what it records |
 /// |---|---|---|
 /// | [`access_log`](Self::access_log) | none | a line for each request |
 /// | [`request_ids`](Self::request_ids) | [`RequestIds::Off`] | `x-request-id` of requests and responses |

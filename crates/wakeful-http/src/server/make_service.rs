@@ -28,6 +28,10 @@ impl Server {
     /// `into_make_service_with_connect_info::<SocketAddr>()`, handlers may take
     /// `ConnectInfo<SocketAddr>`. axum has both only with its feature `tokio`.
     ///
+    /// `make` and its future must be ready at their first poll, as axum's are. If they are not
+    /// ready, or if `make` returns an error, this is logged, and the requests of the connection
+    /// fail: the server closes the connection without a response (HTTP/2: it resets the stream).
+    ///
     /// ```no_run
     /// use std::net::SocketAddr;
     /// use axum::{Router, extract::ConnectInfo, routing::get};
@@ -129,9 +133,6 @@ impl Server {
     /// Starts the server like [`start`](Self::start), but with a service for each connection, which
     /// `make` makes as in [`serve_make_service`](Self::serve_make_service). A connection that moves
     /// to another loop gets another service.
-    ///
-    /// `make` and its future must be ready at their first poll, as axum's are. Otherwise the
-    /// connection is closed, and this is logged.
     ///
     /// # Errors
     /// The same as for [`start`](Self::start); or the server listens on a Unix socket, whose

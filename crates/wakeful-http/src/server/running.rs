@@ -17,7 +17,12 @@ use crate::drain::Readiness;
 use crate::foreign_code;
 use crate::loop_state::ServerState;
 
-/// A running server. Dropping it aborts all connections.
+/// A running server. Dropping it aborts all connections and stops the loops.
+///
+/// # Threads
+/// `Send`, not `Sync`. [`shutdown`](Self::shutdown), [`drain`](Self::drain) and dropping it block
+/// the thread, so do none of them on one of the server's loops. [`drained`](Self::drained) does not
+/// block.
 #[derive(Debug)]
 pub struct Running {
     serving: Serving,
@@ -89,7 +94,9 @@ impl Running {
     /// blocked.
     ///
     /// # Errors
-    /// A handler blocks a loop, and the call gave up waiting for that loop.
+    /// * A handler blocks a loop, and the call gave up waiting for that loop.
+    /// * A loop had ended with an error before.
+    /// * This process is a fork of the process that started the server.
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.ending.0.ends_soon();
         if !plan.pre_drain.is_zero() {
@@ -118,7 +125,7 @@ impl Running {
     /// separate thread. (If no thread can be started, the first poll blocks for the whole drain.)
     ///
     /// # Errors
-    /// The same as for [`drain`](Self::drain).
+    /// The same as for [`drain`](Self::drain); or the drain has panicked.
     ///
     /// # Cancel safety
     /// The drain begins at the first poll. If the future is dropped after that, the drain

@@ -18,18 +18,18 @@ use crate::tls::ServerTls;
 /// An HTTP/1.1 and HTTP/2 server on a group of loops. [The crate's documentation](crate) has an
 /// example.
 ///
-/// | setting | default | range | what happens beyond it |
+/// | setting | default | range | what it does |
 /// |---|---|---|---|
-/// | [`group`](Self::group) | one loop for each CPU | | |
-/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | |
-/// | `tokio`, `tokio_handle` (feature `tokio`) | no Tokio | | handlers that need Tokio panic |
-/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | | |
-/// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | HTTP/1.1 connections move between requests |
-/// | [`descriptors`](Self::descriptors) | a sixteenth of the free descriptors, from 16 to 64, is kept back | [`Descriptors`] | further connections wait |
-/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | [a table of its own](Limits) |
+/// | [`group`](Self::group) | one loop for each CPU | [`LoopGroupBuilder`] | the loops that serve the connections |
+/// | [`tls`](Self::tls) | plain HTTP | [`ServerTls`] | TLS for the listeners that were added before |
+/// | `tokio`, `tokio_handle` (feature `tokio`) | no Tokio | | a Tokio runtime for handlers that need one; without it they panic |
+/// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | [`AcceptStrategy`] | how connections reach the loops |
+/// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | when HTTP/1.1 connections move to another loop, between two requests |
+/// | [`descriptors`](Self::descriptors) | a sixteenth of the free descriptors, from 16 to 64, is kept back | [`Descriptors`] | limits the connections, so that descriptors are left; further connections wait |
+/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | has [a table of its own](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
-/// | [`on_each_loop`](Self::on_each_loop) | none | | what each loop does before any loop accepts |
-/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | remaining connections are aborted after its grace period |
+/// | [`on_each_loop`](Self::on_each_loop) | nothing | | what each loop does before any loop accepts |
+/// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | how the server ends; connections that remain after its grace period are aborted |
 #[must_use = "call `serve` or `start`"]
 pub struct Server {
     pub(super) listeners: Vec<SharedListener>,
@@ -268,10 +268,11 @@ impl Server {
     /// Calls `set_up` on each loop when the server starts, and awaits its future there, before any
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
-    /// Several set-ups run in the order in which they were added. [`serve`](Self::serve) and
-    /// [`start`](Self::start) block their thread until all set-ups are done. If a set-up fails or
-    /// panics, they return that as their error. A signal that would end `serve` or
-    /// [`run`](Self::run) also ends the wait. Then nothing is served, and the result is `Ok`.
+    /// You may call this several times: each loop then runs its set-ups one after the other, in the
+    /// order of the calls. [`serve`](Self::serve) and [`start`](Self::start) block their thread
+    /// until all set-ups are done. If a set-up fails or panics, they return that as their error. A
+    /// signal that would end `serve` or [`run`](Self::run) also ends the wait. Then nothing is
+    /// served, and the result is `Ok`.
     ///
     /// `run` blocks the loop of `main` until all set-ups are done. A set-up must not wait for a
     /// task or a connection that lives there.

@@ -43,7 +43,7 @@ pub(super) struct Elsewhere {
 /// Makes the loop of `offer` carry its connection's bytes.
 ///
 /// # Errors
-/// That loop has ended.
+/// The loop of `offer` has ended.
 pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
     let (far, near) = duplex(BUFFER);
     let (is_used, used) = async_channel::bounded(1);

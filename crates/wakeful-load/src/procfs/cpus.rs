@@ -37,13 +37,13 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What threads used, the kernel's own included.
+    /// Returns the time of threads, including the kernel's own.
     #[must_use]
     pub fn in_tasks(&self) -> u64 {
         self.user + self.nice + self.system
     }
 
-    /// What interrupts and softirqs used.
+    /// Returns the time of interrupts and softirqs.
     #[must_use]
     pub fn in_interrupts(&self) -> u64 {
         self.irq + self.softirq
@@ -55,7 +55,7 @@ impl CpuTime {
     }
 }
 
-/// The seconds of a tick: 0.01.
+/// Returns the length of a tick in seconds: 0.01.
 #[must_use]
 pub fn tick() -> f64 {
     1.0 / rustix::param::clock_ticks_per_second().max(1) as f64
@@ -87,8 +87,8 @@ impl CpuTimes {
         Self { cpus: cpus.collect() }
     }
 
-    /// What happened since an earlier reading. CPUs that came in between are left out; a counter
-    /// that went backwards, as `iowait` may, counts as nothing.
+    /// Returns what happened since an earlier reading. CPUs that are only in the later reading are
+    /// left out. A counter that went backwards, as `iowait` may, counts as zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let cpus = self.cpus.iter().filter_map(|(cpu, time)| {

@@ -61,7 +61,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// User and system together.
+    /// Returns user and system time together.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.user + self.system
@@ -101,14 +101,14 @@ impl ProcessCpu {
         self.processes.extend(other.processes);
     }
 
-    /// The processes in this reading.
+    /// Returns the processes in this reading.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.processes.keys().copied().collect()
     }
 
-    /// What was used since an earlier reading. Processes and threads that started in between count
-    /// from their start.
+    /// Returns what was used since an earlier reading. Processes and threads that started in
+    /// between count from their start.
     #[must_use]
     pub fn used_since(&self, earlier: &Self) -> CpuUse {
         let mut used = CpuUse::default();
@@ -120,7 +120,8 @@ impl ProcessCpu {
         used
     }
 
-    /// The same as results have it; `seconds` is the time between the two readings.
+    /// Returns what was used since an earlier reading, in the form of the results. `seconds` is the
+    /// time between the two readings.
     #[must_use]
     pub fn since(&self, earlier: &Self, seconds: f64) -> Cpu {
         let used = self.used_since(earlier);

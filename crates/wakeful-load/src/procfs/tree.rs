@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{gone, numbers_in, read_if_there, stat_of};
 
-/// A process and all its descendants, itself first.
+/// Returns a process and all its descendants. The process itself is the first.
 ///
 /// # Errors
 ///
@@ -24,7 +24,8 @@ pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// A process's children, without theirs; none if there is no such process.
+/// Returns the children of a process, without their children. If there is no such process, it has
+/// none.
 #[must_use]
 pub fn children_of(pid: u32) -> Vec<u32> {
     let children = if has_lists() {
@@ -37,7 +38,7 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The numbers of a process's threads. There are none if there is no such process. A living thread
+/// Returns the numbers of a process's threads, or none if there is no such process. A living thread
 /// may be missing if another one ended while the list was read: the kernel cuts the list off there.
 #[must_use]
 pub fn threads_of(pid: u32) -> Vec<u32> {

@@ -66,7 +66,7 @@ struct Head {
 }
 
 impl Http1 {
-    /// A conversation that sends the template's request.
+    /// Makes a conversation that sends the template's request.
     ///
     /// # Errors
     /// The template is no request of HTTP/1.1.

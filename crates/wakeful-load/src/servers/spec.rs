@@ -64,7 +64,7 @@ pub enum SpecError {
 }
 
 impl ServerSpec {
-    /// The name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

@@ -179,7 +179,7 @@ impl Shard {
     /// are set.)
     ///
     /// # Errors
-    /// As for [`set`](Self::set).
+    /// The same as for [`set`](Self::set).
     pub(super) fn set_all<'a>(
         &mut self,
         pairs: impl Iterator<Item = (Key<'a>, &'a [u8])> + Clone,

@@ -477,7 +477,7 @@ impl RunningProxy {
     /// were aborted. Blocks the calling thread.
     ///
     /// # Errors
-    /// A handler blocks a loop, and the call gave up waiting for that loop.
+    /// The same as for [`Running::drain`].
     pub fn drain(self, plan: DrainPlan) -> io::Result<usize> {
         self.service.drain(plan)
     }

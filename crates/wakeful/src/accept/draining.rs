@@ -13,12 +13,13 @@ use slab::Slab;
 use super::gives_way::{GivesWay, Standing};
 use crate::sys::panics;
 
-/// Tells a connection's handler when the server drains. The handler should then finish its current
-/// work and close the connection.
+/// Tells a connection's handler when the server drains. The handler should then answer what it has
+/// received, and close the connection.
 ///
-/// A connection may come from the backlog after the drain has started. Its client may already have
-/// sent a request. So the handler should first read, and close the connection when there is nothing
-/// to read.
+/// A server that drains still accepts the connections that waited in the kernel's backlog. The
+/// handler of such a connection finds at once that the drain has started, although a request may
+/// have arrived. So it should read first, and close the connection only if there is nothing to
+/// read.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop's thread, like the connection.

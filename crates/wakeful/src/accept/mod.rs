@@ -1,10 +1,10 @@
 //! How connections reach loops.
 //!
-//! [`ConnectionServer`] accepts connections on the loops of a group, and calls a handler for each.
-//! It uses one of three strategies ([`AcceptStrategy`]): one listening socket for all loops, one
-//! socket for each loop, or one loop that accepts for all. The source file `accept_failed.rs` lists
-//! what it does when it cannot accept. [`SharedListener`] is the socket; it can also be used
-//! without a `ConnectionServer`.
+//! [`ConnectionServer`] accepts connections on the loops of a group, and calls a handler for each
+//! connection. An [`AcceptStrategy`] says how connections reach the loops: all loops share a
+//! listening socket, each loop has its own socket, or one loop accepts for all.
+//!
+//! [`SharedListener`] is a listening socket. It can also be used without a `ConnectionServer`.
 
 // * The way of a connection: `accepting` or `dispatch` accepts it, `arrival` is the connection on
 //   its way, `route`, `routes` and `inbox` bring it to its loop, and `loop_server` has its task.

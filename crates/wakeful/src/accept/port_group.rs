@@ -1,4 +1,5 @@
-//! Several sockets on one port (`SO_REUSEPORT`), of which the kernel chooses one for a connection.
+//! Several sockets on one port (`SO_REUSEPORT`). The kernel chooses one of them for each
+//! connection.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -168,8 +168,8 @@ impl ConnectionServer {
     /// loop accepts. Connections wait in the backlog meanwhile.
     ///
     /// Use it for things that a loop needs before its first connection, such as a warm connection
-    /// pool or a background task. Several set-ups run on each loop in the order in which they were
-    /// added. The loops do not wait for one another.
+    /// pool or a background task. You may call this several times: each loop then runs its set-ups
+    /// one after the other, in the order of the calls. All loops do so at the same time.
     ///
     /// [`start`](Self::start) blocks its thread until all set-ups are done, and returns the first
     /// error. A panic is an error, too. If a future never ends, the server never starts. A signal

@@ -180,12 +180,17 @@ impl SharedListener {
         self.file.as_ref().map_or(Ok(()), |file| file.check())
     }
 
-    /// Stops new connections in every process that has this socket, until the last of them closes
-    /// it. The kernel drops each SYN, so a client tries again a second later, and is refused then.
-    /// Connections that arrived before can still be accepted. Use it only if you know that all
-    /// these processes will end. A server that drains after this call serves all connections of the
-    /// backlog, and leaves none to another process. Clients can still connect to a Unix socket:
-    /// remove its file, too.
+    /// Stops new connections to this socket, in all processes that have it. This cannot be undone:
+    /// it lasts until the last of these processes closes the socket. So use it only if you know
+    /// that all of them will end.
+    ///
+    /// The kernel drops each SYN. A client sends its SYN again a second later, and is refused if
+    /// the socket is closed by then. Connections that arrived before can still be accepted. A
+    /// server that drains after this call serves all connections of the backlog, and leaves none to
+    /// another process.
+    ///
+    /// The call has no effect on clients of a Unix socket: to keep them out, remove the socket's
+    /// file.
     ///
     /// A draining server calls this itself if no other process or code has its socket.
     ///

@@ -74,8 +74,8 @@ const CALM: u64 = 500_000_000;
 /// half a second in which, at every review, the remaining loops would have stayed a quarter below
 /// the target. In between nothing changes.
 ///
-/// Pure: the caller passes the time and the utilisations, so a simulator can use it. Times are
-/// nanoseconds on one monotonic clock.
+/// It has no clock: the caller passes the time and the utilisations, so a simulator can use it.
+/// Times are nanoseconds on one monotonic clock.
 ///
 /// # Threads
 /// A value like any other.
@@ -113,13 +113,13 @@ impl Activity {
         }
     }
 
-    /// How many loops are active: the first so many.
+    /// Returns how many loops are active. They are the first ones of the group.
     #[must_use]
     pub fn active(&self) -> usize {
         self.active
     }
 
-    /// What it aims at.
+    /// Returns the settings.
     pub fn targets(&self) -> Targets {
         self.targets
     }

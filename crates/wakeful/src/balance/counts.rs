@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All zero, for so many loops.
+    /// Makes counters for this number of loops, all zero.
     #[must_use]
     pub fn new(loops: usize) -> Self {
         let loops = (0..loops).map(|_| CachePadded::default()).collect();

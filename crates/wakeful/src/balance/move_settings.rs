@@ -4,9 +4,10 @@ use std::time::Duration;
 
 /// The settings that decide when connections move to other loops.
 ///
-/// A connection moves between two requests, so an idle connection stays. Connections of a loop that
-/// is no longer active always move. Connections of an active loop move only if that loop has too
-/// much to do. A value out of range becomes the nearest value in the range.
+/// A connection moves between two requests: right after a response, or when its client sends
+/// something. An idle connection stays where it is until then. Connections of a loop that is no
+/// longer active always move. Connections of an active loop move only if that loop has too much to
+/// do. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|

@@ -166,7 +166,7 @@ fn hold(chosen: Hold, process: Process, counters: &Counters) -> Idle {
 /// | [`idle`](Self::idle) | `Adaptive` | | what the loop does when nothing is runnable |
 /// | [`io_batch`](Self::io_batch) | 64 | 1 to 65,536 | events fetched at a time |
 /// | [`task_budget`](Self::task_budget) | 64 | 2 to 2³²−1 | polls between two requests for events |
-/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; 0 is the least work per phase | time between two requests for events |
+/// | [`turn_budget`](Self::turn_budget) | 500 µs | any; with 0, a phase stops after 8 items | time between two requests for events |
 /// | [`timer_budget`](Self::timer_budget) | 256 | 1 to 2³²−1 | timers expired in a turn |
 /// | [`callback_budget`](Self::callback_budget) | 256 | 1 to 2³²−1 | callbacks run in a phase |
 /// | [`cooperative_budget`](Self::cooperative_budget) | 128 | 1 to 2³²−1 | operations that a task may complete in a poll |
@@ -230,11 +230,11 @@ impl EventLoopBuilder {
     /// Sets how many operations on ready sockets, timers and handles a task may complete in one
     /// poll before it has to let others run.
     ///
-    /// Each further operation returns pending, although it is ready, and wakes its task at once.
-    /// If the task does not return to the loop after 36 such operations, the next one completes,
-    /// and so on: one operation in 37. So a `block_on` of another library inside a task completes.
-    /// A future that polls many others in one poll may therefore complete some more operations than
-    /// the budget.
+    /// Each further operation is postponed: it returns pending, although it is ready, and wakes its
+    /// task at once. If the task does not return to the loop, one operation completes after every
+    /// 36 that were postponed. So a `block_on` of another library inside a task completes in the
+    /// end. For the same reason a future that polls many others in one poll may complete a few
+    /// operations more than the budget.
     ///
     /// In a task of Tokio (feature `tokio`) Tokio's budget applies instead.
     pub fn cooperative_budget(mut self, operations: u32) -> Self {

@@ -75,8 +75,9 @@ fn name_slow(work: SlowWork, name: impl FnOnce() -> String) {
 /// [stuck](crate::heartbeat::StuckLoop) meanwhile, or [lists](crate::heartbeat::LoopState) it.
 /// wakeful-http makes this call for each request.
 ///
-/// `describe` is called unless the last call in the same poll had the same `id`. It is not called
-/// without heartbeats, or outside of a loop.
+/// `id` is a number that identifies the work, such as the number of a request. If the last call in
+/// the same poll had the same `id`, the description stays, and `describe` is not called. It is not
+/// called either if the loop has no heartbeats, or if no loop runs on this thread.
 ///
 /// ```
 /// # fn render(_: u64) {}

@@ -162,10 +162,11 @@ pub struct TryCurrentError(&'static str);
 /// });
 /// ```
 ///
-/// A callback may queue another one for this turn. A turn runs at most
-/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) callbacks. The rest run in the
-/// next turn, and the loop does not sleep in between. A panic in a callback ends only that
-/// callback, and is counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
+/// A callback may queue another one for this turn. These callbacks are a phase of the turn, and the
+/// phase runs at most [`callback_budget`](crate::EventLoopBuilder::callback_budget) of them.
+/// (Callbacks of [`run_next_turn`] have their own phase, with a budget of the same size.) The rest
+/// run in the next turn, and the loop does not sleep in between. A panic in a callback ends only
+/// that callback, and is counted in [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Panics
 /// If no loop runs on this thread.
@@ -175,7 +176,10 @@ pub fn run_this_turn(callback: impl FnOnce() + 'static) {
 }
 
 /// Runs `callback` in the next turn, before its tasks. The loop does not sleep in between, but it
-/// checks its sockets and timers.
+/// checks its sockets and timers. Callbacks beyond the
+/// [`callback_budget`](crate::EventLoopBuilder::callback_budget) run in the turn after that. A
+/// panic in a callback ends only that callback, and is counted in
+/// [`LoopMetrics::panics`](crate::LoopMetrics::panics).
 ///
 /// # Panics
 /// If no loop runs on this thread.
@@ -187,6 +191,9 @@ pub fn run_next_turn(callback: impl FnOnce() + 'static) {
 /// Runs `callback` each time the loop has nothing to do and is about to wait, until the hook is
 /// dropped. If the callback queues work, the loop does not wait.
 ///
+/// A panic in the callback ends only that call, and is counted in
+/// [`LoopMetrics::panics`](crate::LoopMetrics::panics). The callback stays registered.
+///
 /// # Panics
 /// If no loop runs on this thread.
 #[track_caller]
@@ -194,7 +201,8 @@ pub fn before_park(callback: impl FnMut() + 'static) -> Hook {
     expect_current().callbacks.before_park(callback)
 }
 
-/// Runs `callback` at the end of every turn, until the hook is dropped.
+/// Runs `callback` at the end of every turn, until the hook is dropped. A panic in the callback is
+/// handled as for [`before_park`].
 ///
 /// # Panics
 /// If no loop runs on this thread.

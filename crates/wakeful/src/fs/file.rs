@@ -255,7 +255,8 @@ impl OpenOptions {
     /// Opens the file, on the pool.
     ///
     /// # Cancel safety
-    /// If cancelled, it may have created the file.
+    /// Not cancel-safe: once a thread has begun the operation, it creates or truncates the file as
+    /// these options say, even if cancelled. The opened file is then closed.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.

@@ -117,8 +117,11 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     run(move || fs::remove_dir(path)).await
 }
 
-/// Removes a directory with all its contents. See [`std::fs::remove_dir_all`]. It is one operation:
-/// once a thread has begun it, it continues to its end, even if cancelled.
+/// Removes a directory with all its contents. See [`std::fs::remove_dir_all`].
+///
+/// # Cancel safety
+/// Not cancel-safe: once a thread has begun the operation, it removes the whole directory, even if
+/// cancelled.
 ///
 /// # Errors
 /// Kernel errors; no thread can be started.

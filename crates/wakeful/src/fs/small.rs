@@ -12,14 +12,15 @@ use rustix::io::Errno;
 /// How long a pipe may stay silent before the read fails.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Reads a file, and of one that has more than `most` bytes (a device may have no end) one byte
-/// more than that.
+/// Reads a file. If it has more than `most` bytes (a device may have no end), returns one byte more
+/// than that.
 ///
-/// A pipe, as of a shell's `<(command)`, is read to its end. This blocks while it waits for a
-/// writer.
+/// A pipe, such as that of a shell's `<(command)`, is read in the same way. This blocks the thread
+/// while it waits for a writer.
 ///
 /// # Errors
-/// Those of the kernel; a pipe into which nothing has been written for ten seconds.
+/// The errors of the kernel. Also [`TimedOut`](std::io::ErrorKind::TimedOut), if nothing is written
+/// into a pipe for ten seconds.
 #[doc(hidden)]
 pub fn read_small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_patiently(path, most, SILENCE)

@@ -36,16 +36,16 @@ impl LoopGroup {
 
 /// The settings of a [`LoopGroup`].
 ///
-/// | setting | default | range | |
+/// | setting | default | range | what it does |
 /// |---|---|---|---|
-/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | number of loops, each on its own thread |
+/// | [`loops`](Self::loops) | one for each CPU that this process may use | 1 to 65,536 | sets the number of loops, each on its own thread |
 /// | [`pin`](Self::pin) | not pinned | | pins each thread to a CPU, in turn |
-/// | [`name`](Self::name) | `wakeful` | Linux shows about 10 bytes | threads are named `NAME-0`, `NAME-1`, ... |
-/// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | light load is concentrated on few loops |
-/// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | settings of each loop |
+/// | [`name`](Self::name) | `wakeful` | Linux shows about 10 bytes | names the threads `NAME-0`, `NAME-1`, ... |
+/// | [`concentrate`](Self::concentrate) | up to a utilisation of 0.6 | [`Targets`] | concentrates light load on few loops |
+/// | [`event_loop`](Self::event_loop) | [`EventLoopBuilder`]'s | | sets the settings of each loop |
 /// | [`heartbeats`](Self::heartbeats) | none | made for this group | shows a supervising process what the loops do |
 /// | [`sibling`](Self::sibling) | none | used by no other group | shares light load with other processes |
-/// | `tokio`, `tokio_handle` (feature `tokio`) | none | | Tokio on each loop, or beside them |
+/// | `tokio`, `tokio_handle` (feature `tokio`) | none | | runs Tokio on each loop, or uses one beside them |
 #[derive(Debug, Clone)]
 #[must_use = "call `build`"]
 pub struct LoopGroupBuilder {

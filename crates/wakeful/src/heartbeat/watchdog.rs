@@ -74,8 +74,9 @@ pub struct StuckLoop {
     /// line without control characters, of a few hundred bytes at most.
     pub running: Option<String>,
     /// What the task works on, if it has called [`working_on`](super::working_on): with
-    /// wakeful-http, the method and the path of a request. The description has at most 88 bytes.
-    /// Bytes that are not graphic ASCII are percent-encoded.
+    /// wakeful-http, the method and the path of a request. The worker keeps the first 88 bytes of
+    /// the description (44 on 32-bit machines). Here, bytes that are neither graphic ASCII nor
+    /// spaces are percent-encoded, so this text may be three times as long.
     pub work: Option<String>,
 }
 
@@ -131,7 +132,7 @@ impl Watchdog {
         self.timeout = timeout;
     }
 
-    /// A page for that many loops, of which the first `guests` have a guest.
+    /// Makes a page for this many loops. The first `guests` of them have a guest.
     ///
     /// # Errors
     /// No descriptor is left (it needs one, and one for each guest), or no memory; or

@@ -30,7 +30,7 @@ const WORTH: f32 = 2.0;
 /// If the longest window meets less than this share, spinning does not pay any more. (A trial wants
 /// a half.)
 const LEAST_MET: f32 = 0.4;
-/// For how long the loop sleeps at once after a failed attempt, in nanoseconds, and after many.
+/// How long the loop sleeps at once after a failed attempt, and after many of them, in nanoseconds.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
 /// The longest pause while another thread needs the CPU. The loop should notice within 0.3 s that
@@ -69,10 +69,10 @@ enum State {
 /// Decides how long a loop without work should spin before it sleeps.
 /// [`IdlePolicy::Adaptive`](crate::IdlePolicy::Adaptive) uses it.
 ///
-/// Pure: the caller passes the time, so a simulator, or another runtime, can use it. All times are
-/// nanoseconds on one monotonic clock of the caller's choice. A decision costs a few comparisons.
-/// Once in 32 idle periods the governor looks through what it has learnt (114 buckets). It never
-/// allocates.
+/// It has no clock: the caller passes the time, so a simulator, or another runtime, can use it. All
+/// times are nanoseconds on one monotonic clock of the caller's choice. A decision costs a few
+/// comparisons. Once in 32 idle periods the governor looks through what it has learnt (114
+/// buckets). It never allocates.
 ///
 /// An idle period begins with [`begin`](Self::begin), which says how long to spin, and ends with
 /// [`hit`](Self::hit), or with [`miss`](Self::miss) and then [`parked`](Self::parked), or, without
@@ -143,7 +143,7 @@ impl Governor {
         }
     }
 
-    /// What it is allowed to do.
+    /// Returns the limits of this governor.
     #[must_use]
     pub fn limits(&self) -> GovernorLimits {
         self.limits
@@ -161,7 +161,8 @@ impl Governor {
         self.allowance.set_share(now, self.limits.max_cpu);
     }
 
-    /// Nothing is runnable. Returns how long the loop should spin before it sleeps; 0: not at all.
+    /// Begins an idle period, because nothing is runnable. Returns how long the loop should spin
+    /// before it sleeps. 0 means that it should not spin.
     #[inline]
     #[must_use = "it is how long to spin"]
     pub fn begin(&mut self, now: u64) -> u64 {
@@ -184,7 +185,7 @@ impl Governor {
         self.allowance.grant(now, wanted)
     }
 
-    /// The spin met an event, `spun` after it began.
+    /// Notes that the spin met an event, `spun` after it began.
     #[inline]
     pub fn hit(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
@@ -193,7 +194,7 @@ impl Governor {
         self.learn(now, true);
     }
 
-    /// The spin ended after `spun`, and nothing had come.
+    /// Notes that the spin ended after `spun`, and no event had come.
     pub fn miss(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         self.gaps.open_after(spun);
@@ -201,16 +202,16 @@ impl Governor {
         self.learn(now, false);
     }
 
-    /// The spin ended after `spun` for a reason that was known before, such as a timer. This says
-    /// only that no event came before that.
+    /// Notes that the spin ended after `spun` for a reason that was known before, such as a timer.
+    /// This says only that no event came before that.
     pub fn cut_short(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         self.gaps.open_after(spun);
         self.learn(now, false);
     }
 
-    /// A sleep was ended by an event, `idle` after the idle period began. (One that a timer ended
-    /// says nothing.)
+    /// Notes that an event ended a sleep, `idle` after the idle period began. (A sleep that a timer
+    /// ended says nothing, so the caller does not report it.)
     #[inline]
     pub fn parked(&mut self, idle: u64) {
         self.hint = if idle < self.limits.max_window {
@@ -220,15 +221,16 @@ impl Governor {
         };
     }
 
-    /// Would [`begin`](Self::begin) spin, as far as is known without the time?
+    /// Returns whether [`begin`](Self::begin) would spin, as far as that is known without the time.
     #[inline]
     #[must_use]
     pub fn expects_soon(&self) -> bool {
         self.state != State::Parked
     }
 
-    /// Another thread needs this CPU, `spun` after the spin began. For some time the loop sleeps at
-    /// once. Each time that this happens again, that time is longer, up to 0.13 s.
+    /// Notes that another thread needed this CPU, `spun` after the spin began. For some time the
+    /// loop then sleeps at once. Each time that this happens again, that time is longer, up to 0.13
+    /// s.
     pub fn disturbed(&mut self, now: u64, spun: u64) {
         self.allowance.spend(spun);
         if self.is_left_alone(now) {
@@ -238,8 +240,8 @@ impl Governor {
         self.pause_beside = (self.pause_beside * 2).min(LONGEST_PAUSE_BESIDE);
     }
 
-    /// Has the loop been spinning for so long that the neighbour that disturbed it last must be
-    /// gone?
+    /// Returns whether the loop has been spinning for so long that the thread that disturbed it
+    /// last must be gone.
     #[must_use]
     pub fn is_left_alone(&self, now: u64) -> bool {
         let enough = (LEFT_ALONE * self.pause_beside).min(LEFT_ALONE_AT_MOST);

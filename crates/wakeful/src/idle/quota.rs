@@ -81,14 +81,14 @@ impl Quota {
         }
     }
 
-    /// That of this directory, in the place of a cgroup (v2).
+    /// Returns the quota of this directory, which takes the place of a cgroup (v2).
     #[cfg(feature = "internals")]
     pub fn of_directory(directory: PathBuf) -> Self {
         Self::of(vec![Group::of_version_two(directory)])
     }
 
-    /// A loop has spun for so many nanoseconds since it asked last. Returns which share of a CPU it
-    /// may use from now on. Allocates nothing.
+    /// Returns which share of a CPU a loop may spin for from now on. `spun` is how long the loop
+    /// has spun since its last call, in nanoseconds. Allocates nothing.
     pub fn look(&self, spun: u64) -> f64 {
         if self.groups.is_empty() {
             return 1.0;

@@ -83,7 +83,7 @@ pub struct Spinner {
     policy_at: u64,
 }
 
-/// What a look at the clock says to a spinning loop.
+/// What a loop without work does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The spin begins, or continues.
@@ -130,9 +130,9 @@ impl Spinner {
         }
     }
 
-    /// One for this thread of a program that knows nothing of it. It keeps no descriptor, because
-    /// such a program may close descriptors that it did not open. Need not be dropped once
-    /// [`sleeps`](Self::sleeps) was called.
+    /// Makes a spinner for this thread of a program that does not know about it. It keeps no
+    /// descriptor, because such a program may close descriptors that it did not open. It need not
+    /// be dropped after a call of [`sleeps`](Self::sleeps).
     ///
     /// # Errors
     /// The handlers that notice a fork cannot be registered.
@@ -142,16 +142,15 @@ impl Spinner {
         Ok(Self { is_guest: true, ..spinner })
     }
 
-    /// Has it seen traffic, and does not know what a sleep costs here? Then
-    /// [`begin_survey`](Self::begin_survey) is to be called where memory may be allocated.
+    /// Returns whether it has seen traffic, but does not know what a sleep costs on this machine.
+    /// Then call [`begin_survey`](Self::begin_survey) at a place where memory may be allocated.
     #[cfg(feature = "internals")]
     #[inline]
     pub fn wants_survey(&mut self) -> bool {
         std::mem::take(&mut self.wants_survey)
     }
 
-    /// Finds out what a sleep costs, on threads of its own. A second call in a process does
-    /// nothing.
+    /// Starts threads that measure what a sleep costs. A second call in a process does nothing.
     #[cfg(feature = "internals")]
     pub fn begin_survey() {
         if let Ok(process) = Process::current() {
@@ -159,20 +158,22 @@ impl Spinner {
         }
     }
 
-    /// Was it made in this process, and not in one that this is a fork of? One load.
+    /// Returns whether it was made in this process, and not in one that this process is a fork of.
+    /// Costs one load.
     #[cfg(feature = "internals")]
     #[inline]
     pub fn is_of_this_process(&self) -> bool {
         Process::is_own_stamp(self.place.stamp())
     }
 
-    /// Is it worth asking the kernel once before the clock is read? Not in front of a sleep.
+    /// Returns whether the kernel should be asked once before the clock is read. That is not
+    /// worthwhile before a sleep.
     #[inline]
     pub fn expects_soon(&self) -> bool {
         self.governor.expects_soon() && !self.holder.as_ref().is_some_and(Holder::is_held)
     }
 
-    /// Nothing is runnable: spin, or sleep at once?
+    /// Begins an idle period, because nothing is runnable. Returns what the thread does next.
     #[inline]
     pub fn begin(&mut self, now: u64) -> Next {
         (self.began, self.looked) = (now, now);
@@ -224,7 +225,8 @@ impl Spinner {
         true
     }
 
-    /// Another poll has found nothing, or something: does this thread still have its CPU to itself?
+    /// Checks after each poll, whatever it found, whether another thread has used this CPU. Returns
+    /// whether the spin continues.
     #[inline]
     pub fn look(&mut self, now: u64) -> Next {
         let gap = now.saturating_sub(self.looked);
@@ -259,7 +261,7 @@ impl Spinner {
         Next::Sleep
     }
 
-    /// The last poll found nothing: go on?
+    /// Returns whether the spin continues after a poll that found nothing.
     #[inline]
     pub fn found_nothing(&mut self, now: u64) -> Next {
         let spun = now - self.began;
@@ -271,14 +273,14 @@ impl Spinner {
         Next::Sleep
     }
 
-    /// An event ended the spin.
+    /// Notes that an event ended the spin.
     #[inline]
     pub fn hit(&mut self, now: u64) {
         let spun = self.spent(now);
         self.governor.hit(now, spun);
     }
 
-    /// A deadline ended the spin.
+    /// Notes that a deadline ended the spin.
     pub fn cut_short(&mut self, now: u64) {
         let spun = self.spent(now);
         self.governor.cut_short(now, spun);
@@ -303,7 +305,7 @@ impl Spinner {
         self.holder.as_mut()
     }
 
-    /// An event ended a sleep that replaced a spin: within the window, or after it.
+    /// Notes that an event ended a sleep that replaced a spin, within the window or after it.
     pub(crate) fn woken_instead(&mut self, now: u64) {
         let idle = now - self.began;
         if idle < self.window {
@@ -314,7 +316,7 @@ impl Spinner {
         }
     }
 
-    /// A deadline ended a sleep that replaced a spin.
+    /// Notes that a deadline ended a sleep that replaced a spin.
     pub(crate) fn cut_short_instead(&mut self, now: u64) {
         let idle = now - self.began;
         if idle < self.window {
@@ -324,7 +326,8 @@ impl Spinner {
         }
     }
 
-    /// The loop is about to sleep, here or in somebody else's wait, or nobody runs it.
+    /// Notes that the loop is about to sleep, here or in a wait of another library, or that nobody
+    /// runs it.
     #[inline]
     pub fn sleeps(&mut self) {
         self.place.give_up();
@@ -335,7 +338,7 @@ impl Spinner {
         }
     }
 
-    /// An event ended the sleep.
+    /// Notes that an event ended the sleep.
     #[inline]
     pub fn woken(&mut self, now: u64) {
         self.governor.parked(now - self.began);

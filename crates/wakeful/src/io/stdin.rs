@@ -111,8 +111,8 @@ impl Stdin {
         self
     }
 
-    /// Reads available bytes, at least one, into `buf`. Returns 0 at the end (or if `buf` is
-    /// empty).
+    /// Reads available bytes, at least one, into `buf`, and returns their number. Returns 0 at the
+    /// end (or if `buf` is empty).
     ///
     /// # Cancel safety
     /// Cancel-safe, as long as this `Stdin` is not dropped: on the pool a cancelled read continues,

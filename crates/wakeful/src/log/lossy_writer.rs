@@ -41,8 +41,9 @@ impl Default for Queue {
     }
 }
 
-/// A line writer that never waits, never fails and never panics. A separate thread does the
-/// writing.
+/// Queues lines of a log for a separate thread, which writes them. [`write`](Write::write) and
+/// [`write_lines`](Self::write_lines) never wait, never fail and never panic. Only methods with a
+/// time limit wait.
 ///
 /// Lines are dropped and [counted](Self::dropped) when a write fails, and when the queue is full
 /// because the destination is slow. When lines can be written again, a note says how many are

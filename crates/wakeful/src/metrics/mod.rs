@@ -130,7 +130,7 @@ pub struct LoopMetrics {
     /// *Misleads*: one event may stand for many requests (all that arrived since the last read), or
     /// for none (the rest of a request). *Do*: compare with [`polls`](Self::polls).
     pub events: u64,
-    /// How many of these events one wait returned. Waits without events are not counted.
+    /// How many [`events`](Self::events) each wait returned. Waits without events are not counted.
     ///
     /// *Misleads*: if all values are 1, the loop may still be busy. *Do*: if many waits return a
     /// full [`io_batch`](crate::EventLoopBuilder::io_batch), more events are ready than a turn
@@ -142,7 +142,7 @@ pub struct LoopMetrics {
     /// *Misleads*: a poll may do much or nothing. *Do*: if it is several times the number of
     /// requests, tasks are woken without need, or the work is split too finely.
     pub polls: u64,
-    /// How long each of those polls took.
+    /// How long each of the [`polls`](Self::polls) took.
     ///
     /// *Misleads*: the first poll of a turn includes the few tens of nanoseconds in which its event
     /// was recorded. It is wall time, not CPU time. *Do*: nothing else runs during a poll, so the
@@ -216,7 +216,8 @@ pub struct LoopMetrics {
     /// *Misleads*: cancelled timers (a timeout that was not needed) are not counted. *Do*: compare
     /// with [`timer_lateness`](Self::timer_lateness).
     pub timers: u64,
-    /// How long after its deadline the loop handled each of these timers.
+    /// How late the loop handled each of the [`timers`](Self::timers): the time since the timer's
+    /// deadline.
     ///
     /// *Misleads*: the task of the timer runs even later, after the work that is already ready: see
     /// [`queue_depth`](Self::queue_depth). *Do*: if it is tens of microseconds, that is the wake

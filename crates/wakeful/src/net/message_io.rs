@@ -71,7 +71,8 @@ pub(super) fn receive(fd: &OwnedFd, buf: &mut [u8], flags: RecvFlags) -> Result<
 macro_rules! message_methods {
     ($type:ident, $message:literal) => {
         impl $type {
-            #[doc = concat!("Sends a ", $message, " to the peer. Several tasks may wait at once.")]
+            #[doc = concat!("Sends a ", $message, " to the peer, and returns its length in bytes. ")]
+            #[doc = concat!("A ", $message, " is never sent in part. Several tasks may wait at once.")]
             ///
             /// # Errors
             /// Kernel errors: `EMSGSIZE` if `buf` is longer than the socket's buffer (`SO_SNDBUF`),
@@ -84,8 +85,8 @@ macro_rules! message_methods {
                 self.io.shared(Direction::Write, |fd| message_io::send(fd, buf)).await
             }
 
-            #[doc = concat!("Receives a ", $message, ". If it does not fit into `buf`, its rest ")]
-            /// is lost. Several tasks may wait at once.
+            #[doc = concat!("Receives a ", $message, ", and returns how many bytes of it are in ")]
+            /// `buf`. Bytes that do not fit into `buf` are lost. Several tasks may wait at once.
             ///
             /// # Errors
             /// Kernel errors; the loop has ended.
@@ -97,8 +98,8 @@ macro_rules! message_methods {
                 self.io.shared(Direction::Read, |fd| message_io::receive(fd, buf, flags)).await
             }
 
-            #[doc = concat!("Receives a ", $message, " without taking it. Several tasks may wait ")]
-            /// at once.
+            #[doc = concat!("Receives a ", $message, " without taking it, and returns how many ")]
+            /// bytes of it are in `buf`. Several tasks may wait at once.
             ///
             /// # Errors
             /// Kernel errors; the loop has ended.

@@ -95,8 +95,8 @@ macro_rules! readable_methods {
             }
 
             /// Polls like [`readable`](Self::readable), for hand-written futures. Only one task at
-            /// a time may poll: only the last caller is woken. On a stream, a task that reads
-            /// counts as one that polls.
+            /// a time may poll: only the last caller is woken. On a stream, the read methods take
+            /// the same place, so a task that reads must be the one that polls.
             ///
             /// # Errors
             /// The loop has ended.
@@ -127,8 +127,8 @@ macro_rules! writable_methods {
             }
 
             /// Polls like [`writable`](Self::writable), for hand-written futures. Only one task at
-            /// a time may poll: only the last caller is woken. On a stream, a task that writes
-            /// counts as one that polls.
+            /// a time may poll: only the last caller is woken. On a stream, the write methods take
+            /// the same place, so a task that writes must be the one that polls.
             ///
             /// # Errors
             /// The loop has ended.

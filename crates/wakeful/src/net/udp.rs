@@ -124,7 +124,8 @@ impl UdpSocket {
         Err(last.unwrap_or_else(no_addresses))
     }
 
-    /// Sends a datagram to the connected peer.
+    /// Sends a datagram to the connected peer. Returns its length in bytes: a datagram is never
+    /// sent in part.
     ///
     /// # Errors
     /// Kernel errors: `EMSGSIZE` if the datagram is too long (over 65,507 bytes for IPv4),
@@ -135,7 +136,7 @@ impl UdpSocket {
     }
 
     /// Sends a datagram to `addr`. If `addr` is a name, each call looks it up, and sends to the
-    /// first address. A numeric address needs no lookup.
+    /// first address. A numeric address needs no lookup. Returns the datagram's length in bytes.
     ///
     /// # Errors
     /// The same as for [`send`](Self::send); the lookup failed.
@@ -148,7 +149,8 @@ impl UdpSocket {
         .await
     }
 
-    /// Receives a datagram from the connected peer. Bytes that do not fit into `buf` are lost.
+    /// Receives a datagram from the connected peer, and returns how many bytes of it are in `buf`.
+    /// Bytes that do not fit into `buf` are lost. The result is 0 for an empty datagram.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -156,7 +158,8 @@ impl UdpSocket {
         self.receive(buf, RecvFlags::empty()).await.map(|(length, _)| length)
     }
 
-    /// Receives a datagram, and returns its sender. Bytes that do not fit into `buf` are lost.
+    /// Receives a datagram. Returns how many bytes of it are in `buf`, and its sender. Bytes that
+    /// do not fit into `buf` are lost.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -165,9 +168,9 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram from the connected peer, and appends it to `buf`, within its spare
-    /// capacity: call `buf.reserve(…)` first. Bytes that do not fit are lost. The spare capacity is
-    /// not zeroed before.
+    /// Receives a datagram from the connected peer, appends it to `buf`, and returns how many bytes
+    /// it appended. It uses only the spare capacity of `buf`, so call `buf.reserve(…)` first. Bytes
+    /// that do not fit are lost. The spare capacity is not zeroed before.
     ///
     /// ```
     /// use wakeful::net::UdpSocket;
@@ -194,7 +197,8 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram without removing it from the queue.
+    /// Receives a datagram without removing it from the queue. Returns how many bytes of it are in
+    /// `buf`, and its sender.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.
@@ -203,7 +207,8 @@ impl UdpSocket {
         Ok((length, from?))
     }
 
-    /// Receives a datagram from the connected peer without removing it from the queue.
+    /// Receives a datagram from the connected peer without removing it from the queue. Returns how
+    /// many bytes of it are in `buf`.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.

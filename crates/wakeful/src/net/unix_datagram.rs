@@ -109,8 +109,8 @@ impl UnixDatagram {
         Self::on_loop(socket()?)
     }
 
-    /// Makes two sockets that are connected to each other. A socket notices only when it sends that
-    /// the other one is closed.
+    /// Makes two sockets that are connected to each other. If one of them is closed, the other one
+    /// learns this only when it sends.
     ///
     /// # Errors
     /// No loop runs on this thread; no descriptors are left.
@@ -162,9 +162,9 @@ impl UnixDatagram {
         Ok(rustix::net::connect(self, &kernel_addr(addr)?)?)
     }
 
-    /// Sends a datagram to the socket at `path`. While the receiver's queue is full, it retries, at
-    /// first after 50 µs and later after up to 10 ms: the kernel reports no event when the queue of
-    /// an unconnected peer has room.
+    /// Sends a datagram to the socket at `path`, and returns its length in bytes. While the
+    /// receiver's queue is full, it retries, at first after 50 µs and later after up to 10 ms: the
+    /// kernel reports no event when the queue of an unconnected peer has room.
     ///
     /// # Errors
     /// Kernel errors: `NotFound` if there is no such file, `ConnectionRefused` if no socket is
@@ -274,9 +274,10 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a datagram, and returns its sender. The address is unnamed if the sender's socket
-    /// was not bound (or was bound to a path of 108 bytes, which [`SocketAddr`] cannot hold). Bytes
-    /// that do not fit into `buf` are lost. Several tasks may wait at once.
+    /// Receives a datagram. Returns how many bytes of it are in `buf`, and the sender's address.
+    /// The address is unnamed if the sender's socket was not bound (or was bound to a path of 108
+    /// bytes, which [`SocketAddr`] cannot hold). Bytes that do not fit into `buf` are lost. Several
+    /// tasks may wait at once.
     ///
     /// # Errors
     /// Kernel errors; the loop has ended.

@@ -75,10 +75,10 @@ impl Passes for UnixSeqpacket {
 macro_rules! sending_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Sends `buf` together with descriptors. The receiver gets duplicates of them
-            /// (`SCM_RIGHTS`, unix(7)), with the first byte of `buf`. One call sends at most 253 of
-            /// them. A stream may accept only a part of `buf`, but then it has accepted all
-            /// descriptors: write the rest without them.
+            /// Sends `buf` together with descriptors, and returns how many bytes of `buf` were
+            /// sent. The receiver gets duplicates of them (`SCM_RIGHTS`, unix(7)), with the first
+            /// byte of `buf`. One call sends at most 253 of them. A stream may accept only a part
+            /// of `buf`, but then it has accepted all descriptors: write the rest without them.
             ///
             /// Several tasks may wait at once.
             ///
@@ -148,11 +148,11 @@ macro_rules! sending_methods {
 macro_rules! receiving_methods {
     ($($type:ident),*) => { $(
         impl $type {
-            /// Receives into `buf`, and appends to `fds` the descriptors that arrived with the
-            /// bytes, at most 253. They are close-on-exec. From a stream, one call receives the
-            /// bytes of at most one message with descriptors, and returns 0 at the end. From a
-            /// message socket, bytes that do not fit into `buf` are lost, but no descriptors are
-            /// lost.
+            /// Receives bytes into `buf`, and returns how many. Appends to `fds` the descriptors
+            /// that arrived with these bytes, at most 253. They are close-on-exec. From a stream,
+            /// one call receives the bytes of at most one message with descriptors, and returns 0
+            /// at the end. From a message socket, bytes that do not fit into `buf` are lost, but no
+            /// descriptors are lost.
             ///
             /// Other receiving methods close the descriptors that arrive with the bytes. This one
             /// makes two system calls: the first looks at the message, the second takes it. So no

@@ -156,8 +156,11 @@ impl Command {
     }
 
     /// Returns the command of the standard library, for settings without a method here, such as
-    /// `pre_exec`. Set standard streams with the methods of this type: [`output`](Self::output)
-    /// overrides streams that are set on the returned command, and resets them to inherited.
+    /// `pre_exec`.
+    ///
+    /// Do not set standard streams there, but with the methods of this type.
+    /// [`output`](Self::output) replaces streams that were set on the returned command, and leaves
+    /// them set to inherited.
     pub fn as_std_mut(&mut self) -> &mut StdCommand {
         &mut self.command
     }

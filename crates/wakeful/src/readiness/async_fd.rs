@@ -62,10 +62,14 @@ impl<T: AsFd> AsyncFd<T> {
     /// it.
     ///
     /// # Errors
-    /// No loop runs on this thread; the descriptor is a regular file or a directory, which the
-    /// kernel cannot watch; this loop already watches the descriptor, with the same priority (watch
-    /// a duplicate of it, or share the `AsyncFd`); the descriptor is not open; no memory or watches
-    /// are left. `io` is dropped.
+    /// * No loop runs on this thread.
+    /// * `InvalidInput`: the descriptor is a regular file or a directory, which the kernel cannot
+    ///   watch; or it is not open.
+    /// * `AlreadyExists`: this loop already watches the descriptor with normal priority. Share the
+    ///   `AsyncFd`, or watch a duplicate of the descriptor.
+    /// * No memory or watches are left.
+    ///
+    /// After an error `io` is dropped.
     pub fn new(io: T) -> io::Result<Self> {
         let watched = Registered::watched(&super::driver()?, io);
         watched.map(|socket| Self { socket }).map_err(explain)

@@ -25,7 +25,7 @@ static NOTHING: Kind =
 unsafe fn nothing(_: NonNull<Node>) {}
 
 impl PushDrain {
-    /// With so many nodes.
+    /// Makes a queue and this number of nodes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         let nodes = (0..nodes).map(|_| Node::new(&NOTHING)).collect();

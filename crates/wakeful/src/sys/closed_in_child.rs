@@ -110,7 +110,7 @@ impl<T: AsFd> ClosedInChild<T> {
     /// waits.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// The errors of `open`.
     pub(crate) fn open<E>(mut open: impl FnMut() -> Result<T, E>) -> Result<Option<Self>, E> {
         for _ in 0..ATTEMPTS {
             let Some(forks) = before_fork::count_unless_forking() else { break };

@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Another descriptor for what this process has open as `number`. It closes with an exec.
+/// Returns another descriptor for what this process has open as `number`. It is close-on-exec.
 ///
 /// # Errors
-/// Nothing is open there; no descriptor is left.
+/// Nothing is open there, or no descriptor is left.
 #[cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 pub fn duplicate(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: `fcntl` touches no memory of ours. A number that is not open is an error.

@@ -26,16 +26,16 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-/// How often each fault happens: 1 in so many calls, 0 for never.
+/// How often each fault happens. A value of `n` means in 1 of `n` calls, and 0 means never.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// A read or a write is of a part of its buffer.
+    /// A read or a write transfers only a part of its buffer.
     pub short: u32,
-    /// An operation is answered by EAGAIN without having been tried.
+    /// An operation fails with EAGAIN without having been tried.
     pub would_block: u32,
-    /// An operation, or a loop's wait, is answered by EINTR.
+    /// An operation, or a loop's wait, fails with EINTR.
     pub interrupted: u32,
-    /// A connection is reset in front of a read or a write.
+    /// A connection is reset before a read or a write.
     pub reset: u32,
 }
 
@@ -78,12 +78,12 @@ static COUNTED: LazyLock<Counted> = LazyLock::new(Counted::default);
 /// The cookies of the sockets that were reset and that no test has asked about yet.
 static RESET: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
-/// Injects faults on this thread from now on, as the random numbers from `seed` have it.
+/// Injects faults on this thread from now on, at random by `seed`.
 pub fn inject(seed: u64, faults: Faults) {
     LAYER.set(Some(Layer { faults, random: seed, owes_an_edge: false }));
 }
 
-/// What was injected since the process began.
+/// Returns how many faults were injected since the process began.
 #[must_use]
 pub fn counts() -> FaultCounts {
     FaultCounts {
@@ -95,7 +95,7 @@ pub fn counts() -> FaultCounts {
     }
 }
 
-/// Was this socket reset by an injected fault? Each is told once.
+/// Returns whether an injected fault has reset this socket. Each reset is reported only once.
 #[must_use]
 pub fn was_reset(socket: impl AsFd) -> bool {
     rustix::net::sockopt::socket_cookie(socket)

@@ -149,15 +149,16 @@ impl Process {
     }
 }
 
-/// The process in which something was done, for crates on top of this one. A lock that another
-/// thread of it held at a fork stays locked in the child: what is dropped there takes none.
+/// The process in which something was done, for crates that use this one. A lock that another
+/// thread held at a fork stays locked in the child. So code that drops something in a child must
+/// not take a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessMark {
     forks: u32,
 }
 
 impl ProcessMark {
-    /// Of this process. No system call, but for the first one.
+    /// Returns this process. Only the first call makes a system call.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
@@ -166,13 +167,13 @@ impl ProcessMark {
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Of a process that this one is a fork of, for tests.
+    /// Returns a process that this one is a fork of, for tests.
     #[must_use]
     pub fn of_parent() -> Self {
         Self { forks: FORKS.load(Ordering::Relaxed).wrapping_sub(1) }
     }
 
-    /// Is this a fork of that process? One load.
+    /// Returns whether this is a fork of that process. Costs one load.
     #[inline]
     #[must_use]
     pub fn is_forked(&self) -> bool {

@@ -129,7 +129,7 @@ pub(crate) fn of_descriptors() -> io::Result<libc::rlimit> {
     read(|limit| unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit) })
 }
 
-/// The soft limit of address space, in bytes. `None`: there is none.
+/// Returns the soft limit of address space in bytes, or `None` if there is no limit.
 ///
 /// # Errors
 /// The call is refused.
@@ -139,7 +139,7 @@ pub(crate) fn of_address_space() -> io::Result<Option<u64>> {
     Ok((limit != libc::RLIM_INFINITY).then_some(limit))
 }
 
-/// The soft limit of file sizes, in bytes. `None`: there is none.
+/// Returns the soft limit of file sizes in bytes, or `None` if there is no limit.
 ///
 /// # Errors
 /// The call is refused.

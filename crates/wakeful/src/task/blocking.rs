@@ -148,7 +148,8 @@ where
 ///
 /// # Errors
 /// Awaiting the handle returns a [`JoinError`] if the work panicked, was [aborted](Self::abort), or
-/// was refused because no thread could be started.
+/// was refused because no thread could be started. A handle that is polled again after it has
+/// returned the result returns an error that [is cancelled](JoinError::is_cancelled).
 #[must_use = "dropping the handle detaches the work; say so with `detach`"]
 pub struct BlockingHandle<T> {
     state: State<T>,

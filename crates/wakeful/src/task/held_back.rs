@@ -37,7 +37,7 @@ thread_local! {
 }
 
 /// Calls `f`, which may wake and drop stand-ins with a lock held. Their wakers are called when
-/// nothing is locked any more. Where a loop runs, one load.
+/// nothing is locked any more. On a thread whose loop runs, this costs one load.
 #[doc(hidden)]
 #[inline]
 pub fn hold_back_wakers<R>(f: impl FnOnce() -> R) -> R {
@@ -101,7 +101,7 @@ impl<T> Locking<T> {
         Self { value: Some(value) }
     }
 
-    /// The value, pinned.
+    /// Returns the value, pinned.
     pub fn as_pin_mut(self: Pin<&mut Self>) -> Pin<&mut T> {
         self.project().value.as_pin_mut().expect(IS_THERE)
     }

@@ -44,8 +44,13 @@
 //! * The loop cannot be driven by another loop: [`turn`](crate::EventLoop::turn) and
 //!   [`prepare_to_park`](crate::EventLoop::prepare_to_park) return an error.
 //!
-//! Code that needs Tokio's multi-thread scheduler does not work: `block_in_place` panics. A
-//! `LocalSet` cannot run here, and is not needed, because `spawn_local` works everywhere.
+//! Code that needs Tokio's multi-thread scheduler does not work: `block_in_place` panics.
+//!
+//! A `LocalSet` is not needed, because `spawn_local` works everywhere. `LocalSet::block_on` panics,
+//! as within any Tokio runtime. `LocalSet::run_until` works in a task, and so does awaiting the
+//! set. But the function `tokio::task::spawn_local` spawns its task on the loop's runtime, even
+//! within `run_until`: the set neither waits for that task nor cancels it. Only tasks of the method
+//! `LocalSet::spawn_local` belong to the set.
 //!
 //! # Panics
 //! A panic in a task ends that task. wakeful's [`JoinHandle`](crate::JoinHandle) reports it for the
@@ -61,9 +66,9 @@
 //! When the loop ends, its own tasks are dropped first, within the runtime, and then Tokio's tasks.
 //! Work in `spawn_blocking` continues, and the loop does not wait for it.
 //!
-//! In a group of several loops Tokio's tasks continue until all loops have ended. They can no
-//! longer use their own loop after it has ended: its timers never fire, its sockets return errors,
-//! its tasks are cancelled, and `wakeful::spawn` panics.
+//! In a group of several loops, the Tokio tasks of a loop that has ended continue until all loops
+//! have ended, for half a second at most. They can no longer use their own loop: its timers never
+//! fire, its sockets return errors, its tasks are cancelled, and `wakeful::spawn` panics.
 //!
 //! # Fork
 //! In a forked child, `run` and `block_on` return errors, as for every loop. The child's copy of

@@ -1,4 +1,4 @@
-//! The servers that are compared, each a process of its own.
+//! The servers that are compared. Each is a separate process.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -55,7 +55,7 @@ pub fn serve(name: &str) -> io::Result<()> {
     }
 }
 
-/// The server says where it listens, and waits until it is to end.
+/// Prints the address where the server listens, and waits until it should end.
 pub fn until_told(addr: SocketAddr) -> io::Result<()> {
     println!("{addr}");
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
@@ -69,7 +69,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// By the words of a command that runs another one, if there are any.
+    /// Starts the contender. `under` may have the words of a command that runs it.
     pub fn start(name: &str, under: &str) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let mut words = under.split_whitespace().map(OsStr::new).chain([program.as_os_str()]);
@@ -90,7 +90,7 @@ impl Server {
         self.process.id()
     }
 
-    /// Ends it, and returns what it says in the end.
+    /// Ends the process, and returns what it prints at its end.
     pub fn end(mut self) -> io::Result<String> {
         let mut last = String::new();
         drop(self.process.stdin.take());
@@ -102,7 +102,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, or the measurement has failed.
+        // The process has ended, or the measurement has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

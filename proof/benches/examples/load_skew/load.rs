@@ -1,10 +1,10 @@
-//! The client: an open loop of random arrivals. One thread asks, and for each connection one takes
-//! the answers.
+//! The client: an open loop with random arrivals. One thread sends the requests, and one thread for
+//! each connection takes the answers.
 //!
-//! Unlike `wakeful load` it sleeps in between: two loops need both CPUs of a small machine, and one
-//! that spins would take one of them away. What its sleep adds, some tens of microseconds, is in
-//! every contender's figures, since times count from when a request was due; with a real-time
-//! priority (`load-skew.sh`) it is not much more.
+//! Unlike `wakeful load`, the client sleeps between requests: two loops need both CPUs of a small
+//! machine, and a spinning client would take one of them away. Its sleeps add some tens of
+//! microseconds to every contender's figures, because times count from when a request was due. With
+//! a real-time priority (`load-skew.sh`) they add hardly more than that.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,16 +17,16 @@ use crate::work::{self, FRAME};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections that are alike.
+/// Connections of one kind.
 pub struct Kind {
     pub connections: Vec<usize>,
-    /// Requests a second on all of them together.
+    /// Requests per second, on all of them together.
     pub rate: f64,
-    /// What each asks for.
+    /// The steps that each request asks for.
     pub steps: u64,
 }
 
-/// Times are nanoseconds since the load began.
+/// An answer. Times are in nanoseconds since the load began.
 pub struct Answer {
     pub connection: usize,
     pub due: u64,
@@ -55,7 +55,7 @@ impl Load {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Opens a connection; returns its number.
+    /// Opens a connection, and returns its number.
     pub fn connect(&mut self) -> io::Result<usize> {
         let stream = TcpStream::connect(self.addr)?;
         stream.set_nodelay(true)?;
@@ -84,13 +84,13 @@ impl Load {
         self.streams[connection].write_all(&work::frame(steps, due))
     }
 
-    /// One request, of which the answer is awaited, while there is no other.
+    /// Sends one request while there is no other, and waits for its answer.
     pub fn ask_alone(&mut self, connection: usize, steps: u64) -> io::Result<()> {
         self.ask(connection, steps, self.now())?;
         self.answers().map(drop)
     }
 
-    /// Asks for so long.
+    /// Sends requests for `time`.
     pub fn go_on(&mut self, kinds: &[&Kind], time: Duration) -> io::Result<()> {
         let begin = self.now();
         let end = begin + u64::try_from(time.as_nanos()).map_err(io::Error::other)?;
@@ -109,7 +109,7 @@ impl Load {
         Ok(())
     }
 
-    /// Until the next of random arrivals.
+    /// Returns the time until the next of the random arrivals.
     fn gap(&mut self, kind: &Kind) -> u64 {
         let gap = Duration::from_secs_f64(-(1.0 - self.random.f64()).ln() / kind.rate);
         u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX)
@@ -119,7 +119,7 @@ impl Load {
         thread::sleep(Duration::from_nanos(at.saturating_sub(self.now())));
     }
 
-    /// All answers that were not taken yet, to all that was asked.
+    /// Returns all answers that were not taken yet, when all requests are answered.
     pub fn answers(&mut self) -> io::Result<Vec<Answer>> {
         let late = |_| io::Error::other("an answer does not come");
         let answers: io::Result<Vec<_>> =
@@ -130,7 +130,7 @@ impl Load {
 }
 
 impl Drop for Load {
-    /// So that the threads that wait for answers end.
+    /// Closes the connections, so that the threads that wait for answers end.
     fn drop(&mut self) {
         for connection in 0..self.streams.len() {
             // It may be closed already.

@@ -1,11 +1,12 @@
-//! Load skew: the connections of one loop become ten times as expensive as all others. What
-//! `load-skew.sh` runs.
+//! Load skew: the connections of one loop become ten times as expensive as all others.
+//! `load-skew.sh` runs this program.
 //!
-//! Four connections are opened that one loop serves, and begin to ask for a millisecond of
-//! computing each time, so that their loop works 0.7 of its time. Then eight others come, which ask
-//! for a tenth of that; the server's strategy says where they go. Response times of both, and where
-//! the connections are in the end, for each strategy of wakeful's with and without moving, and for
-//! Tokio, whose two workers take tasks from each other.
+//! First, four connections are opened that one loop serves. Each of their requests asks for a
+//! millisecond of computing, so their loop works 0.7 of its time. Then eight other connections
+//! come, whose requests ask for a tenth of that. The server's strategy decides which loops serve
+//! them. The program prints the response times of both kinds, and where the connections are in the
+//! end. It does so for each of wakeful's strategies, with and without moving, and for Tokio, whose
+//! two workers take tasks from each other.
 //!
 //! `load_skew [--rounds N] [--seconds N] [--servers-under COMMAND]`. It starts itself as the server
 //! of each contender: `COMMAND load_skew serve CONTENDER`.
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
 struct Settings {
     rounds: u64,
     measured: Duration,
-    /// What starts the servers, in words.
+    /// The command that starts the servers, in words.
     under: String,
 }
 
@@ -71,7 +72,7 @@ impl Settings {
     }
 }
 
-/// Interleaved: each round has every contender once.
+/// Measures in interleaved rounds. Each round has every contender once.
 fn compare(settings: &Settings) -> io::Result<()> {
     let Settings { rounds, measured, under } = settings;
     let steps = work::steps_in(Duration::from_micros(1));

@@ -1,5 +1,5 @@
-//! The service on Tokio: its multi-thread runtime with two workers, which take tasks from each
-//! other, and no other setting.
+//! The service on Tokio's multi-thread runtime with two workers, which take tasks from each other.
+//! Everything else has its default.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! The service on wakeful: two loops that park, so that their CPU time compares with that of
-//! Tokio's workers; all else is as it comes.
+//! The service on wakeful, on two loops that park, so that their CPU time can be compared with that
+//! of Tokio's workers. Everything else has its default.
 
 use std::io;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn serve(strategy: AcceptStrategy, moves: Option<Moves>) -> io::Result<()> {
         .moves(moves)
         .start(|| {
             async |connection| {
-                // A connection that fails concerns nobody but its client.
+                // If a connection fails, this affects only its client.
                 let _ = talk(connection).await;
             }
         })?;

@@ -1,4 +1,4 @@
-//! One measurement of a contender, and the table of all.
+//! One measurement of a contender, and the table of all measurements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,18 +9,18 @@ use crate::contenders::{CONTENDERS, LOOPS, Server};
 use crate::load::{Kind, Load};
 use crate::threads::{cpu_times, used};
 
-/// Four connections that keep a loop busy for 0.7 of its time, and eight that take 0.1 in all.
+/// Four connections keep a loop busy for 0.7 of its time. Eight others take 0.1 in all.
 const EXPENSIVE: (usize, f64, u64) = (4, 700.0, 1000);
 const CHEAP: (usize, f64, u64) = (8, 1000.0, 100);
 
-/// Asked to find out which thread serves a connection, in microseconds: much more than anything
-/// else takes then.
+/// The work of a request that finds out which thread serves a connection, in microseconds. It is
+/// much more than anything else takes at that time.
 const PROBE: u64 = 3000;
 
-/// Connections are opened until so many are on one loop.
+/// The most connections that are opened to get enough of them on one loop.
 const MOST_TRIES: usize = 100;
 
-/// Between two connections that come while the server works.
+/// The pause between two connections that come while the server works.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub struct Run {
@@ -28,15 +28,15 @@ pub struct Run {
     cheap: Vec<u64>,
     expensive: Vec<u64>,
     late: Vec<u64>,
-    /// Of each loop, the busiest first; 1.0 is a whole CPU.
+    /// The CPU use of each loop, the busiest first. 1.0 is a whole CPU.
     cpu: Vec<f64>,
-    /// How many expensive and cheap connections each thread has in the end.
+    /// How many expensive and cheap connections each thread has at the end.
     places: Vec<(usize, usize)>,
-    /// Wakeful says how many connections moved.
+    /// How many connections moved. Only wakeful reports this.
     moved: Option<u64>,
 }
 
-/// `steps` take a microsecond.
+/// Measures one server. `steps` steps take a microsecond.
 pub fn measure(server: Server, steps: u64, measured: Duration, seed: u64) -> io::Result<Run> {
     let mut load = Load::new(server.addr, seed);
     let mut expensive = kind(EXPENSIVE, steps);
@@ -88,8 +88,8 @@ fn kind((_, rate, microseconds): (usize, f64, u64), steps: u64) -> Kind {
     Kind { connections: Vec::new(), rate, steps: steps * microseconds }
 }
 
-/// So many connections that one loop serves; others are closed again. On Tokio no thread has a
-/// connection, and it means nothing.
+/// Opens connections until enough of them are served by one loop, and closes the others. On Tokio
+/// no thread owns a connection, so the choice means nothing there.
 fn on_one_loop(
     load: &mut Load,
     server: &Server,
@@ -111,11 +111,11 @@ fn on_one_loop(
     Err(io::Error::other("no loop gets enough connections"))
 }
 
-/// The thread that works when this connection asks, while no other does.
+/// Returns the thread that works when this connection sends a request while no other does.
 fn thread_of(load: &mut Load, server: &Server, connection: usize, steps: u64) -> io::Result<u32> {
     let before = cpu_times(server.pid())?;
     load.ask_alone(connection, steps * PROBE)?;
-    // A thread's time is accounted for when it sleeps.
+    // The kernel accounts for a thread's time when the thread sleeps.
     std::thread::sleep(Duration::from_millis(5));
     let used = used(&before, &cpu_times(server.pid())?);
     let most = used.into_iter().max_by_key(|(_, used)| *used);
@@ -123,7 +123,7 @@ fn thread_of(load: &mut Load, server: &Server, connection: usize, steps: u64) ->
 }
 
 impl Run {
-    /// For who watches.
+    /// Returns one line for the person who watches.
     pub fn in_short(&self) -> String {
         format!(
             "p99 of the cheap ones {}, of the expensive ones {}; CPU {}; in the end {}; moved {:?}; sent late by {} at p50 and {} at p99",
@@ -138,7 +138,7 @@ impl Run {
     }
 }
 
-/// A row for each contender: of all rounds together.
+/// Returns a table with a row for each contender, over all rounds together.
 pub fn table(runs: &[Vec<Run>]) -> String {
     let mut table = String::from(
         "| server | cheap: p50 | p90 | p99 | p99 of each round | expensive: p50 | p90 | p99 | CPU of the loops | expensive + cheap on each loop in the end | moved |\n\
@@ -175,7 +175,7 @@ pub fn table(runs: &[Vec<Run>]) -> String {
     table
 }
 
-/// `part` is of a thousand.
+/// Returns a quantile. `part` is in thousandths.
 fn quantile(times: &[u64], part: usize) -> u64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

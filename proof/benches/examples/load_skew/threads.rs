@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Of each thread, by its number.
+/// Returns the CPU time of each thread, by its number.
 pub fn cpu_times(pid: u32) -> io::Result<BTreeMap<u32, Duration>> {
     let mut times = BTreeMap::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;
         let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        // "time on the CPU, time on a run queue, time slices": proc(5); nanoseconds. A thread that
-        // has just ended is none.
+        // "time on the CPU, time on a run queue, time slices", in nanoseconds: proc(5). A thread
+        // that has just ended has no such file.
         let Ok(stat) = fs::read_to_string(task.path().join("schedstat")) else { continue };
         let time = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
         let (Some(number), Some(time)) = (number, time) else {
@@ -23,7 +23,7 @@ pub fn cpu_times(pid: u32) -> io::Result<BTreeMap<u32, Duration>> {
     Ok(times)
 }
 
-/// What each thread used in between.
+/// Returns how much each thread used between two readings.
 pub fn used(
     before: &BTreeMap<u32, Duration>,
     after: &BTreeMap<u32, Duration>,

@@ -1,15 +1,16 @@
-//! What a request asks for: so many steps of a computation, the same in every server.
+//! The work of a request: a number of steps of a computation, the same in every server.
 //!
-//! Steps and not time: a server that is held up by others still has all of its work to do. How many
-//! a microsecond has is measured once for all contenders.
+//! A request asks for steps and not for time: if other programs hold up a server, all of its work
+//! still remains. How many steps take a microsecond is measured once, for all contenders.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// A request, and its answer: the steps, and when it was due, both big-endian.
+/// The length of a request and of its answer. Both have the steps, and the time when the request
+/// was due, in big-endian order.
 pub const FRAME: usize = 16;
 
-/// A request for `steps` that was due at `due`, in nanoseconds on the client's clock.
+/// Makes a request for `steps` that was due at `due`, in nanoseconds on the client's clock.
 pub fn frame(steps: u64, due: u64) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[..8].copy_from_slice(&steps.to_be_bytes());
@@ -17,7 +18,7 @@ pub fn frame(steps: u64, due: u64) -> [u8; FRAME] {
     frame
 }
 
-/// When it was due.
+/// Returns when the request was due.
 pub fn due(frame: &[u8; FRAME]) -> u64 {
     frame.last_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
@@ -27,7 +28,7 @@ pub fn answer(frame: &[u8; FRAME]) {
     compute(frame.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)));
 }
 
-/// Each step needs the one before.
+/// Computes. Each step needs the result of the one before.
 fn compute(steps: u64) {
     let mut x = black_box(steps);
     for _ in 0..steps {
@@ -36,7 +37,7 @@ fn compute(steps: u64) {
     black_box(x);
 }
 
-/// How many steps there are in so much time, at best.
+/// Returns how many steps fit into `time`, in the best case.
 pub fn steps_in(time: Duration) -> u64 {
     const TRIAL: u64 = 1_000_000;
     let trial = |_| {

@@ -1,4 +1,4 @@
-//! One measurement: a server, a client and their connection, made for it and ended with it.
+//! One measurement. Its server, its client and their connection exist only for it.
 
 use std::error::Error;
 use std::fs;
@@ -21,20 +21,20 @@ use crate::load::{Load, Progress};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// Not measured: the handshake, and until congestion control has settled.
+/// The time before the measurement, for the handshake and until congestion control has settled.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 pub(crate) struct Measured {
-    /// In the load's unit.
+    /// The rate, in the load's unit.
     pub(crate) rate: f64,
-    /// Of one CPU.
+    /// The server's share of one CPU.
     pub(crate) server_cpu: f64,
     pub(crate) client_cpu: f64,
 }
 
 impl Measured {
-    /// What a second of CPU, of both sides together, carries. It depends less on what else runs
-    /// on the machine than `rate` does.
+    /// Returns what a second of CPU time of both sides together carries. It depends less than
+    /// `rate` on what else runs on the machine.
     pub(crate) fn per_cpu_time(&self) -> f64 {
         self.rate / (self.server_cpu + self.client_cpu)
     }
@@ -56,7 +56,7 @@ pub(crate) fn measure(
             let endpoint = endpoint(Some(server_config), &runtime)?;
             send_addr.send(endpoint.local_addr()?)?;
             let connection = endpoint.accept().await.ok_or("nobody connects")?.await?;
-            // The client's last word may be lost, as any datagram.
+            // The client's last message may be lost, like any datagram.
             let told = async { ended.recv().await.unwrap_or_default() };
             or(load.serve(&*runtime, connection, progress), told).await;
             Ok(())
@@ -89,7 +89,7 @@ pub(crate) fn measure(
     Ok(Measured { rate, server_cpu, client_cpu })
 }
 
-/// The server, or the client: a thread on a CPU of its own.
+/// The server or the client: a thread on its own CPU.
 struct Side {
     thread: thread::JoinHandle<Result<(), Failure>>,
     id: Pid,
@@ -112,7 +112,7 @@ impl Side {
         Ok(Self { thread, id: id.recv().map_err(io::Error::other)? })
     }
 
-    /// What the thread has used so far.
+    /// Returns the CPU time that the thread has used so far.
     fn cpu_time(&self) -> io::Result<Duration> {
         let path = format!("/proc/self/task/{}/schedstat", self.id.as_raw_nonzero());
         let read = fs::read_to_string(path)?;
@@ -125,7 +125,7 @@ impl Side {
     }
 }
 
-/// The first two that this process may use.
+/// Returns the first two CPUs that this process may use.
 fn two_cpus() -> io::Result<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

@@ -1,4 +1,4 @@
-//! A runtime that quinn runs on, on one thread.
+//! A runtime on which quinn runs, on one thread.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// Runs on this thread what `main` makes of quinn's view of the runtime.
+    /// Runs, on this thread, the future that `main` makes from quinn's view of the runtime.
     pub(crate) fn block_on<F: Future>(
         self,
         main: impl FnOnce(Arc<dyn Runtime>) -> F,

@@ -1,4 +1,4 @@
-//! What goes over the connection. It is the same code on every runtime.
+//! The data that the connection carries. The code is the same on every runtime.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use quinn::{Connection, Runtime};
 
 use crate::block::Failure;
 
-/// Streams of the load `requests` that are open at once.
+/// How many streams the load `requests` has open at once.
 const CONCURRENT: usize = 32;
 const REQUEST: [u8; 128] = [b'q'; 128];
 static CHUNK: [u8; 64 * 1024] = [b'b'; 64 * 1024];
@@ -18,11 +18,11 @@ static CHUNK: [u8; 64 * 1024] = [b'b'; 64 * 1024];
 pub(crate) enum Load {
     /// One stream from the client to the server.
     Bulk,
-    /// Requests and answers of 128 bytes, each on a stream of its own, 32 at once.
+    /// Requests and answers of 128 bytes. Each has its own stream, and 32 are open at once.
     Requests,
 }
 
-/// What the server has got, in the load's unit, and whether the block is over.
+/// How much the server has received, in the load's unit, and whether the block is over.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) done: AtomicU64,
@@ -37,7 +37,7 @@ impl Load {
         }
     }
 
-    /// How much of what is counted makes one of its unit.
+    /// Returns how many counted items make one unit.
     pub(crate) fn per_unit(self) -> f64 {
         match self {
             Self::Bulk => f64::from(1 << 20),
@@ -45,7 +45,7 @@ impl Load {
         }
     }
 
-    /// Until the connection ends.
+    /// Serves until the connection ends.
     pub(crate) async fn serve(
         self,
         runtime: &dyn Runtime,
@@ -64,7 +64,7 @@ impl Load {
                 while let Ok((mut send, mut receive)) = connection.accept_bi().await {
                     let progress = progress.clone();
                     runtime.spawn(Box::pin(async move {
-                        // The end of the block may come between.
+                        // The block may end in the middle of a request.
                         let Ok(request) = receive.read_to_end(REQUEST.len()).await else { return };
                         if send.write_all(&request).await.is_ok() && send.finish().is_ok() {
                             progress.done.fetch_add(1, Relaxed);
@@ -75,7 +75,7 @@ impl Load {
         }
     }
 
-    /// Until the block is over.
+    /// Sends until the block is over.
     pub(crate) async fn send(
         self,
         runtime: &dyn Runtime,

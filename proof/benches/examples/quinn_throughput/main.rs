@@ -1,10 +1,10 @@
-//! How much quinn carries on wakeful, and on Tokio: one connection over loopback, the server and
-//! the client on a thread each, pinned to different CPUs, both on the same runtime.
+//! Compares how much quinn carries on wakeful and on Tokio. It uses one connection over loopback.
+//! Server and client have a thread each, pinned to different CPUs, both on the same runtime.
 //!
 //! `quinn_throughput [--rounds N] [--seconds S] [--idle POLICY] [--load bulk|requests]`
 //!
 //! A round has four blocks: wakeful, Tokio, Tokio, wakeful. The next round begins with Tokio. So
-//! each round has two ratios of neighbours, and each runtime beside itself.
+//! each round gives two ratios of neighbours, and one ratio of each runtime to itself.
 
 mod block;
 mod contender;
@@ -78,13 +78,13 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
     Some(settings)
 }
 
-/// The blocks of a round, each contender's in the order of time.
+/// The blocks of a round, each contender's in the order in which they ran.
 struct Round {
     ours: [Measured; 2],
     theirs: [Measured; 2],
 }
 
-/// Runs the rounds, and prints what came of them.
+/// Runs the rounds, and prints the results.
 fn compare(settings: &Settings, load: Load) -> std::io::Result<()> {
     let wakeful = Contender::Wakeful(settings.idle);
     let block = |contender| measure(contender, load, settings.block);
@@ -120,7 +120,7 @@ fn compare(settings: &Settings, load: Load) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Of wakeful to Tokio, and of each to itself.
+/// Prints the ratio of wakeful to Tokio, and of each to itself.
 fn ratios(name: &str, rounds: &[Round], of: fn(&Measured) -> f64) {
     let each = |ratio: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(ratio).collect());
     let neighbours = rounds.iter().flat_map(|Round { ours, theirs }| {

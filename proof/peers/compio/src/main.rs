@@ -1,5 +1,5 @@
-//! The services on compio: a thread for each worker, each with a runtime, a
-//! listening socket and connections of its own.
+//! The services on compio: a thread for each worker, each with its own runtime, listening socket
+//! and connections.
 
 use std::io;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ const NAME: &str = "compio";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// As compio comes.
+    /// compio's defaults.
     Default,
     /// With `COOP_TASKRUN` and `TASKRUN_FLAG`: completions do not interrupt the
     /// thread.
@@ -79,13 +79,13 @@ async fn serve(socket: Socket, service: Service, ready: &dyn Fn()) -> Result<()>
     }
 }
 
-/// Waits a little after a failed accept: there may be no descriptor left.
+/// Waits a little after a failed accept, because no descriptor may be left.
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
 fn spawn(stream: impl AsyncRead + AsyncWrite + 'static, service: Service) {
-    // A connection that fails concerns nobody but its client.
+    // If a connection fails, this affects only its client.
     compio::runtime::spawn(async move { talk(stream, service).await.ok() }).detach();
 }
 

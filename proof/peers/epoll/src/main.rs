@@ -1,10 +1,9 @@
-//! The services as a hand-written epoll loop, with nothing between it and the
-//! kernel: the floor that a runtime can approach and not beat by much.
+//! The services as a hand-written epoll loop directly on the kernel. A runtime can come close to
+//! it, but can hardly be faster.
 //!
-//! Edge-triggered: each socket is registered once, for reading and writing, and
-//! never again. The loop remembers what an edge announced, so that it need not
-//! ask the kernel: a read that did not fill the buffer has emptied the socket,
-//! and there is no second read that would only return `EAGAIN`.
+//! Edge-triggered: each socket is registered once, for reading and writing. The loop remembers what
+//! an edge announced, so it need not ask the kernel. A read that did not fill the buffer has
+//! emptied the socket, so there is no second read that would only return `EAGAIN`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +27,7 @@ const EVENTS: usize = 1024;
 /// The listener's event data; a connection's is its key in the slab.
 const LISTENER: u64 = u64::MAX;
 
-/// The flags after which reading finds either bytes, the end or an error.
+/// The flags after which a read returns bytes, the end or an error.
 const READABLE: EventFlags = EventFlags::IN.union(HUNG_UP);
 
 /// The flags after which the client sends nothing more.
@@ -46,8 +45,8 @@ fn run(args: &Args, idle: Idle) -> Result<()> {
 
 fn serve(listener: &OwnedFd, service: Service, idle: Idle, ready: &dyn Fn()) -> Result<()> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    // Level-triggered, so that one accept for each event is enough; exclusive,
-    // so that a connection to a Unix socket does not wake every worker.
+    // Level-triggered, so that one accept for each event is enough. Exclusive, so that a connection
+    // to a Unix socket does not wake every worker.
     let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
     epoll::add(&epoll, listener, EventData::new_u64(LISTENER), flags)?;
     ready();
@@ -87,7 +86,7 @@ fn accept(
         // Another worker was faster, or the client is gone.
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
         Err(_) => {
-            // There may be no descriptor left. The event comes again.
+            // No descriptor may be left. The event comes again.
             std::thread::sleep(Duration::from_millis(5));
             return Ok(());
         }
@@ -103,7 +102,7 @@ fn accept(
     Ok(())
 }
 
-/// Whether a connection goes on after an event.
+/// Whether a connection continues after an event.
 enum State {
     Open,
     Closed,
@@ -112,9 +111,8 @@ enum State {
 struct Connection {
     stream: OwnedFd,
     session: Session,
-    /// How much of the answer is written. While there is more of it, nothing is
-    /// read: a client that does not read its answers is not allowed to fill the
-    /// server's memory.
+    /// How much of the answer is written. Until all of it is written, nothing is read: a client
+    /// that does not read its answers must not fill the server's memory.
     written: usize,
     readable: bool,
     hung_up: bool,
@@ -126,7 +124,7 @@ impl Connection {
         Self { stream, session, written: 0, readable: false, hung_up: false }
     }
 
-    /// Goes on writing and reading as far as the socket allows.
+    /// Writes and reads as far as the socket allows.
     fn on_event(&mut self, flags: EventFlags) -> rustix::io::Result<State> {
         self.readable |= flags.intersects(READABLE);
         self.hung_up |= flags.intersects(HUNG_UP);
@@ -152,7 +150,7 @@ impl Connection {
             match recv(&self.stream, space, RecvFlags::empty()) {
                 Ok((_, 0)) => return Ok(State::Closed),
                 Ok((_, count)) => {
-                    // After a hang-up no further edge comes: read to the end.
+                    // After a hang-up there is no further edge, so read to the end.
                     self.readable = count == free || self.hung_up;
                     self.session.received(count);
                 }

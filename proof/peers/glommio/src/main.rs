@@ -1,5 +1,5 @@
-//! The services on glommio: a thread for each worker, each with an executor, a
-//! listening socket and connections of its own.
+//! The services on glommio: a thread for each worker, each with its own executor, listening socket
+//! and connections.
 
 use std::io;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ const SPIN: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// As glommio comes.
+    /// glommio's defaults.
     Default,
     /// `spin_before_park` of 10 ms.
     Spin,
@@ -33,8 +33,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args, variant: Variant) -> Result<()> {
     if matches!(args.listen, Listen::Unix(_)) {
-        // Its own Unix listener takes neither a path that is in use nor a
-        // second worker.
+        // glommio's own Unix listener accepts neither a path that is in use nor a second worker.
         bail!("cannot listen on {}: this peer takes IP:PORT only", args.listen);
     }
     let service = args.service;
@@ -44,8 +43,8 @@ fn run(args: &Args, variant: Variant) -> Result<()> {
             builder = builder.spin_before_park(SPIN);
         }
         let executor = builder.make().map_err(|e| anyhow!("cannot build the executor: {e}"))?;
-        // Glommio takes no socket that exists, other than by `unsafe`. This one
-        // has made sure that nobody else listens there.
+        // glommio takes existing sockets only by `unsafe`. This socket has made sure that no other
+        // process listens there.
         let addr = socket.local_addr()?.context("not an IP address")?;
         drop(socket);
         executor.run(async {
@@ -56,10 +55,10 @@ fn run(args: &Args, variant: Variant) -> Result<()> {
                 match listener.accept().await {
                     Ok(stream) => {
                         stream.set_nodelay(true).ok();
-                        // A connection that fails concerns nobody but its client.
+                        // If a connection fails, this affects only its client.
                         glommio::spawn_local(talk(stream, service)).detach();
                     }
-                    // There may be no descriptor left.
+                    // No descriptor may be left.
                     Err(_) => glommio::timer::sleep(Duration::from_millis(5)).await,
                 }
             }

@@ -1,8 +1,8 @@
-//! What each worker counts. Anybody may read; only the worker writes.
+//! The counters of each worker. Any thread may read them, and only the worker writes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of one worker.
+/// The counters of one worker.
 #[derive(Debug, Default)]
 pub struct Counts {
     accepts: AtomicU64,
@@ -16,25 +16,25 @@ struct Waits {
 }
 
 impl Counts {
-    /// Of a worker that knows how it waits. One that leaves that to a runtime has
-    /// [`Counts::default`].
+    /// Makes the counters of a worker that knows how it waits. A worker that leaves this to a
+    /// runtime has [`Counts::default`].
     pub fn with_waits() -> Self {
         Self { waits: Some(Waits::default()), ..Self::default() }
     }
 
-    /// It took a connection.
+    /// The worker has accepted a connection.
     pub fn accepted(&self) {
         self.accepts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It wanted to take a connection, and none was left.
+    /// The worker tried to accept a connection, and there was none.
     pub fn accepted_nothing(&self) {
         if let Some(waits) = &self.waits {
             waits.in_vain.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// It was told that there is a connection.
+    /// The worker was told that there is a connection.
     pub fn returned(&self) {
         if let Some(waits) = &self.waits {
             waits.returns.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Counts {
     }
 }
 
-/// Of all workers, as JSON.
+/// Returns the counters of all workers, as JSON.
 pub fn json(workers: &[Counts]) -> String {
     let workers: Vec<String> = workers.iter().map(Counts::json).collect();
     format!("[{}]", workers.join(","))

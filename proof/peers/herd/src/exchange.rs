@@ -1,4 +1,4 @@
-//! What is said on a connection: one request without a body, one answer, the end.
+//! The exchange on a connection: one request without a body, one answer, and the end.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::counts::{self, Counts};
 
-/// A request that is longer is none.
+/// The longest valid request, in bytes.
 pub const LONGEST_REQUEST: usize = 1024;
 
-/// No request uses more CPU time than this, microseconds.
+/// The most CPU time that a request may use, in microseconds.
 const MOST_CPU_TIME: u64 = 100_000;
 
-/// Whether the request is complete.
+/// Returns whether the request is complete.
 pub fn is_complete(request: &[u8]) -> bool {
     request.ends_with(b"\r\n\r\n")
 }
 
-/// Its answer: to `/counts` those, to `/cpu/N` as `wakeful serve http` has it, after so many
-/// microseconds of CPU time, and to everything else 11 bytes.
+/// Returns the answer. `/counts` gets the counters. `/cpu/N` gets its answer after N microseconds
+/// of CPU time, as from `wakeful serve http`. Any other path gets 11 bytes.
 pub fn answer(request: &[u8], counts: &[Counts]) -> Vec<u8> {
     let path =
         request.strip_prefix(b"GET ").and_then(|rest| rest.split(|byte| *byte == b' ').next());
@@ -37,13 +37,13 @@ pub fn answer(request: &[u8], counts: &[Counts]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The same work as `/cpu/N` of `wakeful serve http`: until this thread has used that much CPU
-/// time.
+/// Does the same work as `/cpu/N` of `wakeful serve http`: it computes until this thread has used
+/// that much CPU time.
 fn compute_for(time: Duration) {
     let start = thread_cpu_time();
     let mut number = 1_u64;
     while thread_cpu_time().saturating_sub(start) < time {
-        // The clock is a system call. These are a fraction of a microsecond.
+        // Reading the clock is a system call. These steps take a fraction of a microsecond.
         for _ in 0..256 {
             number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }

@@ -1,9 +1,9 @@
-//! The servers of `wakeful lab herd`: several workers, one shared Unix socket, one short answer for
-//! each connection. They differ only in how a worker waits for the next connection.
+//! The servers of `wakeful lab herd`: several workers, one shared Unix socket, and one short answer
+//! for each connection. They differ only in how a worker waits for the next connection.
 //!
-//! All but wakeful's are preforking servers with threads instead of processes: a worker takes one
-//! connection, answers it with calls that block, closes it, and waits again. `GET /counts` is
-//! answered with what each worker has counted, as JSON.
+//! All except wakeful's are preforking servers, with threads instead of processes: a worker takes
+//! one connection, answers it with blocking calls, closes it, and waits again. The answer to `GET
+//! /counts` has the counters of each worker, as JSON.
 
 mod counts;
 mod exchange;

@@ -1,4 +1,4 @@
-//! The same service on wakeful: its `ConnectionServer`, with as many loops.
+//! The same service on wakeful's `ConnectionServer`, with the same number of loops.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub fn run(path: &Path, loops: usize, idle: &str) -> Result<()> {
             let counts = counts.clone();
             counts[index].accepted();
             async move {
-                // What goes wrong on one connection is the client's to notice.
+                // An error on a connection is for its client to notice.
                 let _ = serve(connection, &counts).await;
             }
         }

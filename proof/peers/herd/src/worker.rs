@@ -19,23 +19,24 @@ use rustix::net::{SocketFlags, accept_with};
 use crate::counts::Counts;
 use crate::exchange::{self, LONGEST_REQUEST};
 
-/// A client that is silent for so long holds its worker no longer.
+/// How long a silent client may occupy its worker.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a worker waits for the listener.
 #[derive(Debug, Clone, Copy)]
 pub enum Wait {
-    /// poll(2), which sleeps on the socket as select(2) does, and has a safe interface: every
+    /// poll(2). It sleeps on the socket as select(2) does, and has a safe interface. Every
     /// connection wakes every sleeper.
     Poll,
-    /// An epoll instance for each worker: the same, one floor up.
+    /// An epoll instance for each worker. Here, too, every connection wakes every sleeper.
     Epoll,
-    /// The same with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one of the sleepers. It is
-    /// level-triggered and takes one event at a time, so that no worker holds one while it is busy.
+    /// An epoll instance for each worker, with EPOLLEXCLUSIVE (Linux 4.5): a connection wakes one
+    /// of the sleepers. It is level-triggered and returns one event at a time, so that no worker
+    /// keeps an event while it is busy.
     Exclusive,
 }
 
-/// Starts the workers; returns only if one of them fails.
+/// Starts the workers. Returns only if one of them fails.
 pub fn run(args: &Args, wait: Wait) -> Result<()> {
     let counts: Arc<Vec<Counts>> =
         Arc::new((0..args.workers).map(|_| Counts::with_waits()).collect());
@@ -62,12 +63,12 @@ fn work(
         match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(stream) => {
                 counts.accepted();
-                // What goes wrong on one connection is the client's to notice.
+                // An error on a connection is for its client to notice.
                 let _ = serve(stream.into(), all);
             }
             Err(Errno::AGAIN) => counts.accepted_nothing(),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
-            // There may be no descriptor left. The event comes again.
+            // No descriptor may be left. The event comes again.
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     }

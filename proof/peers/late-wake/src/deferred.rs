@@ -1,7 +1,7 @@
 //! The public case. A loop sleeps with an idle descriptor and a timer far away. Post #1 wakes it,
-//! and queues work on the loop itself, by whatever the runtime has for that; while its handler
-//! still runs, another thread sends post #2. How long until the queued work has run, and until
-//! post #2 has, and how often did the loop sleep in between?
+//! and queues work on the loop itself, in the way that the runtime provides. While the handler of
+//! post #1 still runs, another thread sends post #2. The probe measures how long it takes until the
+//! queued work has run, and until post #2 has run, and how often the loop slept in between.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -15,10 +15,10 @@ use crate::{Options, clock, finish, times};
 /// How long the handler of post #1 waits for post #2.
 const SECOND_WITHIN: u64 = 100_000_000;
 
-/// What a loop counts itself when it is asked, if it counts how often it parks.
+/// The loop's own count of its parks, if it has one.
 type Parks = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// What the loop leaves behind.
+/// The marks that the loop leaves.
 #[derive(Default)]
 pub struct Marks {
     parks: Option<Parks>,
@@ -31,32 +31,32 @@ pub struct Marks {
 #[derive(Default)]
 #[repr(align(128))]
 struct Mark {
-    /// 0 until it ran.
+    /// 0 until it has run.
     at: AtomicU64,
     sleeps: AtomicU64,
     parks: AtomicU64,
 }
 
 impl Marks {
-    /// One for the whole process.
+    /// Makes one for the whole process.
     #[must_use]
     pub fn new() -> &'static Self {
         Box::leak(Box::default())
     }
 
-    /// The same, with the loop's own count of its parks.
+    /// Makes one with the loop's own count of its parks.
     #[must_use]
     pub fn counting(parks: impl Fn() -> u64 + Send + Sync + 'static) -> &'static Self {
         Box::leak(Box::new(Self { parks: Some(Box::new(parks)), ..Self::default() }))
     }
 
-    /// To be called on the loop by post #1, which then queues its work and calls
+    /// Post #1 calls this on the loop. Then it queues its work, and calls
     /// [`until_second`](Self::until_second).
     pub fn first(&self) {
         self.set(&self.first);
     }
 
-    /// To be called by post #1 at its end: it does not return before post #2 is on its way.
+    /// Post #1 calls this at its end. It returns when post #2 is on its way.
     pub fn until_second(&self) {
         let end = clock::now() + SECOND_WITHIN;
         while !self.second_is_posted.load(Ordering::Acquire) && clock::now() < end {
@@ -64,12 +64,12 @@ impl Marks {
         }
     }
 
-    /// To be called on the loop by the work that post #1 queued.
+    /// The work that post #1 queued calls this on the loop.
     pub fn local(&self) {
         self.set(&self.local);
     }
 
-    /// To be called on the loop by post #2.
+    /// Post #2 calls this on the loop.
     pub fn second(&self) {
         self.set(&self.second);
     }
@@ -95,8 +95,8 @@ impl Mark {
     }
 }
 
-/// Starts the thread that posts; the loop's timer was set just now. When all is measured it prints
-/// the line and ends the process.
+/// Starts the thread that posts. The loop's timer was set just before. When everything is measured,
+/// the thread prints the line and ends the process.
 pub fn start(
     options: &Options,
     marks: &'static Marks,
@@ -126,7 +126,7 @@ fn measure(
         thread::sleep(options.gap);
         wait_until_the_loop_sleeps()?;
         let left = due.saturating_sub(clock::now());
-        // What is late must be seen to be late.
+        // The probe must report what is late.
         if timer_left.is_some() && u128::from(left) < options.timer.as_nanos() / 2 {
             break;
         }
@@ -159,7 +159,7 @@ fn measure(
     ))
 }
 
-/// Spins for a while, since most are there at once.
+/// Spins for a while, because most marks come at once.
 fn wait_for(mark: &Mark, due: u64) -> Result<()> {
     let start = clock::now();
     while mark.at() == 0 {

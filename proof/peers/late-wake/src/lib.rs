@@ -1,10 +1,9 @@
-//! What the probes of the experiment `late-wake` share, so that nothing but the runtime differs
-//! between them: the flags, the thread that posts, the marks that the loop leaves, and the line of
-//! JSON.
+//! What the probes of the experiment `late-wake` share, so that they differ only in the runtime:
+//! the flags, the thread that posts, the marks that the loop leaves, and the line of JSON.
 //!
-//! A probe is one process with two threads: the loop on one CPU, and the poster, which never sleeps
-//! while it measures, on another. [`post`] measures many posts one by one; [`deferred`] is the
-//! public case: work that a post queues on the loop itself.
+//! A probe is one process with two threads. The loop has one CPU. The poster has another, and never
+//! sleeps while it measures. [`post`] measures many posts one by one. [`deferred`] is the public
+//! case: work that a post queues on the loop itself.
 
 pub mod clock;
 pub mod deferred;
@@ -19,9 +18,11 @@ pub use anyhow::{Context, Error, Result, bail};
 pub use options::{Measure, Options};
 pub use peer_common::version;
 
-/// Reads the command line and runs the probe, which ends the process itself once it has measured.
+/// Reads the command line, and runs the probe. The probe itself ends the process when it has
+/// measured.
 ///
-/// `variants` are the ways to run it, the first one by default, each with what it can measure.
+/// `variants` are the ways to run the probe, each with what it can measure. The first one is the
+/// default.
 pub fn main(
     name: &'static str,
     version: &str,
@@ -33,13 +34,13 @@ pub fn main(
     peer_common::cli::exit_code(name, outcome)
 }
 
-/// An error of words, for those that cannot be sent to other threads.
+/// Makes an error from a text, for errors that cannot be sent to other threads.
 #[must_use]
 pub fn error(text: String) -> Error {
     Error::msg(text)
 }
 
-/// Prints the line and ends the process, or says why there is none.
+/// Prints the line, or the reason why there is none, and ends the process.
 fn finish(name: &str, outcome: Result<String>) -> ! {
     match outcome {
         Ok(line) => {

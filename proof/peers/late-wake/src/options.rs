@@ -9,14 +9,14 @@ use std::time::Duration;
 pub enum Measure {
     /// Many posts, one by one.
     Post,
-    /// The public case: what a post queues on the loop.
+    /// The public case: the work that a post queues on the loop.
     Deferred,
 }
 
-/// The flags that all probes have.
+/// The flags of all probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The program.
+    /// The name of the program.
     pub name: &'static str,
     /// What to measure.
     pub measure: Measure,
@@ -26,13 +26,14 @@ pub struct Options {
     pub loop_cpu: usize,
     /// The poster's CPU.
     pub poster_cpu: usize,
-    /// How many posts are measured, after a tenth as many that are not.
+    /// How many posts are measured. Before that, a tenth as many are sent without a measurement.
     pub posts: u32,
-    /// Between the end of one post and the next; for `deferred`, before each pair of posts.
+    /// The time between the end of one post and the next. With `deferred`, the time before each
+    /// pair of posts.
     pub gap: Duration,
-    /// `deferred`: how far away the loop's timer is.
+    /// With `deferred`: how far away the loop's timer is.
     pub timer: Duration,
-    /// `deferred`: how many pairs of posts, as long as the timer is far enough away.
+    /// With `deferred`: how many pairs of posts, as long as the timer is far enough away.
     pub times: u32,
 }
 

@@ -1,9 +1,9 @@
-//! Posts from another thread, one by one: how long until the loop runs one, and what it costs the
-//! poster.
+//! Posts from another thread, one by one. The probe measures how long it takes until the loop runs
+//! a post, and what a post costs the poster.
 //!
-//! The next post leaves only when the one before has run, and after the gap: posts are never
-//! batched, and a loop that parks has gone back to sleep. How often it slept is counted by the
-//! kernel and printed, so that nobody has to believe that.
+//! The next post is sent only when the previous one has run, and after the gap. So posts are never
+//! batched, and a loop that parks has gone back to sleep. The kernel's count of the sleeps is
+//! printed as evidence.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use crate::thread::{pin, sleeps_of_the_loop};
 use crate::{Options, clock, finish, times};
 
-/// A post that takes longer is lost.
+/// A post that takes longer than this is lost.
 const LOST: u64 = 10_000_000_000;
 
-/// What the loop leaves when it runs a post.
+/// The marks that the loop leaves when it runs a post.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Arrivals {
@@ -25,22 +25,23 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// One for the whole process: a post need not count references to it.
+    /// Makes one for the whole process, so that a post need not count references.
     #[must_use]
     pub fn new() -> &'static Self {
         Box::leak(Box::default())
     }
 
-    /// To be called on the loop by what was posted.
+    /// The posted work calls this on the loop.
     #[inline]
     pub fn arrived(&self) {
         self.at.store(clock::now(), Ordering::Relaxed);
-        // One loop alone counts.
+        // Only the loop counts.
         self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
-/// Starts the thread that posts. When all is measured it prints the line and ends the process.
+/// Starts the thread that posts. When everything is measured, it prints the line and ends the
+/// process.
 pub fn start(
     options: &Options,
     arrivals: &'static Arrivals,
@@ -54,7 +55,7 @@ pub fn start(
     Ok(())
 }
 
-/// The same on this thread, for a poster that has to be something particular.
+/// Does the same on this thread, for a poster that must be a particular thread.
 pub fn run_and_exit(
     options: &Options,
     arrivals: &'static Arrivals,
@@ -95,7 +96,7 @@ fn measure(
             costs.push(posted - sent);
         }
     }
-    // The last one, until the loop sleeps again.
+    // After the last post, wait until the loop sleeps again.
     clock::spin(gap);
     let slept = u32::try_from(sleeps_of_the_loop()?.saturating_sub(slept_before))?;
     Ok(format!(

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use crate::clock;
 
-/// The loop's thread, once it has said so.
+/// The loop's thread, once it has registered.
 static LOOP: AtomicI32 = AtomicI32::new(0);
 
 /// Pins the calling thread to one CPU.
@@ -20,7 +20,7 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))
 }
 
-/// Says that the calling thread is the loop's, and pins it.
+/// Registers the calling thread as the loop's, and pins it.
 pub fn is_the_loop(cpu: usize) -> Result<()> {
     pin(cpu)?;
     LOOP.store(gettid().as_raw_nonzero().get(), Ordering::Release);
@@ -33,7 +33,7 @@ fn of_the_loop(file: &str) -> Result<String> {
     fs::read_to_string(format!("/proc/self/task/{tid}/{file}")).context("the loop's thread")
 }
 
-/// How often the loop's thread has slept until now. Takes some 20 µs.
+/// Returns how often the loop's thread has slept until now. This takes about 20 µs.
 pub fn sleeps_of_the_loop() -> Result<u64> {
     let status = of_the_loop("status")?;
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -53,12 +53,12 @@ pub fn wait_until_the_loop_sleeps() -> Result<()> {
     }
 }
 
-/// How often the calling thread has slept until now. Takes less than 1 µs.
+/// Returns how often the calling thread has slept until now. This takes less than 1 µs.
 #[must_use]
 #[allow(unsafe_code)] // rustix has no getrusage, and /proc takes too long between the marks.
 pub fn own_sleeps() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a whole rusage, of which all-zero is a value, whatever the kernel
+    // SAFETY: the pointer refers to a whole rusage. All-zero is a valid rusage, whatever the kernel
     // writes.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());

@@ -1,11 +1,12 @@
-//! Many times as the few figures that are printed.
+//! Reduces many times to the few figures that are printed.
 
 use std::fmt::Write as _;
 
-/// With fewer samples, fewer than 100 are beyond the 99th percentile, and it is not told.
+/// With fewer samples than this, fewer than 100 are beyond the 99th percentile, and it is not
+/// printed.
 const FEWEST_FOR_P99: usize = 10_000;
 
-/// As JSON, in nanoseconds: quantiles by nearest rank.
+/// Returns the times as JSON, in nanoseconds. Quantiles are by nearest rank.
 pub(crate) fn json(times: &mut [u64]) -> String {
     times.sort_unstable();
     let count = times.len();

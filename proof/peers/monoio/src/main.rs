@@ -1,5 +1,5 @@
-//! The services on monoio: a thread for each worker, each with a runtime, a
-//! listening socket and connections of its own.
+//! The services on monoio: a thread for each worker, each with its own runtime, listening socket
+//! and connections.
 
 use std::future::Future;
 use std::io;
@@ -18,9 +18,9 @@ const NAME: &str = "monoio";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// epoll: what monoio calls its legacy driver.
+    /// epoll, which monoio calls its legacy driver.
     Epoll,
-    /// `io_uring`, as monoio comes.
+    /// `io_uring`, with monoio's defaults.
     Uring,
     /// `io_uring` with `COOP_TASKRUN`: completions do not interrupt the thread.
     Coop,
@@ -80,10 +80,10 @@ where
     loop {
         match next().await {
             Ok(stream) => {
-                // A connection that fails concerns nobody but its client.
+                // If a connection fails, this affects only its client.
                 monoio::spawn(async move { talk(stream, service).await.ok() });
             }
-            // There may be no descriptor left.
+            // No descriptor may be left.
             Err(_) => monoio::time::sleep(Duration::from_millis(5)).await,
         }
     }

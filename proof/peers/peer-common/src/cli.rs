@@ -22,8 +22,7 @@ pub struct Args {
     pub workers: usize,
     /// What to serve.
     pub service: Service,
-    /// Of a frontend: the echo service that answers for it. Only with
-    /// [`parse_with_backend`].
+    /// The echo service that answers for a frontend. Only with [`parse_with_backend`].
     pub backend: Option<SocketAddr>,
 }
 
@@ -37,18 +36,18 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// As variants of a peer.
+    /// The names of the variants of a peer.
     pub const VARIANTS: &[(&str, Self)] = &[("park", Self::Park), ("spin", Self::Spin)];
 }
 
-/// The variants of a peer that has but one.
+/// The variants of a peer that has only one.
 pub const ONE_VARIANT: &[(&str, ())] = &[("default", ())];
 
-/// Reads the command line. The first service and the first variant are the
-/// defaults. Anything wrong ends the process with a message.
+/// Reads the command line. The first service and the first variant are the defaults. Any mistake
+/// ends the process with a message.
 ///
-/// By hand: linking a library for this into every peer took most of the time
-/// that building them takes.
+/// It is hand-written, because linking a library for this into every peer took most of the peers'
+/// build time.
 #[must_use]
 pub fn parse<V: Copy>(
     name: &str,
@@ -59,7 +58,7 @@ pub fn parse<V: Copy>(
     parse_as(name, version, services, variants, "")
 }
 
-/// The same of a peer that can be a frontend of another echo service.
+/// Reads the command line of a peer that can be a frontend of another echo service.
 #[must_use]
 pub fn parse_with_backend<V: Copy>(
     name: &str,
@@ -169,7 +168,7 @@ fn variant_names<V>(variants: &[(&str, V)]) -> String {
     variants.iter().map(|(name, _)| *name).collect::<Vec<_>>().join("|")
 }
 
-/// Turns an outcome into an exit code, with an error as one line on stderr.
+/// Turns an outcome into an exit code, and prints an error as one line on stderr.
 #[must_use]
 pub fn exit_code(name: &str, outcome: Result<()>) -> ExitCode {
     match outcome {
@@ -181,17 +180,17 @@ pub fn exit_code(name: &str, outcome: Result<()>) -> ExitCode {
     }
 }
 
-/// Says where the peer listens. To be called once it is ready.
+/// Prints the address where the peer listens. Call it once the peer is ready.
 pub fn announce(addr: &Listen) {
     eprintln!("listening on {addr}");
 }
 
-/// Runs `worker` on as many threads as asked for, each with a listening socket
-/// of its own, and announces the address once all of them are ready.
+/// Runs `worker` on the requested number of threads, each with its own listening socket, and
+/// announces the address once all of them are ready.
 ///
-/// The worker calls the function it is given when it is set up. A worker only
-/// ever ends by an error, and the first one is what this returns: a peer with
-/// a worker less would be measured as a slow one.
+/// A worker calls the function that it gets when it is set up. A worker ends only by an error, and
+/// this function returns the first error: a peer that lacks a worker would be measured as a slow
+/// one.
 pub fn run_workers<W>(args: &Args, worker: W) -> Result<()>
 where
     W: Fn(Socket, &dyn Fn()) -> Result<()> + Send + Sync + Clone + 'static,
@@ -227,7 +226,7 @@ where
             Report::Ended(outcome) => return outcome.and_then(|()| bail!("a worker ended")),
         }
     }
-    // Nobody reports any more: every worker has panicked.
+    // Nobody can report any more, because every worker has panicked.
     bail!("the workers ended")
 }
 

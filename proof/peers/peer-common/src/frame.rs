@@ -1,19 +1,19 @@
-//! The echo protocol: a 4-byte big-endian length, then that many bytes of
-//! payload. The same buffer and the same scan serve every peer.
+//! The echo protocol: a 4-byte big-endian length, then that many bytes of payload. All peers use
+//! the same buffer and the same scan.
 
-/// Bytes of the length in front of each payload.
+/// The number of bytes of the length before each payload.
 pub const HEADER: usize = 4;
 
 /// The largest payload a frame may announce; a larger one ends the connection.
 pub const MAX_PAYLOAD: usize = 16 << 20;
 
-/// How large a connection's read buffer is to begin with.
+/// The initial size of a connection's read buffer, in bytes.
 pub const INITIAL_CAPACITY: usize = 16 << 10;
 
 /// The bytes received on one connection and not yet answered.
 ///
-/// The first byte is always the start of a frame. Answers are written straight
-/// from this buffer, since an answer is the request itself.
+/// The first byte is always the start of a frame. Answers are written directly from this buffer,
+/// because an answer is the request itself.
 #[derive(Debug)]
 pub struct FrameBuffer {
     /// Always initialised up to its length, so that reading needs no `unsafe`.
@@ -21,7 +21,7 @@ pub struct FrameBuffer {
     received: usize,
 }
 
-/// What [`frames`] found.
+/// The result of [`frames`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frames {
     /// Where the last complete frame ends; 0 if there is none.
@@ -57,8 +57,8 @@ impl Default for FrameBuffer {
 impl FrameBuffer {
     /// The free space to read into; never empty.
     ///
-    /// The buffer doubles only once it is full of bytes that did arrive. A
-    /// client that merely claims a large frame thus costs no memory.
+    /// The buffer doubles only when it is full of bytes that did arrive. So a client that merely
+    /// announces a large frame costs no memory.
     pub fn space(&mut self) -> &mut [u8] {
         if self.received == self.storage.len() {
             self.storage.resize(self.storage.len() * 2, 0);

@@ -1,13 +1,13 @@
-//! Just enough of HTTP/1.1 for the runtimes without a library for it: it is
-//! the runtime that is compared, so all of them share this. Requests are told
-//! apart correctly, bodies included; `GET /` is the only one there is.
+//! Just enough HTTP/1.1 for the runtimes without a library for it. All of them share this, because
+//! the runtimes are compared. It separates requests correctly, including their bodies, and knows
+//! only `GET /`.
 
 use crate::session::Answer;
 
-/// The longest request head that is read.
+/// The longest request head that is accepted, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
-/// The longest request body that is read, and ignored.
+/// The longest request body that is accepted, in bytes. Bodies are ignored.
 const MAX_BODY: usize = 1 << 20;
 
 /// The most header fields of one request.
@@ -16,7 +16,7 @@ const MAX_FIELDS: usize = 64;
 const HELLO: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 6\r\n\r\nhello\n";
 
-/// How a request is to be answered.
+/// How a request is answered.
 struct Reply {
     status: &'static str,
     /// The length of the request, with its body.
@@ -72,7 +72,7 @@ pub fn answer(received: &[u8], out: &mut Vec<u8>) -> Answer {
     Answer { end, close: false }
 }
 
-/// The reply to the request that `bytes` begin with; none if it is incomplete.
+/// Returns the reply to the first request in `bytes`, or `None` if that request is incomplete.
 fn one(bytes: &[u8]) -> Option<Reply> {
     if bytes.is_empty() {
         return None;
@@ -92,7 +92,7 @@ fn one(bytes: &[u8]) -> Option<Reply> {
     for field in request.headers.iter() {
         let text = field.value.trim_ascii();
         if field.name.eq_ignore_ascii_case("content-length") {
-            // Digits only: `parse` alone would take a sign.
+            // Digits only: `parse` alone would accept a sign.
             let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
             let length = digits.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten();
             if length.is_none() || (body.is_some() && body != length) {

@@ -1,6 +1,6 @@
-//! What every peer shares, so that nothing but the runtime differs between
-//! them: the flags, the frames of the echo service, the requests of the HTTP
-//! service, the listening sockets and the versions of the runtimes.
+//! What every peer shares, so that peers differ only in the runtime: the flags, the frames of the
+//! echo service, the requests of the HTTP service, the listening sockets, and the versions of the
+//! runtimes.
 
 pub mod cli;
 pub mod frame;

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result};
 use socket2::{Domain, SockAddr, Type};
 
-/// Connections that may wait to be accepted; the kernel's own limit applies.
+/// How many connections may wait to be accepted. The kernel's own limit also applies.
 const BACKLOG: i32 = 4096;
 
 /// Where to listen.
@@ -48,15 +48,15 @@ impl fmt::Display for Listen {
 /// A listening socket, which does not block.
 #[derive(Debug)]
 pub enum Socket {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(std::net::TcpListener),
-    /// Of the local domain.
+    /// A Unix socket.
     Unix(std::os::unix::net::UnixListener),
 }
 
 impl Socket {
-    /// Makes the socket block, for runtimes on `io_uring`: there an operation
-    /// on a socket that does not block fails instead of waiting.
+    /// Makes the socket blocking, for runtimes on `io_uring`: there an operation on a non-blocking
+    /// socket fails instead of waiting.
     pub fn blocking(self) -> io::Result<Self> {
         match &self {
             Self::Tcp(listener) => listener.set_nonblocking(false)?,
@@ -65,7 +65,7 @@ impl Socket {
         Ok(self)
     }
 
-    /// The address; none for the local domain.
+    /// Returns the address, or `None` for a Unix socket.
     pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Some),
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// The socket without its kind.
+    /// Returns the descriptor, whatever kind of socket it is.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         match self {
@@ -84,18 +84,18 @@ impl Socket {
 }
 
 impl Listen {
-    /// Listens once. The address returned has the port the kernel chose.
+    /// Listens with one socket. The returned address has the port that the kernel chose.
     pub fn bind(&self) -> Result<(Self, Socket)> {
         self.bind_with(false).with_context(|| format!("cannot listen on {self}"))
     }
 
-    /// Listens with `count` sockets. With TCP each has a queue of its own, by
-    /// `SO_REUSEPORT`: the kernel picks one by a hash of the connection's
-    /// addresses. In the local domain, which has no such thing, they are one.
+    /// Listens with `count` sockets. With TCP each socket has its own queue (`SO_REUSEPORT`): the
+    /// kernel chooses one by a hash of the connection's addresses. Unix sockets do not have this,
+    /// so there they are one socket.
     ///
-    /// One socket alone is bound without `SO_REUSEPORT`, and several only
-    /// after one without it could be. Otherwise a server left over from an
-    /// earlier run would silently take a part of the connections.
+    /// A single socket is bound without `SO_REUSEPORT`. Several sockets are bound only after one
+    /// without it could be bound. Otherwise a server that is left over from an earlier run would
+    /// silently take a part of the connections.
     pub fn bind_many(&self, count: usize) -> Result<(Self, Vec<Socket>)> {
         let (addr, first) = self.bind()?;
         if count == 1 {
@@ -126,7 +126,7 @@ impl Listen {
         if matches!(self, Self::Tcp(_)) {
             socket.set_reuse_address(true)?;
             socket.set_reuse_port(reuse_port)?;
-            // Linux hands it on to the sockets accepted.
+            // Accepted sockets inherit this option in Linux.
             socket.set_tcp_nodelay(true)?;
         }
         socket.bind(&addr)?;
@@ -141,7 +141,7 @@ impl Listen {
     }
 }
 
-/// Removes the socket file of a server that is gone.
+/// Removes the socket file that an ended server has left.
 fn remove_stale(path: &PathBuf) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.file_type().is_socket() => match UnixStream::connect(path) {
@@ -151,7 +151,7 @@ fn remove_stale(path: &PathBuf) -> io::Result<()> {
             }
             Err(error) => Err(error),
         },
-        // Binding says what is wrong with anything else.
+        // Binding reports any other problem.
         _ => Ok(()),
     }
 }

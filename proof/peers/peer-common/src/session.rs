@@ -6,17 +6,17 @@ use crate::http;
 /// What a peer serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// A 4-byte big-endian length and a payload, answered as they came.
+    /// A 4-byte big-endian length and a payload, which are sent back unchanged.
     Echo,
     /// `GET /` over HTTP/1.1, answered with six bytes.
     Http,
 }
 
 impl Service {
-    /// Every service there is.
+    /// All services.
     pub const ALL: &[Self] = &[Self::Echo, Self::Http];
 
-    /// As the flag `--service` takes it.
+    /// Returns the name that the flag `--service` takes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,10 +26,10 @@ impl Service {
     }
 }
 
-/// What [`answer`] made of the bytes received.
+/// The result of [`answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// How many of the bytes received are dealt with.
+    /// How many of the received bytes are dealt with.
     pub end: usize,
     /// Whether the connection ends after this answer.
     pub close: bool,
@@ -37,8 +37,8 @@ pub struct Answer {
 
 /// Answers everything complete in `received`.
 ///
-/// An echo's answer is the bytes up to [`Answer::end`] themselves, and `out`
-/// stays as it is; an HTTP answer is appended to `out`.
+/// An echo's answer consists of the bytes up to [`Answer::end`] themselves, and `out` stays
+/// unchanged. An HTTP answer is appended to `out`.
 #[must_use]
 pub fn answer(service: Service, received: &[u8], out: &mut Vec<u8>) -> Answer {
     match service {
@@ -52,9 +52,8 @@ pub fn answer(service: Service, received: &[u8], out: &mut Vec<u8>) -> Answer {
 
 /// A connection's buffers, for runtimes that read into a borrowed buffer.
 ///
-/// Read into [`space`](Self::space), account for it with
-/// [`received`](Self::received), write all of [`output`](Self::output), then
-/// call [`written`](Self::written).
+/// Read into [`space`](Self::space), report the bytes with [`received`](Self::received), write all
+/// of [`output`](Self::output), then call [`written`](Self::written).
 #[derive(Debug)]
 pub struct Session {
     service: Service,
@@ -64,7 +63,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The state of a new connection.
+    /// Makes the state of a new connection.
     #[must_use]
     pub fn new(service: Service) -> Self {
         let answer = Answer { end: 0, close: false };
@@ -76,14 +75,14 @@ impl Session {
         self.buffer.space()
     }
 
-    /// Accounts for `count` bytes read and prepares the answer to all that is
-    /// complete by now.
+    /// Reports that `count` bytes were read, and prepares the answer to everything that is
+    /// complete.
     pub fn received(&mut self, count: usize) {
         self.buffer.add_received(count);
         self.answer = answer(self.service, self.buffer.received(), &mut self.out);
     }
 
-    /// What is to be written; may be empty.
+    /// Returns the bytes to write, possibly none.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         match self.service {
@@ -92,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Forgets what was answered. False if the connection is to be closed.
+    /// Forgets what was answered. Returns false if the connection must be closed.
     #[must_use]
     pub fn written(&mut self) -> bool {
         self.buffer.discard(self.answer.end);

@@ -10,7 +10,8 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
-// The lab reads the same catalog. As a dependency it would bring all that it measures with.
+// The lab reads the same catalog. A dependency on the lab would bring everything that it measures
+// with.
 #[path = "../../../lab/src/peers/entry.rs"]
 mod entry;
 
@@ -24,14 +25,14 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a workspace")
 }
 
-/// The catalog, as it is.
+/// Returns the whole catalog.
 pub fn catalog() -> Result<Vec<Entry>> {
     let text = fs::read_to_string(workspace().join("catalog.json"))?;
     serde_json::from_str(&text).context("catalog.json")
 }
 
-/// The entries whose programs are there. Those in C may be missing; one in Rust
-/// must not, or the tests would succeed by testing nothing.
+/// Returns the entries whose programs exist. Programs in C may be missing. Programs in Rust may
+/// not, or the tests would pass without testing anything.
 pub fn built() -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     for entry in catalog()? {
@@ -47,8 +48,8 @@ pub fn built() -> Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// Where a program is: beside the tests, or in `c/out`. `PEERS_DIR` and `PEERS_C_DIR` say
-/// otherwise.
+/// Returns the path of a program: next to the tests, or in `c/out`. `PEERS_DIR` and `PEERS_C_DIR`
+/// override these.
 pub fn program(language: Language, name: &str) -> Result<PathBuf> {
     let (variable, default) = match language {
         Language::Rust => {
@@ -62,7 +63,7 @@ pub fn program(language: Language, name: &str) -> Result<PathBuf> {
 }
 
 impl Entry {
-    /// Where the program is.
+    /// Returns the path of the program.
     pub fn program(&self) -> Result<PathBuf> {
         program(self.language, &self.binary)
     }
@@ -74,7 +75,7 @@ impl Entry {
         Ok(command)
     }
 
-    /// What the program says before it ends, which it must do by itself.
+    /// Returns what the program prints before it ends. It must end by itself.
     pub fn output(&self, args: &[&str]) -> Result<Output> {
         let mut child =
             Running(self.command(args)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
@@ -97,7 +98,7 @@ impl Entry {
         let mut child = Running(self.command(&args)?.stderr(Stdio::piped()).spawn()?);
         let stderr = child.0.stderr.take().context("a pipe")?;
         let (sender, lines) = mpsc::channel();
-        // Reads on to the end, so that the peer never waits for a full pipe.
+        // Reads to the end, so that the peer never waits for a full pipe.
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 sender.send(line).ok();
@@ -117,7 +118,7 @@ impl Entry {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that ends with its test.
 #[derive(Debug)]
 struct Running(Child);
 
@@ -137,17 +138,17 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The process.
+    /// Returns the process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child.0
     }
 
-    /// The address of a peer on TCP.
+    /// Returns the address of a peer on TCP.
     pub fn tcp_addr(&self) -> Result<SocketAddr> {
         self.addr.parse().context("no IP address")
     }
 
-    /// A connection, on which nothing takes forever.
+    /// Opens a connection on which no operation takes for ever.
     pub fn connect(&self) -> Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&self.tcp_addr()?, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -156,10 +157,10 @@ impl Peer {
         Ok(stream)
     }
 
-    /// The CPU time used so far, in ticks of a hundredth of a second.
+    /// Returns the CPU time used so far, in ticks of a hundredth of a second.
     pub fn cpu_ticks(&self) -> Result<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.0.id()))?;
-        // The name, which may contain spaces, is in parentheses.
+        // The name is in parentheses, and may contain spaces.
         let after = stat.rsplit_once(')').context("no name")?.1;
         let mut fields = after.split_ascii_whitespace().skip(11);
         let mut next = || fields.next().context("too short")?.parse::<u64>().context("a number");

@@ -1,4 +1,5 @@
-//! Each command line of a peer in the documentation is one: the program reads it, and then helps.
+//! Each command line of a peer in the documentation is valid: the program reads it, and then prints
+//! its help.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use doc_pages::command_lines;
 use peer_tests::{Language, program};
 
-/// Those that pages start.
+/// The programs that pages start.
 const STARTED: [&str; 5] =
     ["epoll", "herd", "ready-list", "tokio-current-thread", "tokio-on-wakeful"];
 
@@ -18,7 +19,7 @@ fn each_program_takes_its_command_lines() -> Result<()> {
             count += 1;
             let words = line.words[1..].iter().map(|word| word.replace("{addr}", "127.0.0.1:0"));
             let mut command = Command::new(program(Language::Rust, name)?);
-            // The last word, so that all before it have been read.
+            // `--help` is the last word, so that all words before it have been read.
             command.args(words).arg("--help").stdin(Stdio::null());
             let output = command.output().context(name)?;
             let said = String::from_utf8_lossy(&output.stderr);

@@ -14,10 +14,10 @@ use serde_json::Value;
 const VARIANTS: [&str; 5] = ["exclusive", "epoll", "select", "wakeful-park", "wakeful-adaptive"];
 const WORKERS: usize = 3;
 const CLIENTS: usize = 4;
-/// Of each client, on each path.
+/// How many connections each client makes on each path.
 const CONNECTIONS: usize = 50;
 
-/// Killed when dropped.
+/// A process that is killed when this is dropped.
 struct Running {
     child: Child,
     socket: PathBuf,
@@ -54,7 +54,7 @@ impl Drop for Running {
 fn get(socket: &Path, path: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // In two parts: a worker has to wait for the second.
+    // The request comes in two parts, so a worker has to wait for the second one.
     write!(stream, "GET {path} HTTP/1.1\r\nHost:")?;
     write!(stream, " herd\r\n\r\n")?;
     let mut answer = String::new();
@@ -92,7 +92,8 @@ fn every_connection_is_answered_and_counted_once() -> Result<()> {
             ensure!(waits.is_none(), "nobody counts these: {counts:?}");
         } else {
             let (returns, in_vain) = waits.context("no waits")?;
-            // Each of the others may be between the two: the last connection may have woken it.
+            // Each of the other workers may be between the two counts: the last connection may have
+            // woken it.
             let apart = returns.abs_diff(accepts + in_vain);
             ensure!(apart < WORKERS as u64, "{variant}: {counts:?}");
         }

@@ -1,4 +1,4 @@
-//! What every peer must do, whatever it is built on.
+//! What every peer must do, whatever runtime it uses.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use rustix::process::{
     pidfd_getfd, pidfd_open, prlimit,
 };
 
-/// Runs a check against every entry and names all for which it fails.
+/// Runs a check for every entry, and names all entries for which it fails.
 fn for_each(check: impl Fn(&Entry) -> Result<()>) {
     let mut failed = Vec::new();
     for entry in peer_tests::built().expect("a catalog of peers that are built") {
@@ -26,7 +26,7 @@ fn for_each(check: impl Fn(&Entry) -> Result<()>) {
     assert!(failed.is_empty(), "\n  {}", failed.join("\n  "));
 }
 
-/// The same, for every service that an entry has.
+/// Runs a check for every service of every entry.
 fn for_each_service(check: impl Fn(&Entry, Service) -> Result<()>) {
     for_each(|entry| {
         for service in &entry.services {
@@ -45,7 +45,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), payload].concat()
 }
 
-/// Bytes that are different everywhere.
+/// Returns bytes that differ everywhere.
 fn payload(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 31 % 251).to_le_bytes()[0]).collect()
 }
@@ -63,7 +63,7 @@ fn echo(stream: &mut (impl Read + Write), sent: &[u8]) -> Result<()> {
     expect(stream, sent)
 }
 
-/// Expects that the peer closes the connection and sends nothing before.
+/// Expects that the peer closes the connection, and sends nothing before that.
 fn expect_end(stream: &mut impl Read) -> Result<()> {
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),
@@ -72,7 +72,7 @@ fn expect_end(stream: &mut impl Read) -> Result<()> {
     }
 }
 
-/// One response: its head in lower case, and its body.
+/// Reads one response: its head in lower case, and its body.
 fn response(stream: &mut impl Read) -> Result<(String, String)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -96,7 +96,7 @@ fn expect_hello(stream: &mut impl Read) -> Result<()> {
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: peer\r\n\r\n";
 
-/// One exchange of whatever the peer serves.
+/// Makes one exchange of the peer's service.
 fn exchange(stream: &mut (impl Read + Write), service: Service) -> Result<()> {
     match service {
         Service::Echo => echo(stream, &frame(b"a frame")),
@@ -149,7 +149,7 @@ fn frames_of_every_size_come_back() {
         let mut stream = peer.connect()?;
         for length in [0, 1, 1 << 10, 20_000, 1 << 20, 0, 3] {
             let (sent, mut writer) = (frame(&payload(length)), stream.try_clone()?);
-            // Larger than what the sockets hold: to be read while it is sent.
+            // This is more than the sockets hold, so it must be read while it is sent.
             thread::scope(|scope| -> Result<()> {
                 let writing = scope.spawn(|| writer.write_all(&sent));
                 expect(&mut stream, &sent)?;
@@ -178,7 +178,7 @@ fn half_a_frame_is_waited_for() {
         let mut stream = peer.connect()?;
         let (first, second) = (frame(b"first"), frame(&payload(1000)));
         let sent = [&first[..], &second[..]].concat();
-        // In the middle of the second header, then of its payload.
+        // The parts end in the middle of the second header, and then of its payload.
         for part in [&sent[..11], &sent[11..14], &sent[14..500]] {
             stream.write_all(part)?;
             thread::sleep(Duration::from_millis(10));
@@ -286,13 +286,13 @@ fn a_unix_socket_serves_as_well() {
         let path = dir.join(format!("{}.{}", entry.name, service.flag()));
         let listen = format!("unix:{}", path.display());
         if entry.binary == "glommio" {
-            // The one that cannot.
+            // This peer cannot listen there.
             let said = entry.output(&["--listen", &listen])?;
             ensure!(said.status.code() == Some(1), "{said:?}");
             ensure!(String::from_utf8(said.stderr)?.contains("IP:PORT only"), "no clear error");
             return Ok(());
         }
-        // The second time over the file that the first one leaves behind.
+        // The second peer listens over the file that the first one leaves behind.
         for workers in [1, 2] {
             let peer = entry.start(&listen, service, workers)?;
             let mut streams = Vec::new();
@@ -302,12 +302,11 @@ fn a_unix_socket_serves_as_well() {
                 exchange(&mut stream, service)?;
                 streams.push(stream);
             }
-            // And never over the one of a server that is there.
+            // A peer never replaces the file of a running server.
             let said = entry.output(&["--listen", &listen, "--service", service.flag()])?;
             ensure!(said.status.code() == Some(1), "a second server: {said:?}");
             drop((peer, streams));
-            // The kernel ends a ring, and what listens in it, a little after
-            // the process.
+            // The kernel ends a ring, and the operations in it, a little after the process.
             let ended = Instant::now();
             while UnixStream::connect(&path).is_ok() {
                 ensure!(ended.elapsed() < PATIENCE, "something listens for ever");
@@ -361,7 +360,7 @@ fn wrong_flags_are_clear_errors() {
             (&["--dance"], "--dance"),
             (&["--listen"], "--listen"),
         ] {
-            // Without the entry's own flags: none may be given twice.
+            // Without the entry's own flags, because no flag may be given twice.
             let said = Entry { args: Vec::new(), ..entry.clone() }.output(args)?;
             let text = String::from_utf8(said.stderr)?;
             ensure!(said.status.code() == Some(2), "{args:?}: {}", said.status);
@@ -423,7 +422,7 @@ fn a_client_that_resets_harms_nobody() {
         };
         for round in 0..60 {
             let mut stream = peer.connect()?;
-            // In the middle of a request, after many, and with none.
+            // The connections end in the middle of a request, after many requests, and without one.
             let sent = [&request[..2], &request[..], &request[..request.len() - 1], &[]];
             stream.write_all(sent[round % 4])?;
             socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
@@ -434,7 +433,7 @@ fn a_client_that_resets_harms_nobody() {
     });
 }
 
-/// The share of one CPU that a peer uses meanwhile.
+/// Returns the share of one CPU that a peer uses during this time.
 fn cpu_share(peer: &Peer, during: Duration) -> Result<f64> {
     let (before, start) = (peer.cpu_ticks()?, Instant::now());
     thread::sleep(during);
@@ -469,8 +468,8 @@ fn a_peer_without_descriptors_waits_and_goes_on() {
         let open = fs::read_dir(format!("/proc/{}/fd", peer.child().id()))?.count() as u64;
         let limit = Rlimit { current: Some(open + 4), ..getrlimit(Resource::Nofile) };
         prlimit(Some(pid(&mut peer)?), Resource::Nofile, limit)?;
-        // libuv takes and closes those for which there is no descriptor, the
-        // others leave them to the kernel's queue.
+        // libuv accepts and closes connections for which there is no descriptor. The others leave
+        // them in the kernel's queue.
         let waiting: Vec<_> = (0..30).map(|_| peer.connect()).collect::<Result<_>>()?;
         thread::sleep(Duration::from_millis(50));
         let share = cpu_share(&peer, Duration::from_millis(400))?;
@@ -492,7 +491,7 @@ fn every_connection_is_without_delay() {
     });
 }
 
-/// Whether the peer's end of the connection has `TCP_NODELAY`.
+/// Returns whether the peer's end of the connection has `TCP_NODELAY`.
 fn without_delay(peer: &mut Peer, ours: &TcpStream) -> Result<bool> {
     let (pid, client) = (pid(peer)?, ours.local_addr()?);
     let process = pidfd_open(pid, PidfdFlags::empty())?;

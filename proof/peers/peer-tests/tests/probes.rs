@@ -1,8 +1,8 @@
 //! What every probe must do: measure a little, print one line of JSON that makes sense, and refuse
-//! what it does not know.
+//! unknown arguments.
 //!
-//! Nothing here is a measurement: counts are tiny, and no time is judged but against the loop's own
-//! timer.
+//! Nothing here is a measurement. The counts are tiny, and times are compared only with the loop's
+//! own timer.
 
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -46,8 +46,8 @@ const PROBES: &[Probe] = &[
 
 const POSTS: f64 = 20.0;
 
-/// Runs a check for every probe that is built, and names all for which it fails. Those in C may be
-/// missing.
+/// Runs a check for every probe that is built, and names all probes for which it fails. Probes in C
+/// may be missing.
 fn for_each(check: impl Fn(&Probe) -> Result<()>) {
     let mut failed = Vec::new();
     for probe in PROBES {
@@ -67,7 +67,7 @@ fn for_each(check: impl Fn(&Probe) -> Result<()>) {
     assert!(failed.is_empty(), "\n  {}", failed.join("\n  "));
 }
 
-/// What it says until it ends by itself.
+/// Returns what the probe prints until it ends by itself.
 fn output(probe: &Probe, args: &[&str]) -> Result<Output> {
     let mut command = Command::new(program(probe.1, probe.0)?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -84,7 +84,7 @@ fn output(probe: &Probe, args: &[&str]) -> Result<Output> {
     Ok(child.wait_with_output()?)
 }
 
-/// The first and the last of the CPUs that may be used.
+/// Returns the first and the last of the CPUs that may be used.
 fn cpus() -> Result<(String, String)> {
     let set = rustix::thread::sched_getaffinity(None)?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
@@ -112,7 +112,7 @@ fn number(value: &Value, path: &[&str]) -> Result<f64> {
     found.and_then(Value::as_f64).with_context(|| format!("{path:?} in {value}"))
 }
 
-/// A distribution in which nothing contradicts itself.
+/// Checks that a distribution does not contradict itself.
 fn check_times(value: &Value, name: &str) -> Result<()> {
     let figures = ["min", "p50", "p90", "max"].map(|figure| number(value, &[name, figure]));
     let figures = figures.into_iter().collect::<Result<Vec<f64>>>()?;
@@ -149,8 +149,8 @@ fn deferred_work_is_late_only_by_an_internal_event() {
         let sleeps = number(&found, &["sleeps"])?;
         for name in ["local", "second"] {
             check_times(&found, name)?;
-            // Post #2 is as much later than post #1 as the machine takes in between: a hypervisor
-            // may take 10 ms.
+            // Post #2 is later than post #1 by what the machine takes in between: a hypervisor may
+            // take 10 ms.
             let late = number(&found, &[name, "p50"])? >= 0.5 * left;
             ensure!(late == (probe.3 == "internal"), "{name}: {found}");
         }

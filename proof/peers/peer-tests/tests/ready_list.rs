@@ -1,8 +1,8 @@
-//! The probe of `blocked-consumer`: every list loses nothing, prints what makes sense, and
-//! wakeful's waits for nobody.
+//! The probe of `blocked-consumer`: no list loses anything, each prints output that makes sense,
+//! and wakeful's list waits for nobody.
 //!
-//! Nothing here is a measurement: a lost event or wake would make a run endless, which the patience
-//! ends.
+//! Nothing here is a measurement. A lost event or wake would make a run endless, and the time limit
+//! ends it.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail, ensure};
 use peer_tests::{Language, program};
 use serde_json::Value;
 
-/// For all lists together; stopped producers take a deadline each.
+/// The time limit for all lists together. Each stopped producer takes one deadline.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 const LISTS: usize = 11;
 
-/// The lines that it prints, as JSON.
+/// Returns the lines that the program prints, as JSON.
 fn lines(args: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(program(Language::Rust, "ready-list")?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! The shared poller, and the same service on loops: answers in order, however requests arrive and
-//! whichever of its threads has them, and refuses what is no command.
+//! The shared poller, and the same service on loops: it answers in order, however requests arrive
+//! and whichever thread has them, and it refuses anything that is not a command.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -68,7 +68,7 @@ fn pipelines(program: &str) -> Result<()> {
                             (first..first + 20).map(|number| set_and_get(client, number)).collect();
                         let asked: String = batch.iter().map(|(asked, _)| asked.as_str()).collect();
                         let expected: String = batch.iter().map(|(_, it)| it.as_str()).collect();
-                        // In pieces that end anywhere.
+                        // The pieces end anywhere.
                         for piece in asked.as_bytes().chunks(777 + client) {
                             stream.write_all(piece)?;
                         }

@@ -1,4 +1,4 @@
-//! Counts allocations, while asked to. Otherwise an allocation costs one look at a flag that nobody
+//! Counts allocations when asked to. Otherwise an allocation costs one read of a flag that nobody
 //! writes.
 
 #![allow(unsafe_code)] // A global allocator cannot be written without; it forwards to the system's.
@@ -15,7 +15,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTS.load(Relaxed) {
@@ -39,13 +39,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// From now on, allocations of all threads are counted, from zero.
+/// Begins to count the allocations of all threads, from zero.
 pub fn start() {
     ALLOCATIONS.store(0, Relaxed);
     COUNTS.store(true, Relaxed);
 }
 
-/// How many there were since [`start`].
+/// Returns how many there were since [`start`].
 pub fn stop() -> u64 {
     COUNTS.store(false, Relaxed);
     ALLOCATIONS.load(Relaxed)

@@ -1,10 +1,11 @@
-//! How a sleeping consumer is woken: the same way for every list but the kernel's own, and the way
-//! of wakeful's loops.
+//! How a sleeping consumer is woken: in the same way for every list except the kernel's own. It is
+//! also the way of wakeful's loops.
 //!
-//! The [`Bell`] is an eventfd, registered edge-triggered in an epoll and never read: one system
-//! call to ring, one to wait. [`Sleeper`] is the sleep state for lists that have none of their own:
-//! a flag beside the list. The consumer raises it and then looks at the list once more; a producer
-//! pushes and then looks at the flag. The fences between make it impossible that both miss.
+//! The [`Bell`] is an eventfd, registered edge-triggered in an epoll and never read: a ring is one
+//! system call, and so is a wait. [`Sleeper`] is the sleep state for lists that have none of their
+//! own: a flag beside the list. The consumer sets the flag and then looks at the list once more. A
+//! producer pushes and then looks at the flag. Because of the fences in between, at least one of
+//! them sees the other.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +18,7 @@ use crossbeam_utils::CachePadded;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Clones are the same bell.
+/// Clones refer to the same bell.
 #[derive(Clone)]
 pub struct Bell(Arc<Inner>);
 
@@ -43,20 +44,21 @@ impl Bell {
 
     /// Waits for a ring since the last wait. May return early.
     pub fn wait(&self) {
-        // Not on the heap: a wake would be an allocation.
+        // On the stack, because a wake must not allocate.
         let mut event = [MaybeUninit::uninit()];
         // An interrupted wait is an early return.
         let _ = epoll::wait(&self.0.epoll, &mut event, None);
     }
 
-    /// How often it was rung.
+    /// Returns how often it was rung.
     pub fn rings(&self) -> u64 {
         self.0.rings.load(Relaxed)
     }
 }
 
 impl AsFd for Bell {
-    /// What to register, edge-triggered, where the consumer waits for other things too.
+    /// Returns the descriptor to register, edge-triggered, if the consumer also waits for other
+    /// things.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()
     }
@@ -78,7 +80,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// The flag, with the bell. Clones are the same.
+/// The flag, with the bell. Clones refer to the same flag.
 #[derive(Clone)]
 pub struct Sleeper {
     asleep: Arc<CachePadded<AtomicBool>>,
@@ -90,7 +92,8 @@ impl Sleeper {
         Ok(Self { asleep: Arc::default(), bell: Bell::new()? })
     }
 
-    /// A producer, after its push: wakes the consumer if it sleeps, and if nobody else is about to.
+    /// A producer calls this after its push. It wakes the consumer if the consumer sleeps, and no
+    /// other producer is about to wake it.
     #[inline]
     pub fn after_push(&self, mut at: impl FnMut(&'static str)) {
         fence(SeqCst);
@@ -100,14 +103,15 @@ impl Sleeper {
         }
     }
 
-    /// The consumer raises the flag. It must look at its list once more before it waits.
+    /// Sets the flag, for the consumer. The consumer must look at its list once more before it
+    /// waits.
     #[inline]
     pub fn raise(&self) {
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
     }
 
-    /// The consumer is awake.
+    /// The consumer is awake again.
     #[inline]
     pub fn lower(&self) {
         if self.asleep.load(Relaxed) {

@@ -1,9 +1,9 @@
-//! What a ready list is, for this program: producers that push events, and one consumer that takes
-//! them and sleeps when there are none.
+//! What a ready list is in this program: producers push events, and one consumer takes them, and
+//! sleeps when there are none.
 //!
-//! Every list keeps one promise: what was pushed before the consumer sleeps is taken first, and
-//! what is pushed while it sleeps wakes it. How is the list's own affair: see [`crate::bell`] for
-//! those that bring no sleep state, and `lists` for all.
+//! Every list keeps one promise: the consumer takes everything that was pushed before it sleeps,
+//! and a push while it sleeps wakes it. How it does this is up to the list. [`crate::bell`] is for
+//! lists without their own sleep state, and `lists` has all lists.
 
 use std::fmt;
 
@@ -11,28 +11,29 @@ use anyhow::Result;
 
 use crate::bell::Bell;
 
-/// A design, to be built as often as an experiment needs it.
+/// A design. An experiment builds it as often as it needs.
 pub trait ReadyList {
-    /// Pushes. One for each producing thread.
+    /// The side that pushes. There is one for each producing thread.
     type Producer: Producer + 'static;
-    /// Takes.
+    /// The side that takes.
     type Consumer: Consumer + 'static;
 
-    /// An empty list with so many producers, whose pools have so many nodes each, if the design has
-    /// pools.
+    /// Makes an empty list with `producers` producers. If the design has pools, each producer's
+    /// pool has `pool` nodes.
     fn build(producers: usize, pool: usize) -> Result<(Vec<Self::Producer>, Self::Consumer)>;
 }
 
 /// The side that pushes.
 pub trait Producer: Send {
-    /// Whether two pushes of one producer may be taken as one, with the sum of their values.
+    /// Whether the consumer may take two pushes of one producer as one event, with the sum of their
+    /// values.
     const COALESCES: bool = false;
 
-    /// Pushes an event with a value, which is not zero, and wakes the consumer if it sleeps. `at`
-    /// is called at every place of the design's own code where a stop could matter to others.
+    /// Pushes an event with a value, which is not zero, and wakes the consumer if it sleeps. Calls
+    /// `at` at every place of the design's own code where a stop could affect others.
     fn push_at(&mut self, value: u64, at: impl FnMut(&'static str));
 
-    /// Pushes an event, without being stopped.
+    /// Pushes an event, without stops.
     #[inline]
     fn push(&mut self, value: u64) {
         self.push_at(value, |_| {});
@@ -41,18 +42,18 @@ pub trait Producer: Send {
 
 /// The side that takes.
 pub trait Consumer: Send {
-    /// Hands everything that is there to `sink`, and returns how many events that were. Designs
-    /// whose consumer can be made to wait by a producer wait here.
+    /// Passes all events to `sink`, and returns their number. If a producer can make the design's
+    /// consumer wait, it waits here.
     fn take(&mut self, sink: impl FnMut(u64)) -> usize;
 
-    /// Announces a sleep. False: something was pushed. From true until the next
-    /// [`take`](Self::take), pushes ring.
+    /// Announces a sleep. Returns false if something was pushed. After true, pushes ring until the
+    /// next [`take`](Self::take).
     fn arm(&mut self) -> bool;
 
-    /// What is rung. None: the kernel wakes the consumer itself.
+    /// The bell that is rung. `None` if the kernel wakes the consumer itself.
     fn bell(&self) -> Option<&Bell>;
 
-    /// Sleeps until something is there, and takes it.
+    /// Sleeps until there is an event, and takes all events.
     #[inline]
     fn wait_and_drain(&mut self, mut sink: impl FnMut(u64)) {
         while self.take(&mut sink) == 0 {
@@ -65,31 +66,31 @@ pub trait Consumer: Send {
     }
 }
 
-/// Every design there is.
+/// All designs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Name {
     /// The kernel's epoll, with an eventfd for each producer.
     KernelEpoll,
-    /// wakeful's ready queue, a pooled node for each event.
+    /// wakeful's ready queue, with a pooled node for each event.
     ReadyQueue,
-    /// wakeful's ready queue, a boxed node for each event.
+    /// wakeful's ready queue, with a boxed node for each event.
     ReadyQueueBoxed,
-    /// wakeful's ready queue, a count for each producer, queued when it leaves zero.
+    /// wakeful's ready queue, with a count for each producer, which is queued when it leaves zero.
     ReadyQueueCounts,
     /// The kernel's list until 6.17: producers append under a read lock, the consumer has the write
     /// lock.
     ReadWriteLocked,
     /// The kernel's list since 6.18: a spinlock.
     Spinlocked,
-    /// A mutexed `VecDeque`.
+    /// A `VecDeque` in a mutex.
     MutexedDeque,
     /// crossbeam's `SegQueue`.
     SegQueue,
-    /// `concurrent-queue`, which smol's executors have as their run queue.
+    /// `concurrent-queue`, the run queue of smol's executors.
     ConcurrentQueue,
     /// Tokio's unbounded mpsc channel.
     TokioMpsc,
-    /// Vyukov's linked queue, whose consumer waits for a half-done push.
+    /// Vyukov's linked queue, whose consumer waits for a push that is half done.
     Vyukov,
 }
 
@@ -100,16 +101,16 @@ impl fmt::Display for Name {
     }
 }
 
-/// Something to do with any design.
+/// A job that works with any design.
 pub trait Job {
-    /// What comes of it.
+    /// The result of the job.
     type Output;
-    /// Does it.
+    /// Runs the job.
     fn run<L: ReadyList>(self) -> Self::Output;
 }
 
 impl Name {
-    /// Does `job` with the design of this name.
+    /// Runs `job` with the design of this name.
     pub fn with<J: Job>(self, job: J) -> J::Output {
         use crate::lists;
         match self {

@@ -1,8 +1,8 @@
-//! `ready-list`: ready lists of many producers and one consumer, measured in the same way. Prints
-//! one JSON line for each contender.
+//! `ready-list`: measures ready lists of many producers and one consumer, all in the same way.
+//! Prints one JSON line for each contender.
 //!
-//! [`list`] says what a list is, [`lists`] has the contenders; [`throughput`],
-//! [`sweep`], [`priority`] and [`service`] are what is measured.
+//! [`list`] says what a list is, and [`lists`] has the contenders. The measurements are
+//! [`throughput`], [`sweep`], [`priority`] and [`service`].
 
 #![allow(clippy::cast_precision_loss)] // No count here comes near 2^53.
 
@@ -29,7 +29,7 @@ use list::Name;
     about = "Ready lists: throughput, and how long a consumer waits for a stopped producer"
 )]
 struct Arguments {
-    /// Which lists, each after the other; all unless given.
+    /// The lists to measure, one after the other. By default, all lists.
     #[arg(long, value_enum, value_delimiter = ',', global = true)]
     contender: Vec<Name>,
     #[command(subcommand)]

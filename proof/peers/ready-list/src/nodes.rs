@@ -1,8 +1,9 @@
-//! Nodes for the linked lists that are rebuilt here: the same pools as wakeful's queue has in these
-//! experiments, so that no side allocates. (Theirs have 16 bytes, wakeful's 24.)
+//! Nodes for the linked lists that are rebuilt here. They come from the same kind of pools as
+//! wakeful's queue has in these experiments, so that no side allocates. (These nodes have 16 bytes,
+//! wakeful's have 24.)
 //!
-//! Links are indices, so that there is nothing unsafe about them; [`STUB`] is no producer's. A node
-//! is free while its value is zero.
+//! Links are indices, so there is no unsafe code. [`STUB`] belongs to no producer. A node is free
+//! while its value is zero.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crossbeam_utils::Backoff;
 
-/// The node that is in no pool: the end of a list, and where it begins.
+/// The node that is in no pool. It is the beginning of a list and its end.
 pub const STUB: usize = 0;
 
 #[derive(Default)]
@@ -32,7 +33,7 @@ pub struct Pool {
 }
 
 impl Nodes {
-    /// The pools of so many producers, each with so many nodes.
+    /// Makes the pools of `producers` producers, each with `each` nodes.
     pub fn new(producers: usize, each: usize) -> (Self, Vec<Pool>) {
         let nodes = (0..=producers * each).map(|_| Node::default()).collect();
         let nodes = Self(nodes);
@@ -51,7 +52,8 @@ impl Nodes {
         &self.0[node]
     }
 
-    /// The value of a node that has left the list, which then is its producer's again.
+    /// Returns the value of a node that has left the list. The node then belongs to its producer
+    /// again.
     #[inline]
     pub fn take(&self, node: usize) -> u64 {
         let value = self.value(node);
@@ -71,7 +73,7 @@ impl Nodes {
 }
 
 impl Pool {
-    /// A node with this value, to be linked by the caller; waits until one is free.
+    /// Returns a node with this value, which the caller links. Waits until a node is free.
     #[inline]
     pub fn node(&mut self, value: u64) -> usize {
         let index = self.first + self.next;

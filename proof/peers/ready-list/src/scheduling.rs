@@ -12,19 +12,19 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 pub enum Policy {
     /// Real time, with a priority of 1 to 99.
     Fifo(i32),
-    /// As everybody.
+    /// The default policy.
     Other,
-    /// Only when nobody else wants the CPU.
+    /// The thread runs only when no other thread wants the CPU.
     Idle,
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub fn cpus() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).context("cannot ask for the CPUs")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// This thread, to be named to others.
+/// Returns the id of this thread, for other threads.
 pub fn this_thread() -> Pid {
     gettid()
 }
@@ -44,7 +44,7 @@ pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
         Policy::Idle => (libc::SCHED_IDLE, 0),
     };
     let param = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameter is read during the call only.
+    // SAFETY: the parameter is read only during the call.
     match unsafe {
         libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const param)
     } {
@@ -53,7 +53,7 @@ pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
     }
 }
 
-/// Whether this process may use real-time priorities; else why not.
+/// Checks that this process may use real-time priorities. The error says why not.
 pub fn may_be_real_time() -> Result<(), String> {
     let before = this_thread();
     set_policy(before, Policy::Fifo(1)).map_err(|error| {

@@ -1,9 +1,9 @@
-//! Little contention: one writer sweeps over the sources of every worker, one event each, again and
-//! again; each worker has a ready list of its own. Operations a second are what one worker takes on
-//! average, as `perf bench epoll wait --multiq` counts.
+//! Little contention: one writer sweeps over the sources of every worker, again and again, with one
+//! event for each. Each worker has its own ready list. The operations per second are those that one
+//! worker takes on average, as `perf bench epoll wait --multiq` counts them.
 //!
-//! A source that is still queued is left alone, as the kernel leaves an item that is in its list:
-//! designs that do not coalesce by themselves get a flag for each source.
+//! A source that is still queued is skipped, as the kernel skips an item that is in its list.
+//! Designs that do not coalesce by themselves get a flag for each source.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,13 +19,14 @@ use crate::scheduling;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Arguments {
-    /// How many workers, each with a CPU of its own as far as they go; the writer has the first.
+    /// How many workers. Each has its own CPU, as far as there are enough. The writer has the first
+    /// CPU.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
     /// How many sources each worker has.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     sources: u16,
-    /// How long.
+    /// How long to measure, in seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 }
@@ -37,7 +38,7 @@ pub struct Report {
     workers: u16,
     sources: u16,
     seconds: f64,
-    /// Of one worker, on average.
+    /// The operations of one worker, on average.
     operations_per_second: f64,
     rings: Option<u64>,
 }
@@ -51,7 +52,7 @@ struct Sweep {
     arguments: Arguments,
 }
 
-/// One source: its producer, and whether it is queued.
+/// A source: its producer, and whether the source is queued.
 struct Source<P> {
     producer: P,
     value: u64,
@@ -68,7 +69,8 @@ impl<P: Producer> Source<P> {
     }
 }
 
-/// Values are one more than the source's index, because zero is no value.
+/// Converts a value to a source's index. Values are one higher than the index, because zero is not
+/// a value.
 fn index(value: u64) -> usize {
     usize::try_from(value - 1).expect("sources are counted in 16 bits")
 }
@@ -112,7 +114,7 @@ impl Job for Sweep {
                 sources.iter_mut().for_each(Source::push);
             }
             stop.store(true, Relaxed);
-            // A worker that sleeps sees the end only when it is woken.
+            // A sleeping worker notices the end only when it is woken.
             while workers.iter().any(|worker| !worker.is_finished()) {
                 sources.iter_mut().for_each(Source::push);
                 thread::yield_now();

@@ -1,6 +1,6 @@
-//! The public stress: producers, each on CPU i mod n, push as many events each after a barrier; one
-//! consumer takes them, wherever the scheduler puts it. And the honest parallel case: the consumer
-//! on a CPU that no producer has.
+//! The public stress test: the producers, each on CPU i mod n, push the same number of events each
+//! after a barrier. One consumer takes them, wherever the scheduler puts it. There is also the
+//! honest parallel case: the consumer has a CPU that no producer has.
 
 use std::sync::Barrier;
 use std::thread;
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// How many events each producer pushes.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
-    /// Push one in so many of these events only: for a list that would take too long.
+    /// Pushes only one in this many of these events, for a list that would take too long.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     one_in: u64,
     /// Where the consumer runs.
@@ -42,14 +42,14 @@ pub struct Report {
     mode: &'static str,
     contender: String,
     producers: u16,
-    /// Of each producer.
+    /// The events of each producer.
     events: u64,
     consumer: &'static str,
     seconds: f64,
     events_per_ms: f64,
-    /// System calls that woke the consumer. None: the kernel does not say.
+    /// How many system calls woke the consumer. `None`: the kernel does not report it.
     rings: Option<u64>,
-    /// Allocations for each event, counted in a run of its own.
+    /// Allocations for each event, counted in a separate run.
     allocations_per_event: f64,
 }
 
@@ -62,7 +62,7 @@ struct Throughput {
     arguments: Arguments,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 struct Measured {
     elapsed: Duration,
     rings: Option<u64>,
@@ -76,13 +76,15 @@ impl Job for Throughput {
         let producers = usize::from(arguments.producers);
         let events = (arguments.events / arguments.one_in).max(1);
         let measured = push_and_take::<L>(producers, events, arguments.consumer)?;
-        // Fewer events: the count does not depend on them, and the run must not take long.
+        // Fewer events, because the count does not depend on their number, and the run must not
+        // take long.
         let counted = events.min(20_000);
         allocations::start();
         let again = push_and_take::<L>(producers, counted, arguments.consumer);
         let all = allocations::stop();
         again?;
-        // The same with one event each: what threads and lists take to begin with.
+        // Counts the same with one event each: this is what threads and lists allocate at their
+        // start.
         allocations::start();
         let least = push_and_take::<L>(producers, 1, arguments.consumer);
         let setup = allocations::stop();
@@ -137,7 +139,7 @@ fn push_and_take<L: ReadyList>(
                 })
             })
             .collect();
-        // A thread of its own, so that a pinned consumer pins nobody else.
+        // A separate thread, so that a pinned consumer pins no other thread.
         let taking = scope.spawn(move || {
             let pinned = own.map_or(Ok(()), scheduling::pin);
             barrier_then_take(barrier, &mut consumer, expected, pinned)

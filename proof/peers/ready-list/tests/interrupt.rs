@@ -1,4 +1,4 @@
-//! The control group of `priority --by quota` is removed, however the program is ended. It needs
+//! The control group of `priority --by quota` is removed, however the program ends. The test needs
 //! root and a `cpu` controller.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The control group of that name, wherever it is below `dir`.
+/// Finds the control group of this name anywhere below `dir`.
 fn group(dir: &Path, name: &str) -> Option<PathBuf> {
     let entries = std::fs::read_dir(dir).ok()?;
     let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

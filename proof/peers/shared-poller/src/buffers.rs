@@ -1,13 +1,13 @@
-//! What has arrived on a connection, and what is to be written to it.
+//! The bytes that have arrived on a connection, and those to be written to it.
 
 use crate::resp::{self, Parsed};
 use crate::store::Store;
 
-/// Room to read into.
+/// How much room there is to read into, in bytes.
 const ROOM: usize = 16 << 10;
 
-/// While more than this waits to be written nothing is answered: a client that does not read its
-/// answers may not fill the memory.
+/// While more than this waits to be written, nothing is answered: a client that does not read its
+/// answers must not fill the memory.
 const MOST_WAITING: usize = 1 << 20;
 
 /// The bytes of one connection.
@@ -15,7 +15,7 @@ pub struct Buffers {
     /// Always initialised up to its length; `received` of it are bytes.
     input: Vec<u8>,
     received: usize,
-    /// Answers. Whoever has written them empties it.
+    /// Answers. The code that writes them empties it.
     pub output: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Room to read into, never empty.
+    /// Returns room to read into, never empty.
     pub fn space(&mut self) -> &mut [u8] {
         if self.received == self.input.len() {
             self.input.resize(self.input.len() * 2, 0);
@@ -34,13 +34,13 @@ impl Buffers {
         &mut self.input[self.received..]
     }
 
-    /// So much was read into it.
+    /// Reports that `count` bytes were read into it.
     pub fn received(&mut self, count: usize) {
         self.received += count;
     }
 
-    /// Answers what has arrived in full, until much waits to be written: then the rest is for
-    /// later. An error is for the client to read, and the end of the connection.
+    /// Answers all complete requests, until much waits to be written. The rest is answered later.
+    /// An error is sent to the client, and ends the connection.
     pub fn answer(&mut self, store: &Store) -> Result<(), &'static str> {
         let mut taken = 0;
         let outcome = loop {

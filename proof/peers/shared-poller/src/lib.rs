@@ -1,7 +1,7 @@
-//! A key-value service, GET, SET, DEL and PING of RESP, on two network layers: threads that share
+//! A key-value service (GET, SET, DEL and PING of RESP) on two network layers: threads that share
 //! one poller and every connection (`bin/shared-poller.rs`), and loops that own their sockets
-//! (`bin/owned-sockets.rs`). All else is the same, the keys behind sharded locks included, so that
-//! what differs between the two is what the public case of `shared-socket` changed.
+//! (`bin/owned-sockets.rs`). Everything else is the same, including the sharded locks of the keys.
+//! So the two differ only in what the public case of `shared-socket` changed.
 
 pub mod buffers;
 pub mod resp;
@@ -18,7 +18,7 @@ pub struct Arguments {
     #[arg(long, default_value = "127.0.0.1:7001")]
     pub listen: Listen,
 
-    /// How many threads.
+    /// How many threads to start.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
 }

@@ -1,24 +1,24 @@
 //! Commands of RESP: arrays of bulk strings.
 
-/// Nothing that is longer is a request here.
+/// The longest valid request, in bytes.
 const LONGEST: usize = 16 << 20;
 const MOST_WORDS: usize = 1024;
 
-/// What is at the front of the bytes.
+/// What the first bytes are.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// A command.
     Command {
         /// Its name and its arguments.
         words: Vec<&'a [u8]>,
-        /// How many bytes it takes.
+        /// The length of the command, in bytes.
         length: usize,
     },
-    /// Not all of one.
+    /// The beginning of a command.
     Incomplete,
 }
 
-/// Takes a command from the front.
+/// Parses the first command.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, &'static str> {
     let mut at = 0;
     let Some(count) = number(bytes, &mut at, b'*', MOST_WORDS)? else {
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, &'static str> {
     Ok(Parsed::Command { words, length: at })
 }
 
-/// The number of a line, behind `at`, that begins with `kind`.
+/// Reads the number of the line at `at`, which begins with `kind`.
 fn number(
     bytes: &[u8],
     at: &mut usize,

@@ -43,7 +43,7 @@ async fn serve(
             ready();
             loop {
                 match listener.accept().await {
-                    // A connection that fails concerns nobody but its client.
+                    // If a connection fails, this affects only its client.
                     Ok((stream, _)) => executor.spawn(talk(stream, service)).detach(),
                     Err(_) => pause().await,
                 }
@@ -62,7 +62,7 @@ async fn serve(
     }
 }
 
-/// Waits a little after a failed accept: there may be no descriptor left.
+/// Waits a little after a failed accept, because no descriptor may be left.
 async fn pause() {
     Timer::after(Duration::from_millis(5)).await;
 }

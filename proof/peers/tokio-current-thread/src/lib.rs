@@ -1,4 +1,4 @@
-//! The services on what Tokio has on one thread, whoever runs that thread.
+//! The services on Tokio's single-threaded interfaces, whatever runs the thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 pub struct Work {
     /// What to answer.
     pub service: Service,
-    /// Who answers, if it is not this service.
+    /// The service that answers, if it is not this one.
     pub backend: Option<SocketAddr>,
 }
 
-/// Accepts on `socket`, for ever, with a task for each connection on the same thread. `ready` is
-/// called when it listens.
+/// Accepts on `socket` for ever, with a task for each connection on the same thread. Calls `ready`
+/// when it listens.
 ///
 /// # Errors
 /// The socket cannot be watched.
@@ -34,7 +34,7 @@ pub async fn serve(socket: Socket, work: Work, ready: &dyn Fn()) -> Result<()> {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        // A connection that fails concerns nobody but its client.
+                        // If a connection fails, this affects only its client.
                         tokio::task::spawn_local(async move {
                             match work.backend {
                                 None => talk(stream, work.service).await.ok(),
@@ -72,7 +72,7 @@ pub async fn serve(socket: Socket, work: Work, ready: &dyn Fn()) -> Result<()> {
     }
 }
 
-/// Waits a little after a failed accept: there may be no descriptor left.
+/// Waits a little after a failed accept, because no descriptor may be left.
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
@@ -92,8 +92,7 @@ async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, service: Service)
     }
 }
 
-/// A frontend's connection: whole frames to a connection of its own to the
-/// backend, and back.
+/// A frontend's connection: forwards whole frames to its own connection to the backend, and back.
 async fn relay(
     from_client: impl AsyncRead + Unpin,
     to_client: impl AsyncWrite + Unpin,
@@ -105,7 +104,7 @@ async fn relay(
     let mut requests = pin!(pass_on(from_client, to_backend));
     let mut answers = pin!(pass_on(from_backend, to_client));
     let mut asks = true;
-    // Once the client asks no more, the backend answers what is left and closes.
+    // When the client sends no more requests, the backend answers the rest and closes.
     std::future::poll_fn(|cx| {
         if asks && let Poll::Ready(outcome) = requests.as_mut().poll(cx) {
             outcome?;

@@ -1,5 +1,5 @@
-//! The services on tokio's current-thread runtime: a thread for each worker,
-//! each with a runtime, a listening socket and connections of its own.
+//! The services on tokio's current-thread runtime: a thread for each worker, each with its own
+//! runtime, listening socket and connections.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ const NAME: &str = "tokio-current-thread";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// As tokio comes.
+    /// tokio's defaults.
     Default,
     /// `max_io_events_per_tick` 4, `event_interval` 61 and a task for each
     /// worker that always yields: the runtime never sleeps.

@@ -15,7 +15,7 @@ const NAME: &str = "tokio-multi-thread";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// As tokio comes.
+    /// tokio's defaults.
     Default,
     /// `max_io_events_per_tick` 4, `event_interval` 61 and a task for each
     /// worker that always yields: the runtime never sleeps.
@@ -57,8 +57,7 @@ fn run(args: &Args, variant: Variant) -> Result<()> {
                 tokio::spawn(burn());
             }
         }
-        // As a task, so that it is the workers that accept and not this thread,
-        // which is none of them.
+        // This is a task, so that the workers accept, and not this thread, which is not a worker.
         tokio::spawn(serve(socket, service, move || cli::announce(&addr))).await?
     })
 }
@@ -78,7 +77,7 @@ async fn serve(socket: Socket, service: Service, ready: impl FnOnce()) -> Result
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        // A connection that fails concerns nobody but its client.
+                        // If a connection fails, this affects only its client.
                         tokio::spawn(async move { talk(stream, service).await.ok() });
                     }
                     Err(_) => pause().await,
@@ -100,7 +99,7 @@ async fn serve(socket: Socket, service: Service, ready: impl FnOnce()) -> Result
     }
 }
 
-/// Waits a little after a failed accept: there may be no descriptor left.
+/// Waits a little after a failed accept, because no descriptor may be left.
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }

@@ -1,12 +1,11 @@
-//! What both programs serve: `wakeful.echo.v1.Echo`, of which they know the
-//! unary call.
+//! What both programs serve: the unary call of `wakeful.echo.v1.Echo`.
 
 use tonic::{Request, Response, Status, Streaming};
 
 use self::proto::echo_server::{Echo, EchoServer};
 use self::proto::{ClientStreamResponse, EchoRequest, EchoResponse, ServerStreamRequest};
 
-/// As tonic generates it.
+/// The code that tonic generates.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod proto {
     include!("../../../../crates/wakeful-services/src/rpc/generated/wakeful.echo.v1.rs");
@@ -18,7 +17,7 @@ pub fn service() -> EchoServer<Echoing> {
     EchoServer::new(Echoing)
 }
 
-/// Answers with what it is asked.
+/// Answers with what it receives.
 #[derive(Debug, Clone, Copy)]
 pub struct Echoing;
 

@@ -1,9 +1,8 @@
 //! The services as a hand-written `io_uring` loop.
 //!
-//! A ring for each worker, with `SINGLE_ISSUER` and `DEFER_TASKRUN`: all work
-//! of the kernel for a ring is done inside the one system call that submits and
-//! waits. Connections come from one multishot accept; each connection has one
-//! operation at a time, a receive or a send.
+//! Each worker has a ring with `SINGLE_ISSUER` and `DEFER_TASKRUN`: the kernel does all work for a
+//! ring within the one system call that submits and waits. Connections come from one multishot
+//! accept. Each connection has one operation at a time, a receive or a send.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -46,12 +45,12 @@ struct Connection {
 
 struct Worker {
     ring: IoUring,
-    /// Never dropped: the kernel may write to a buffer until the operation
-    /// completes, even when the ring is already closed.
+    /// Never dropped: the kernel may write to a buffer until the operation completes, even when the
+    /// ring is already closed.
     connections: ManuallyDrop<Slab<Connection>>,
     listener: OwnedFd,
     service: Service,
-    /// What did not fit into the submission queue.
+    /// Operations that did not fit into the submission queue.
     overflow: VecDeque<squeue::Entry>,
 }
 
@@ -92,16 +91,16 @@ impl Worker {
         }
     }
 
-    /// Submits what is queued and waits until `want` completions are there.
+    /// Submits what is queued, and waits until there are `want` completions.
     fn enter(&mut self, want: usize) -> Result<()> {
         loop {
             let left = self.refill();
-            // With more to submit than fits there must be no waiting.
+            // If there is more to submit than fits, it must not wait.
             let outcome = self.ring.submit_and_wait(if left { 0 } else { want });
             match outcome {
                 Ok(_) if !left => return Ok(()),
                 Ok(_) => {}
-                // Completions are to be read first, or a signal came.
+                // Completions have to be read first, or a signal came.
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EBUSY | libc::EAGAIN | libc::EINTR) => return Ok(()),
                     _ => return Err(error).context("io_uring_enter failed"),
@@ -110,8 +109,8 @@ impl Worker {
         }
     }
 
-    /// Waits for completions without sleeping, and without a system call as
-    /// long as the kernel has nothing for this ring.
+    /// Waits for completions without sleeping, and without a system call as long as the kernel has
+    /// nothing for this ring.
     fn spin(&mut self) -> Result<()> {
         loop {
             let left = self.refill();
@@ -128,10 +127,10 @@ impl Worker {
         }
     }
 
-    /// Moves what did not fit before into the queue. True if some still does not.
+    /// Moves what did not fit before into the queue. Returns true if some still does not fit.
     fn refill(&mut self) -> bool {
         while let Some(entry) = self.overflow.pop_front() {
-            // SAFETY: what was put into `overflow` is valid, see `push`.
+            // SAFETY: the entries in `overflow` are valid: see `push`.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 self.overflow.push_front(entry);
                 return true;
@@ -144,8 +143,8 @@ impl Worker {
     ///
     /// # Safety
     ///
-    /// The descriptor and the buffer of the operation stay valid, and nobody
-    /// else uses the buffer, until it completes.
+    /// The descriptor and the buffer of the operation must stay valid until it completes, and no
+    /// other code may use the buffer until then.
     unsafe fn push(&mut self, entry: squeue::Entry) {
         // SAFETY: the caller promises it.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -158,7 +157,7 @@ impl Worker {
             .flags(libc::SOCK_CLOEXEC)
             .build()
             .user_data(ACCEPT);
-        // SAFETY: the listener is as old as the worker and there is no buffer.
+        // SAFETY: the listener lives as long as the worker, and there is no buffer.
         unsafe { self.push(entry) };
     }
 
@@ -171,9 +170,9 @@ impl Worker {
             .ioprio(if nothing_there { RECVSEND_POLL_FIRST } else { 0 })
             .build()
             .user_data(key as u64);
-        // SAFETY: a connection has one operation at a time. Its socket and its
-        // session are neither used nor dropped before that one completes, and
-        // the buffer is on the heap: that the slab moves the session is no harm.
+        // SAFETY: a connection has one operation at a time. Its socket and its session are neither
+        // used nor dropped before that operation completes. The buffer is on the heap, so the slab
+        // may move the session.
         unsafe { self.push(entry) };
     }
 
@@ -182,7 +181,7 @@ impl Worker {
         let fd = Fd(connection.stream.as_raw_fd());
         let rest = &connection.session.output()[connection.written..];
         let length = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        // All of it, as far as the kernel can: a short one is sent on.
+        // All of it, as far as the kernel can. After a short send, the rest is sent.
         let entry = opcode::Send::new(fd, rest.as_ptr(), length)
             .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
             .build()
@@ -236,7 +235,8 @@ impl Worker {
 
     fn on_accept(&mut self, result: RawFd, flags: u32) {
         if result >= 0 {
-            // SAFETY: the kernel made this descriptor for us and nobody else.
+            // SAFETY: the kernel has made this descriptor for this process, and no other code owns
+            // it.
             let stream = unsafe { OwnedFd::from_raw_fd(result) };
             let session = Session::new(self.service);
             let key = self.connections.insert(Connection { stream, session, written: 0 });

@@ -1,4 +1,4 @@
-//! A loop of a group, with what has arrived for it.
+//! A loop of a group, and what has arrived for it.
 
 use std::collections::VecDeque;
 
@@ -7,30 +7,30 @@ use crate::one_loop::{Found, Loop};
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 
-/// By then a steady load has settled: what is measured begins here, in nanoseconds.
+/// By this time a steady load has settled. Measurements begin here, in nanoseconds.
 pub const SETTLED: u64 = 5_000_000_000;
 
-/// Something for a loop to do. Times are nanoseconds.
+/// Something for a loop to do. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     /// When its client has sent it.
     arrived: f64,
-    /// When its loop can see it: later, if it came with a connection that was moved.
+    /// When its loop can see it: later than `arrived`, if it came with a connection that was moved.
     ready: f64,
-    /// Whose it is. A move is nobody's, and takes a loop as long as a request without work.
+    /// Its connection. A move has none, and takes a loop as long as a request without work.
     connection: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Member<'a> {
     one: Loop<'a>,
-    /// What each request takes it beyond its costs.
+    /// The work of each request, in addition to its costs.
     work: f64,
     /// By rising `ready`.
     queue: VecDeque<Request>,
-    /// So many of them are in the batch that it answers.
+    /// How many of them are in the batch that is being answered.
     batch: usize,
-    /// If it answers nothing: when it runs again.
+    /// If no batch is being answered: when the loop runs again.
     found: Option<Found>,
     busy: f64,
     responses: Vec<u64>,
@@ -49,12 +49,12 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// A request of a connection that is here, behind all that came earlier.
+    /// Adds a request of a connection that is on this loop, after all that came earlier.
     pub(super) fn arrives(&mut self, at: f64, connection: usize) {
         self.queue.push_back(Request { arrived: at, ready: at, connection: Some(connection) });
     }
 
-    /// A connection is taken away, with what it has sent and was not read.
+    /// Takes a connection away, and returns what it has sent and was not read.
     pub(super) fn leaves(&mut self, connection: usize, now: f64) -> Vec<Request> {
         let is_its = |request: &Request| request.connection == Some(connection);
         self.batch -= self.queue.iter().take(self.batch).filter(|it| is_its(it)).count();
@@ -64,7 +64,7 @@ impl<'a> Member<'a> {
         unread
     }
 
-    /// A connection is given to it.
+    /// Gives the loop a connection.
     pub(super) fn joins(&mut self, unread: Vec<Request>, now: f64) {
         self.has_moved(now);
         self.queue.extend(unread.into_iter().map(|request| Request { ready: now, ..request }));
@@ -74,13 +74,14 @@ impl<'a> Member<'a> {
         self.queue.push_back(Request { arrived: now, ready: now, connection: None });
     }
 
-    /// Runs until `now`, up to which everything that arrives is known. For how long was it busy?
+    /// Runs until `now`. Everything that arrives until then is known. Returns how long the loop was
+    /// busy.
     pub(super) fn run_until(&mut self, now: f64) -> f64 {
         while self.one.free() < now {
             if self.batch == 0 && !self.begin(now) {
                 break;
             }
-            // There is none if it was woken for a connection that has left since.
+            // The batch is empty if the loop was woken for a connection that has left since.
             if self.batch > 0 {
                 self.answer();
             }
@@ -89,7 +90,7 @@ impl<'a> Member<'a> {
         self.busy - before
     }
 
-    /// Begins the next batch, if it does so before `now`.
+    /// Begins the next batch, if that is before `now`.
     fn begin(&mut self, now: f64) -> bool {
         let found = match (self.found.take(), self.queue.front()) {
             (Some(found), _) => found,
@@ -97,7 +98,7 @@ impl<'a> Member<'a> {
             (None, None) => return false,
         };
         if found.at >= now {
-            // Who else is ready by then is not known.
+            // Which other requests are ready by then is not known yet.
             self.found = Some(found);
             return false;
         }
@@ -116,7 +117,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// What came of it until `end`, and how many requests are not answered.
+    /// Returns the outcome until `end`, and how many requests are not answered.
     pub(super) fn finish(mut self, end: f64) -> (Outcome, usize) {
         if self.queue.is_empty() && self.found.is_none() {
             self.one.wait_in_vain(end);

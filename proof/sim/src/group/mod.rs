@@ -1,10 +1,10 @@
-//! A group of loops on the model's clock, each with a CPU of its own: connections are placed on
-//! loops, and moved between them, by a policy.
+//! A group of loops on the model's clock. Each loop has its own CPU. A policy places connections on
+//! loops and moves them between loops.
 //!
-//! Each connection has random gaps, and all the same rate. Every 10 ms the group is reviewed, as
-//! the real one is: by [`Activity`] itself, which is told how busy the loops were. Between two
-//! reviews no connection changes its loop, so each loop is simulated by itself. A move is made
-//! between two requests: what has arrived for the connection and is not read goes along.
+//! Each connection has random gaps, and all have the same rate. Every 10 ms the group is reviewed
+//! like a real one: by [`Activity`] itself, which is told how busy the loops were. Between two
+//! reviews no connection changes its loop, so each loop is simulated separately. A move happens
+//! between two requests: what has arrived for the connection and was not read goes with it.
 
 mod member;
 mod placement;
@@ -25,44 +25,44 @@ use self::traffic::Traffic;
 use crate::costs::Costs;
 use crate::outcome::Outcome;
 
-/// What came of it. But for the moves, it begins when the load has [settled](SETTLED).
+/// The result for a group. Except for the moves, it begins when the load has [settled](SETTLED).
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The group and its load.
     pub setting: Setting,
-    /// Of all loops together. A request that is not answered at the end counts as if it were, then.
+    /// All loops together. A request that is not answered at the end counts as answered at the end.
     pub total: Outcome,
-    /// Those requests.
+    /// How many requests were not answered at the end.
     pub unanswered: usize,
     /// How many loops were active, on average.
     pub active: f64,
-    /// The most that ever were.
+    /// The most loops that were ever active.
     pub most_active: usize,
-    /// For which share of its time the busiest loop worked.
+    /// The share of its time for which the busiest loop worked.
     pub busiest: f64,
-    /// Moves from the start.
+    /// Moves since the start.
     pub moves: u64,
-    /// And how many of them came when the load had settled.
+    /// How many of these moves came after the load had settled.
     pub late_moves: u64,
-    /// When the last one was, in nanoseconds.
+    /// When the last move was, in nanoseconds.
     pub last_move: Option<u64>,
 }
 
 impl Seen {
-    /// For which share of its time an active loop worked, on average.
+    /// Returns the share of its time for which an active loop worked, on average.
     #[must_use]
     pub fn mean_busy(&self) -> f64 {
         self.total.work / self.total.elapsed / self.active
     }
 
-    /// Was there more to do than could be done?
+    /// Returns whether there was more to do than could be done.
     #[must_use]
     pub fn is_overloaded(&self) -> bool {
         self.unanswered * 100 > self.total.responses.len()
     }
 }
 
-/// Simulates a group whose loops have the governor with these limits, if they have it.
+/// Simulates a group. Its loops have the governor with these limits, if they have a governor.
 #[must_use]
 pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen {
     let Setting { placing, loops, seconds, .. } = setting;
@@ -104,7 +104,7 @@ pub fn simulate(setting: Setting, limits: GovernorLimits, costs: &Costs) -> Seen
     tally.seen(setting, members, end)
 }
 
-/// What is counted on the way.
+/// Counts that are kept during the simulation.
 #[derive(Debug, Default)]
 struct Tally {
     reviews: u64,

@@ -1,17 +1,17 @@
 //! Which connection is on which loop.
 
-/// From one review to the next, in nanoseconds.
+/// The time between two reviews, in nanoseconds.
 pub const REVIEW: u64 = 10_000_000;
 
 /// When connections are moved to other loops.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moving {
-    /// When an active loop has so many times as many connections as the active ones have on
-    /// average, or so many times fewer.
+    /// Connections are moved when an active loop has this many times as many connections as the
+    /// active loops have on average, or this many times fewer.
     pub ratio: f64,
-    /// The most moves a second.
+    /// The most moves per second.
     pub most: f64,
-    /// From one move of a connection to its next, in nanoseconds.
+    /// The time between two moves of the same connection, in nanoseconds.
     pub rest: u64,
 }
 
@@ -21,7 +21,7 @@ impl Default for Moving {
     }
 }
 
-/// A move.
+/// A move of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) connection: usize,
@@ -39,14 +39,14 @@ pub(super) struct Placement {
     homes: Vec<Option<usize>>,
     /// Until when each connection stays where it is.
     rests: Vec<u64>,
-    /// Moves that may be made.
+    /// How many moves may be made.
     budget: f64,
-    /// How many were placed in turn.
+    /// How many connections were placed in turn.
     turn: usize,
 }
 
 impl Placement {
-    /// All loops are active.
+    /// Makes a placement in which all loops are active.
     pub(super) fn new(loops: usize, connections: usize, moving: Moving) -> Self {
         Self {
             moving,
@@ -63,7 +63,7 @@ impl Placement {
         self.active
     }
 
-    /// The first so many are active.
+    /// Makes the first `loops` loops active, and no others.
     pub(super) fn activate(&mut self, loops: usize) {
         self.active = loops;
     }
@@ -72,15 +72,15 @@ impl Placement {
         self.homes[connection]
     }
 
-    /// A new connection, instead of the one that had this number: on the active loop that has the
-    /// fewest.
+    /// Places a new connection, which takes the place of the one that had this number, on the
+    /// active loop with the fewest connections.
     pub(super) fn place(&mut self, connection: usize) {
         self.close(connection);
         let emptiest = (0..self.active).min_by_key(|it| self.members[*it].len());
         self.open(connection, emptiest.unwrap_or(0));
     }
 
-    /// The same, on the next active loop, whatever it has.
+    /// Does the same, but takes the next active loop, however many connections it has.
     pub(super) fn place_in_turn(&mut self, connection: usize) {
         self.close(connection);
         self.open(connection, self.turn % self.active);
@@ -99,8 +99,8 @@ impl Placement {
         self.rests[connection] = 0;
     }
 
-    /// The moves that are due at a review: away from loops that are no longer active, and from the
-    /// active one that has the most to the one that has the fewest.
+    /// Returns the moves that are due at a review: away from loops that are no longer active, and
+    /// from the active loop with the most connections to the one with the fewest.
     pub(super) fn moves(&mut self, now: u64) -> Vec<Moved> {
         let share = self.moving.most * REVIEW as f64 / 1e9;
         self.budget = (self.budget + share).min(share.max(1.0));
@@ -134,7 +134,8 @@ impl Placement {
         let all: usize = self.members[..self.active].iter().map(Vec::len).sum();
         let mean = all as f64 / self.active as f64;
         let ratio = self.moving.ratio;
-        // Of two that differ by one, a move would only make the other the fuller one.
+        // If two loops differ by one connection, a move would only make the other loop the fuller
+        // one.
         most > fewest + 1 && (most as f64 > ratio * mean || (fewest as f64) * ratio < mean)
     }
 }
@@ -156,7 +157,7 @@ mod tests {
         placement.members.iter().map(Vec::len).collect()
     }
 
-    /// Reviews until nothing moves, and how many moves that took.
+    /// Reviews until nothing moves. Returns how many moves that took.
     fn settle(placement: &mut Placement, now: &mut u64) -> usize {
         let mut moves = 0;
         for _ in 0..1_000 {

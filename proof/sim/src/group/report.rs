@@ -1,11 +1,12 @@
-//! What came of groups, as a table.
+//! The results of groups as a table.
 
 use wakeful_load::Rate;
 use wakeful_load::internals::results::{Cell, Column, Table, Unit};
 
 use super::Seen;
 
-/// A row for each group. Where loops hold, also what that costs at `price` of a spin.
+/// Returns a table with a row for each group. If loops hold, it also has what that costs at `price`
+/// of a spin.
 #[must_use]
 pub fn table(seen: &[Seen], price: f64) -> Table {
     let holds = seen.iter().any(|seen| seen.setting.placing.holds());
@@ -33,7 +34,7 @@ pub fn table(seen: &[Seen], price: f64) -> Table {
     }
 }
 
-/// What is to be known of the figures.
+/// What a reader of the figures has to know.
 #[must_use]
 pub fn note(connections: usize) -> String {
     format!(

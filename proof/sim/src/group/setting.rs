@@ -1,4 +1,4 @@
-//! A group, its load, and where its connections are put.
+//! A group, its load, and where its connections are placed.
 
 use clap::ValueEnum;
 use wakeful::group::Targets;
@@ -7,26 +7,26 @@ use wakeful::internals::GovernorLimits;
 use super::placement::Moving;
 use crate::policy::{Hold, Policy};
 
-/// Where connections are, and what their loops do without work.
+/// Where connections are, and what their loops do when they have no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Placing {
-    /// On the active loop that has the fewest; moved when the active ones change. Each loop has the
-    /// governor.
+    /// Place each connection on the active loop with the fewest, and move connections when the
+    /// active loops change. Each loop has the governor.
     Concentrate,
-    /// On each loop in turn, for good. Each loop has the governor.
+    /// Place connections on each loop in turn, and never move them. Each loop has the governor.
     Spread,
-    /// On each loop in turn, and every loop spins.
+    /// Place connections on each loop in turn. Every loop spins.
     Burn,
-    /// On each loop in turn, and every loop sleeps.
+    /// Place connections on each loop in turn. Every loop sleeps.
     Park,
-    /// As `concentrate`, but each loop sleeps, and has its CPU held.
+    /// Like `concentrate`, but each loop sleeps and has its CPU held.
     Hold,
-    /// As `spread`, but each loop sleeps, and has its CPU held.
+    /// Like `spread`, but each loop sleeps and has its CPU held.
     HoldSpread,
 }
 
 impl Placing {
-    /// Its name in tables.
+    /// Returns its name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,13 +39,13 @@ impl Placing {
         }
     }
 
-    /// Are few loops active at little load?
+    /// Returns whether few loops are active at little load.
     #[must_use]
     pub fn concentrates(self) -> bool {
         matches!(self, Self::Concentrate | Self::Hold)
     }
 
-    /// Do its loops hold?
+    /// Returns whether its loops hold.
     #[must_use]
     pub fn holds(self) -> bool {
         matches!(self, Self::Hold | Self::HoldSpread)
@@ -59,24 +59,24 @@ pub struct Setting {
     pub placing: Placing,
     /// How many loops there are.
     pub loops: usize,
-    /// Requests a second, of all connections together.
+    /// Requests per second, of all connections together.
     pub rate: f64,
-    /// What a request takes its loop beyond what the costs say, in nanoseconds.
+    /// How long a request keeps its loop busy in addition to the costs, in nanoseconds.
     pub work: f64,
     /// How many connections there are. They are opened during the first second.
     pub connections: usize,
-    /// How long a connection lasts on average, in nanoseconds, until another one takes its place.
-    /// For ever, if there is none.
+    /// How long a connection lasts on average until another one takes its place, in nanoseconds.
+    /// `None`: for ever.
     pub life: Option<f64>,
-    /// How many seconds are simulated; [`SETTLED`](super::SETTLED) and more.
+    /// How many seconds are simulated: more than [`SETTLED`](super::SETTLED).
     pub seconds: u64,
-    /// What makes the load repeatable.
+    /// The seed that makes the load repeatable.
     pub seed: u64,
     /// What the active loops aim at.
     pub targets: Targets,
     /// When connections are moved.
     pub moving: Moving,
-    /// How loops that hold do it.
+    /// How loops that hold do so.
     pub hold: Hold,
 }
 

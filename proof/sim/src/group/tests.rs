@@ -29,12 +29,12 @@ fn seen(setting: Setting) -> Seen {
     simulate(setting, limits(&costs), &costs)
 }
 
-/// Requests of 0.1 ms, so that a load is heavy without many of them.
+/// A setting with requests of 0.1 ms, so that a load is heavy without many of them.
 fn heavy(placing: Placing, loops: usize, rate: f64) -> Setting {
     Setting { work: 100_000.0, ..setting(placing, loops, rate) }
 }
 
-/// But for what the governor has learnt before the load has settled.
+/// Except for what the governor has learnt before the load has settled.
 #[test]
 fn one_loop_alone_is_what_a_replay_says() {
     let costs = Calibration::committed().costs;
@@ -69,7 +69,7 @@ fn every_request_is_answered_once() {
         let seen = seen(it);
         assert!(seen.moves > 0 && !seen.is_overloaded());
         let answered = seen.total.responses.len() as f64;
-        // Lives are drawn from the same random numbers, so these requests are others.
+        // Lives are drawn from the same random numbers, so the requests differ.
         let near = if it.life.is_none() { 0.0 } else { 0.02 };
         assert!((answered / sent as f64 - 1.0).abs() <= near, "{answered} of {sent}");
     }
@@ -111,7 +111,7 @@ fn heavy_load_is_spread_evenly_and_stays_where_it_is() {
     }
 }
 
-/// A review of 10 ms sees one or two of them, and now and then ten.
+/// A review of 10 ms sees one or two of them, and sometimes ten.
 #[test]
 fn long_requests_at_random_times_move_nothing() {
     for (rate, work) in [(100.0, 1e6), (300.0, 1e6), (500.0, 1e6)] {
@@ -141,7 +141,7 @@ fn the_seed_fixes_everything() {
     assert_ne!(of(3), of(4));
 }
 
-/// Moves let none be forgotten, and none be answered before it came.
+/// No request is lost in a move, and none is answered before it came.
 #[test]
 fn a_connection_that_moves_takes_along_what_is_not_read() {
     let costs = crate::costs::tests::costs();
@@ -151,7 +151,7 @@ fn a_connection_that_moves_takes_along_what_is_not_read() {
     for (number, connection) in [1, 2, 1, 2, 1].into_iter().enumerate() {
         from.arrives(start + number as f64, connection);
     }
-    // Nobody has read anything when it moves: the loop is still waking up.
+    // Nobody has read anything when the connection moves: the loop is still waking up.
     from.run_until(start + 1_000.0);
     let unread = from.leaves(1, start + 1_000.0);
     assert_eq!(unread.len(), 3);
@@ -175,7 +175,7 @@ fn loops_that_hold_answer_about_as_soon_as_those_that_spin_for_the_cpu_of_those_
     assert!(hold.response(0.5) < 1.4 * concentrate.response(0.5), "{}", hold.response(0.5));
     assert!(hold.cpu() < park.cpu() && hold.cpu() < concentrate.cpu() / 5.0, "{}", hold.cpu());
     assert!((0.9..1.01).contains(&(hold.held / hold.elapsed)), "{}", hold.held / hold.elapsed);
-    // Spread, each of them holds a CPU.
+    // With `HoldSpread` each of them holds a CPU.
     let spread = of(Placing::HoldSpread);
     assert!(spread.held / spread.elapsed > 15.0, "{}", spread.held / spread.elapsed);
     assert!(spread.priced(1.0) > hold.priced(1.0) + 14.0);

@@ -4,20 +4,20 @@ use fastrand::Rng;
 
 use super::setting::Setting;
 
-/// All connections have come after so many nanoseconds.
+/// After this many nanoseconds all connections have come.
 const ARRIVING: f64 = 1e9;
 
-/// Requests at random times, each of a random connection: so each connection's are at random times
-/// as well.
+/// Requests at random times, each of a random connection. So the requests of each connection come
+/// at random times too.
 #[derive(Debug)]
 pub(super) struct Traffic {
     random: Rng,
-    /// Between two requests, in nanoseconds.
+    /// The mean time between two requests, in nanoseconds.
     gap: f64,
     next: f64,
-    /// How long a connection lasts.
+    /// How long a connection lasts on average.
     life: Option<f64>,
-    /// When each connection comes, or goes and another one comes in its place.
+    /// When each connection comes, or goes and is replaced by another one.
     ends: Vec<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Traffic {
         traffic
     }
 
-    /// The next request and its connection, which may not have come yet.
+    /// Returns the next request and its connection, which may not have come yet.
     pub(super) fn next_before(&mut self, now: f64) -> Option<(f64, usize)> {
         if self.next >= now {
             return None;
@@ -45,7 +45,8 @@ impl Traffic {
         Some((at, self.random.usize(..self.ends.len())))
     }
 
-    /// The connections that have come by now, each for the one that it takes the place of.
+    /// Returns the connections that have come by now. Each takes the place of the one with its
+    /// number.
     pub(super) fn replaced(&mut self, now: f64) -> Vec<usize> {
         let due = (0..self.ends.len()).filter(|it| self.ends[*it] < now).collect::<Vec<_>>();
         for connection in &due {
@@ -56,7 +57,7 @@ impl Traffic {
     }
 
     fn exponential(&mut self, mean: f64) -> f64 {
-        // 1 - u is never 0, of which there is no logarithm.
+        // 1 - u is never 0, for which there is no logarithm.
         -(1.0 - self.random.f64()).ln() * mean
     }
 }

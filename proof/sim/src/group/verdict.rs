@@ -1,4 +1,4 @@
-//! Is it right to concentrate?
+//! Verdicts on whether it is right to concentrate.
 
 use wakeful::internals::GovernorLimits;
 use wakeful_load::Rate;
@@ -10,16 +10,16 @@ use crate::costs::Costs;
 
 /// A load is light if one loop can do it in this share of its time.
 pub const LIGHT: f64 = 0.1;
-/// For fewer requests a second no loop spins, even if it has them all.
+/// With fewer requests per second no loop spins, even if it gets all of them.
 pub const LEAST: f64 = 2_000.0;
-/// At light load the median may be so many times one spinning loop's,
+/// At light load the median may be at most this many times that of one spinning loop.
 pub const MEDIAN: f64 = 1.3;
-/// for this share of the CPU of as many spinning loops, if there are two and more.
+/// At light load two or more loops may use at most this share of the CPU of as many spinning loops.
 pub const CPU: f64 = 0.6;
-/// The busiest loop may have so many times what an active one has on average.
+/// The busiest loop may be at most this many times as busy as an active loop on average.
 pub const UNEVEN: f64 = 1.25;
 
-/// The verdicts on the groups that concentrate, for each rate.
+/// Returns the verdicts on the groups that concentrate, for each rate.
 #[must_use]
 pub fn claims(seen: &[Seen], limits: GovernorLimits, costs: &Costs) -> Vec<Claim> {
     let mut claims = Vec::new();
@@ -74,7 +74,7 @@ fn even(groups: &[&Seen]) -> Option<Claim> {
 }
 
 fn settled(groups: &[&Seen]) -> Option<Claim> {
-    // Where connections come and go, a few have to move.
+    // If connections come and go, a few have to move.
     let steady = groups.iter().copied().filter(|it| it.setting.life.is_none());
     let last = worst(steady, |it| it.last_move.unwrap_or(0) as f64)?;
     let measured = match last.last_move {
@@ -91,7 +91,7 @@ fn settled(groups: &[&Seen]) -> Option<Claim> {
     Some(judged(groups, "nothing moves after 5 s", measured, last.late_moves == 0))
 }
 
-/// The one of which the figure is highest.
+/// Returns the group with the highest figure.
 fn worst<'a>(
     groups: impl Iterator<Item = &'a Seen>,
     figure: impl Fn(&Seen) -> f64,
@@ -120,7 +120,7 @@ mod tests {
     use crate::policy::{HELD_WAKE, Hold, HoldLength, SILENCE};
     use wakeful::group::Targets;
 
-    /// Four active loops of eight, which work for a fifth of their time.
+    /// Four active loops of eight. They work for a fifth of their time.
     fn seen(rate: f64) -> Seen {
         let setting = Setting {
             placing: Placing::Concentrate,
@@ -168,7 +168,7 @@ mod tests {
         let (even, uneven) = (seen(1e5), Seen { busiest: 0.26, ..seen(1e5) });
         assert_eq!(holds(even.clone(), "the busiest"), Some(true));
         assert_eq!(holds(uneven, "the busiest"), Some(false));
-        // One alone has nobody to be even with, and a group that cannot keep up is busy everywhere.
+        // A single loop cannot be uneven, and a group that cannot keep up is busy everywhere.
         assert_eq!(holds(Seen { active: 1.0, ..even.clone() }, "the busiest"), None);
         assert_eq!(holds(Seen { unanswered: 500, ..even }, "the busiest"), None);
     }

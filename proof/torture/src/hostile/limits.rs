@@ -1,4 +1,4 @@
-//! For a part of a round the process is at its limit of descriptors, or of threads.
+//! Holds the process at its limit of descriptors, or of threads, for a part of a round.
 
 use std::fs;
 use std::io;
@@ -10,32 +10,32 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
 static TIMES_SHORT: AtomicU64 = AtomicU64::new(0);
 
-/// When descriptors were short, as far as somebody noticed.
+/// When descriptors were short, to the extent that it was noticed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Since(u64);
 
 impl Since {
     pub(crate) fn now() -> Self {
-        // One that goes on counts, too.
+        // A shortage that is still going on counts too.
         Self(TIMES_SHORT.load(SeqCst) - u64::from(IS_SHORT.load(SeqCst)))
     }
 
-    /// Were descriptors short at any time since then?
+    /// Returns whether descriptors were short at any time since then.
     pub(crate) fn were_short(self) -> bool {
         TIMES_SHORT.load(SeqCst) != self.0
     }
 }
 
-/// Were descriptors short before, or are they?
+/// Returns whether descriptors are short or were short before.
 pub(crate) fn were_ever_short() -> bool {
     TIMES_SHORT.load(SeqCst) > 0
 }
 
-/// While it lives, no new descriptor can be had beyond some.
+/// While it lives, only a few new descriptors can be opened.
 pub(crate) struct FewDescriptors(Rlimit);
 
 impl FewDescriptors {
-    /// So many more than are open now.
+    /// Allows this many more than are open now.
     pub(crate) fn more_than_open(few: u64) -> Option<Self> {
         let open = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
         let before = getrlimit(Resource::Nofile);
@@ -53,7 +53,7 @@ impl Drop for FewDescriptors {
     }
 }
 
-/// A cgroup of this process alone, in which the number of threads can be limited.
+/// A cgroup for this process alone, in which the number of threads can be limited.
 #[derive(Debug)]
 pub(crate) struct Pids {
     parent: PathBuf,
@@ -61,7 +61,7 @@ pub(crate) struct Pids {
 }
 
 impl Pids {
-    /// None: there is no `pids.max` that this process may write.
+    /// Returns `None` if there is no `pids.max` that this process may write.
     pub(crate) fn new() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let group = |line: &str| -> Option<PathBuf> {
@@ -88,14 +88,14 @@ impl Pids {
         fs::write(group.join("cgroup.procs"), std::process::id().to_string())
     }
 
-    /// No further thread can be started until [`lift`](Self::lift).
+    /// Lets no further thread start until [`lift`](Self::lift).
     pub(crate) fn limit(&self) -> io::Result<()> {
         let now = fs::read_to_string(self.own.join("pids.current"))?;
         fs::write(self.own.join("pids.max"), now.trim())
     }
 
     pub(crate) fn lift(&self) {
-        // It was written before.
+        // The same file was written before.
         let _ = fs::write(self.own.join("pids.max"), "max");
     }
 }

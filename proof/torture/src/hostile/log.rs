@@ -1,4 +1,4 @@
-//! A tracing subscriber that panics or stalls. A line that is lost is all that it may cost.
+//! A tracing subscriber that panics or stalls. It may cost nothing but a line of the log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -13,17 +13,17 @@ use super::panics::panic_on_purpose;
 static IS_HOSTILE: AtomicBool = AtomicBool::new(false);
 static LINES: AtomicU64 = AtomicU64::new(0);
 
-/// How many lines met a hostile subscriber.
+/// Returns how many lines met a hostile subscriber.
 pub(crate) fn lines() -> u64 {
     LINES.load(Relaxed)
 }
 
-/// Hostile from now on, or only silent.
+/// Makes the subscriber hostile from now on, or silent.
 pub(crate) fn set_hostile(is_hostile: bool) {
     IS_HOSTILE.store(is_hostile, Relaxed);
 }
 
-/// Installs it for the whole process.
+/// Installs the subscriber for the whole process.
 pub(crate) fn install(seed: u64) {
     // Nobody else installs one.
     let _ = tracing::subscriber::set_global_default(Hostile { seeds: AtomicU64::new(seed) });

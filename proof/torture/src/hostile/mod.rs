@@ -1,8 +1,8 @@
-//! Faults that are not below the sockets: user code that panics or comes back, and a process that
-//! is short of something.
+//! Faults that are not below the sockets: user code that panics or calls back into the loop, and a
+//! process that is short of something.
 //!
-//! Each round has some of them, by its seed. What they may cost is exactly what the panicking code
-//! owned: each module says what else it looks after. None needs the feature `faults`.
+//! The seed of a round decides which of them it has. They may cost exactly what the panicking code
+//! owned. Each module says what else it checks. None of them needs the feature `faults`.
 
 pub(crate) mod limits;
 pub(crate) mod log;
@@ -22,15 +22,15 @@ use crate::ledger::Ledger;
 /// A kind of fault that can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Handlers of connections that panic before they return their future, or in the midst of it.
+    /// Handlers of connections that panic before they return their future, or while it runs.
     Handlers,
     /// Tasks, closures and what they own that panic when they run or when they are dropped.
     Panics,
-    /// Foreign wakers that panic or come back when they are woken or dropped.
+    /// Foreign wakers that panic or call back into the loop when they are woken or dropped.
     Wakers,
     /// A tracing subscriber that panics or stalls.
     Log,
-    /// No more threads, by `pids.max` of a cgroup; left out where there is none.
+    /// No more threads, by `pids.max` of a cgroup. Left out if there is none.
     Threads,
     /// No more descriptors, by RLIMIT_NOFILE.
     Descriptors,
@@ -38,14 +38,14 @@ pub(crate) enum Kind {
     Stop,
 }
 
-/// Which kinds a round has.
+/// The kinds that a round has.
 #[derive(Debug)]
 pub(crate) struct Chosen(Vec<Kind>);
 
 impl Chosen {
     /// Each kind that is not left out is in every second round.
     pub(crate) fn new(without: &[Kind], random: &mut Rng) -> Self {
-        // Drawn for every kind, so that one that is left out does not change the rest of the round.
+        // Every kind is drawn, so that one that is left out does not change the rest of the round.
         let mut drawn: Vec<_> =
             Kind::value_variants().iter().copied().filter(|_| random.bool()).collect();
         drawn.retain(|kind| !without.contains(kind));
@@ -57,7 +57,7 @@ impl Chosen {
     }
 }
 
-/// Something that must end in order, unless its round is cut short. It counts as an end of a
+/// Something that must end normally, unless its round is cut short. It counts as an end of a
 /// connection, so a round waits for it.
 #[derive(Debug)]
 pub(crate) struct Duty {
@@ -77,7 +77,7 @@ impl Duty {
         self.is_done = true;
     }
 
-    /// It may end in any way, as long as it ends.
+    /// Allows any kind of end. It still has to end.
     pub(crate) fn may_fail(mut self) -> Self {
         self.is_done = true;
         self

@@ -1,5 +1,5 @@
-//! Tasks and closures that panic: as they run, as what they own is dropped, and as their panic
-//! itself is dropped.
+//! Tasks and closures that panic: when they run, when what they own is dropped, and when their
+//! panic itself is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,11 +19,11 @@ pub(crate) fn ordered() -> u64 {
     ORDERED.load(Relaxed)
 }
 
-/// What a panic on purpose carries. Without a size it takes no memory: wakeful leaks a payload that
-/// came of another one's drop, and valgrind would tell.
+/// The payload of a panic on purpose. It has no size and so takes no memory. If the drop of a
+/// payload panics, wakeful leaks the payload of that second panic, and valgrind would report it.
 struct Payload;
 
-/// The same, and its drop panics.
+/// The same payload, but its drop panics.
 struct PayloadThatPanics;
 
 impl Drop for PayloadThatPanics {
@@ -32,8 +32,8 @@ impl Drop for PayloadThatPanics {
     }
 }
 
-/// Panics without a message on stderr, unless this thread panics already, which would end the
-/// process.
+/// Panics without a message on stderr. If this thread is panicking already, it does nothing,
+/// because a second panic would end the process.
 pub(crate) fn panic_on_purpose(payload_panics: bool) {
     if !thread::panicking() {
         ORDERED.fetch_add(1, Relaxed);
@@ -44,7 +44,7 @@ pub(crate) fn panic_on_purpose(payload_panics: bool) {
     }
 }
 
-/// Panics when it is dropped. What lies beside it in the same value is dropped nevertheless.
+/// Panics when it is dropped. Its neighbours in the same value are dropped nevertheless.
 struct Bomb {
     payload_panics: bool,
     _duty: Duty,
@@ -63,11 +63,11 @@ impl Drop for Bomb {
     }
 }
 
-/// Has one of the loops run something that panics. It has to be dropped, and nothing else may
+/// Makes one of the loops run something that panics. It has to be dropped, and nothing else may
 /// change.
 pub(crate) fn throw(world: &World, target: &LoopHandle, random: &mut Rng) {
     // An output that is dropped on this thread panics here. So does the drop of the panic that
-    // comes of it.
+    // results.
     let thrown = catch_unwind(AssertUnwindSafe(|| throw_uncaught(world, target, random)));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(thrown)));
 }
@@ -82,11 +82,11 @@ fn throw_uncaught(world: &World, target: &LoopHandle, random: &mut Rng) {
     let keep = move |task: JoinHandle<()>| if ends { task.abort() } else { task.detach() };
     // A loop that has ended gives the closure back, and it is dropped here.
     match random.u8(..5) {
-        // The closure ends in order; what it owns does not.
+        // The closure ends normally, but what it owns panics.
         0 => drop(target.post(move || drop(bomb))),
-        // Before it returns its future.
+        // It panics before it returns its future.
         1 => drop(target.spawn(move || bomb.before_its_future()).map(keep)),
-        // Its future panics as it is dropped, or in its last poll.
+        // Its future panics when it is dropped, or in its last poll.
         2 | 3 => {
             let task = target.spawn(move || async move {
                 let _bomb = bomb;

@@ -1,9 +1,9 @@
-//! A server beside the tortured loops, some of whose handlers panic: before they return their
-//! future, or in the midst of it.
+//! A server beside the tortured loops. Some of its handlers panic: before they return their future,
+//! or while it runs.
 //!
-//! A visitor sends some bytes and gets them back, unless its own handler panicked. Whoever panics
-//! says so first. So a visitor that is refused, closed or left waiting without that is a fault; and
-//! the drain has to end with nobody left.
+//! A visitor sends some bytes and gets them back, unless its own handler panicked. A handler that
+//! panics records that first. So a visitor that is refused, closed or left waiting without such a
+//! record is a fault. The drain has to end without any connection left.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ use super::limits::Since;
 use super::panics::panic_on_purpose;
 use crate::ledger::{Ledger, lock};
 
-/// An answer that takes longer never comes.
+/// An answer that takes longer than this never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LENGTH: usize = 32;
 
@@ -32,7 +32,7 @@ type Panicked = Arc<Mutex<HashSet<SocketAddr>>>;
 
 pub(crate) struct Hostile(Serving);
 
-/// Where visitors go, and whose handlers panicked.
+/// Where visitors go, and which handlers panicked.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     addr: SocketAddr,
@@ -89,12 +89,12 @@ impl Hostile {
 }
 
 impl Visitor {
-    /// Visits until `over`.
+    /// Visits until `over` is set.
     pub(crate) fn visit(&self, ledger: &Ledger, over: &AtomicBool) {
         while !over.load(Relaxed) {
             let since = Since::now();
             ledger.totals.visits.fetch_add(1, Relaxed);
-            // Out of descriptors here.
+            // This process has no descriptors left.
             let Ok(mut stream) = TcpStream::connect_timeout(&self.addr, PATIENCE) else {
                 if !since.were_short() {
                     return ledger.fault("a server refuses connections".to_owned());

@@ -1,9 +1,9 @@
-//! The process is stopped for a moment, and goes on.
+//! Stops the process for a moment and continues it.
 
 use std::process::{Command, Stdio};
 
-/// A shell stops and continues its parent. Where there is none, or no process for it, nothing
-/// happens.
+/// Starts a shell that stops and continues its parent. If there is no shell, or no process for it,
+/// nothing happens.
 pub(crate) fn stop_for(milliseconds: u64) -> bool {
     let seconds = format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000);
     let script = format!("kill -STOP $PPID; sleep {seconds}; kill -CONT $PPID");

@@ -1,7 +1,7 @@
-//! Foreign wakers that panic, or come back into the loop, when they are woken or dropped.
+//! Foreign wakers that panic, or call back into the loop, when they are woken or dropped.
 //!
-//! What waits is first polled with such a waker, and then awaited as usual: it has to become ready
-//! nevertheless. (A clone that panics would need unsafe code here.)
+//! A future is first polled with such a waker, and then awaited as usual: it has to become ready
+//! nevertheless. (A waker whose clone panics would need unsafe code here.)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -68,15 +68,16 @@ fn hostile(target: &LoopHandle, random: &mut Rng) -> Waker {
     Waker::from(Arc::new(Hostile { target: target.clone(), woken: manner(), dropped: manner() }))
 }
 
-/// Polls once with a hostile waker. True: it was pending, so the waker may be kept.
+/// Polls once with a hostile waker. Returns true if the future was pending, so the waker may be
+/// kept.
 fn poll_with<F: Future>(future: Pin<&mut F>, waker: Waker) -> bool {
     let is_pending = future.poll(&mut Context::from_waker(&waker)).is_pending();
-    // If it is the last one, its panic is this function's.
+    // If this is the last copy of the waker, its panic happens in this function.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(waker)));
     is_pending
 }
 
-/// Has what waits on a loop, or for one, wait with a hostile waker first.
+/// Polls something that waits on a loop, or for one, with a hostile waker first.
 pub(crate) fn lend(world: &World, target: &LoopHandle, random: &mut Rng) {
     world.ledger.totals.wakers.fetch_add(1, Relaxed);
     let duty = |what| Duty::new(&world.ledger, &world.is_cut, what);
@@ -111,7 +112,7 @@ async fn sleep(waker: Waker, replaced: bool, duty: Duty) {
 }
 
 async fn read(waker: Waker, replaced: bool, duty: Duty) {
-    // Out of descriptors.
+    // There are no descriptors left.
     let Ok((mut ours, mut theirs)) = UnixStream::pair() else { return duty.done() };
     let mut buf = [0; 8];
     let mut reading = pin!(ours.read(&mut buf));
@@ -121,7 +122,7 @@ async fn read(waker: Waker, replaced: bool, duty: Duty) {
     if is_reset {
         return duty.done();
     }
-    // The write may be reset, too; then the drop ends the read.
+    // The write may be reset too. Then the drop ends the read.
     let _ = theirs.write(b"x").await;
     wakeful::task::yield_now().await;
     drop(theirs);
@@ -129,7 +130,7 @@ async fn read(waker: Waker, replaced: bool, duty: Duty) {
     duty.done();
 }
 
-/// Waits for a task from a thread without a loop.
+/// Waits for a task on a thread without a loop.
 fn join_from_here(world: &World, target: &LoopHandle, waker: Waker, duty: Duty) {
     let Ok(task) = target.spawn(|| async {
         wakeful::time::sleep(Duration::from_micros(100)).await;

@@ -3,7 +3,7 @@
 
 use super::{Limits, Parser, ProtocolError};
 
-/// What a connection would see: commands, and perhaps an error behind them.
+/// What a connection would see: commands, and perhaps an error after them.
 pub(super) type Seen = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
 /// Gives the parser the pieces one after another, as a connection does.

@@ -65,7 +65,7 @@ impl Entry {
         self.bytes.len() + OVERHEAD
     }
 
-    /// The memory that this key takes with a value of so many bytes.
+    /// Returns the memory that this key takes with a value of `value` bytes.
     #[inline]
     pub(super) fn size_of(key: &[u8], value: usize) -> usize {
         key.len() + value + OVERHEAD

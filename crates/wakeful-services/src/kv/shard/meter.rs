@@ -32,7 +32,7 @@ struct Numbers {
 }
 
 impl Meters {
-    /// Of so many shards, which may hold `cap` bytes together.
+    /// Makes meters for this number of shards, which may hold `cap` bytes together.
     pub(in crate::kv) fn new(cap: usize, buffers: Arc<Budget>, shards: usize) -> Self {
         Self { cap, buffers, shards: (0..shards).map(|_| Numbers::default()).collect() }
     }

@@ -31,7 +31,7 @@ const UNKNOWN: u64 = 1_000_000;
 /// governor chooses the shortest hold that meets 999 of 1,000 events. If no hold does, it chooses
 /// the one whose met events are worth most above its cost, or no hold.
 ///
-/// Pure: the caller passes the length of the gaps, so a simulator can use it. Times are
+/// It has no clock: the caller passes the length of the gaps, so a simulator can use it. Times are
 /// nanoseconds. It never allocates.
 ///
 /// # Threads
@@ -81,7 +81,7 @@ impl HoldGovernor {
         self.limit
     }
 
-    /// An event came when nothing had for so long.
+    /// Notes an event after a gap of this length.
     #[inline]
     pub fn event_after(&mut self, gap: u64) {
         if self.cost > 0.0 {

@@ -95,8 +95,8 @@ impl Receiver {
         Ok(fd)
     }
 
-    /// Reads available bytes, at least one, into `buf`. Returns 0 if all writers have left (or if
-    /// `buf` is empty).
+    /// Reads available bytes, at least one, into `buf`, and returns their number. Returns 0 if all
+    /// writers have left (or if `buf` is empty).
     ///
     /// # Cancel safety
     /// Cancel-safe: a call that was dropped before it returned has read nothing.
@@ -139,9 +139,9 @@ impl Receiver {
         Wait::new(self.io.pipe()?, Interest::READABLE).await.map(drop)
     }
 
-    /// Reads available bytes into `buf`, but does not wait. Returns 0 if all writers have left (or
-    /// if `buf` is empty). For a FIFO of [`from_owned_fd`](Self::from_owned_fd), 0 may also mean
-    /// that no writer has come yet.
+    /// Reads available bytes into `buf`, but does not wait. Returns their number. Returns 0 if all
+    /// writers have left (or if `buf` is empty). For a FIFO of
+    /// [`from_owned_fd`](Self::from_owned_fd), 0 may also mean that no writer has come yet.
     ///
     /// # Errors
     /// `WouldBlock`: the pipe is empty, or no writer has opened it yet. Kernel errors.

@@ -94,7 +94,8 @@ impl Sender {
         poll_fn(|cx| self.io.poll_write(cx, buf)).await
     }
 
-    /// Writes from several slices with one system call. Only the first 1,024 slices are used.
+    /// Writes from several slices with one system call, and returns the number of bytes. Only the
+    /// first 1,024 slices are used.
     ///
     /// # Cancel safety
     /// Cancel-safe, like [`write`](Self::write).
@@ -143,7 +144,7 @@ impl Sender {
         Wait::new(self.io.pipe()?, Interest::WRITABLE).await.map(drop)
     }
 
-    /// Writes as much of `buf` as the pipe takes, but does not wait.
+    /// Writes as much of `buf` as the pipe takes, but does not wait. Returns the number of bytes.
     ///
     /// # Errors
     /// `WouldBlock`: the pipe has no room now. Otherwise, the same as for [`write`](Self::write).

@@ -10,7 +10,7 @@ use super::{Datagram, UdpSocket, from, has_room, receive};
 use crate::driver::source::Direction;
 
 impl UdpSocket {
-    /// Sends a datagram to the connected peer, but does not wait.
+    /// Sends a datagram to the connected peer, but does not wait. Returns its length in bytes.
     ///
     /// # Errors
     /// `WouldBlock`: the socket's buffer has no room now. Otherwise, the same as for
@@ -20,7 +20,7 @@ impl UdpSocket {
         self.socket.attempt(Direction::Write, |fd| rustix::net::send(fd, buf, flags))
     }
 
-    /// Sends a datagram to `addr`, but does not wait.
+    /// Sends a datagram to `addr`, but does not wait. Returns its length in bytes.
     ///
     /// # Errors
     /// The same as for [`try_send`](Self::try_send).
@@ -29,7 +29,8 @@ impl UdpSocket {
         self.socket.attempt(Direction::Write, |fd| rustix::net::sendto(fd, buf, flags, &addr))
     }
 
-    /// Receives a datagram from the connected peer, if there is one.
+    /// Receives a datagram from the connected peer, if there is one. Returns how many bytes of it
+    /// are in `buf`. Bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
     /// `WouldBlock`: there is none. Kernel errors.
@@ -37,7 +38,8 @@ impl UdpSocket {
         self.try_receive(buf, RecvFlags::empty()).map(|(length, _)| length)
     }
 
-    /// Receives a datagram, if there is one, and returns its sender.
+    /// Receives a datagram, if there is one. Returns how many bytes of it are in `buf`, and its
+    /// sender. Bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).
@@ -47,7 +49,7 @@ impl UdpSocket {
     }
 
     /// Receives a datagram from the connected peer, if there is one, and appends it to `buf`, as
-    /// [`recv_buf`](Self::recv_buf) does.
+    /// [`recv_buf`](Self::recv_buf) does. Returns how many bytes it appended.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv); `InvalidInput`: `buf` has no room.
@@ -65,7 +67,7 @@ impl UdpSocket {
     }
 
     /// Receives a datagram from the connected peer, if there is one, without removing it from the
-    /// queue.
+    /// queue. Returns how many bytes of it are in `buf`.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).
@@ -73,7 +75,8 @@ impl UdpSocket {
         self.try_receive(buf, RecvFlags::PEEK).map(|(length, _)| length)
     }
 
-    /// Receives a datagram, if there is one, without removing it from the queue.
+    /// Receives a datagram, if there is one, without removing it from the queue. Returns how many
+    /// bytes of it are in `buf`, and its sender.
     ///
     /// # Errors
     /// The same as for [`try_recv`](Self::try_recv).

@@ -139,7 +139,7 @@ pub struct Source<R> {
 }
 
 impl<R: Ring> EventQueue<R> {
-    /// An empty queue and its consumer.
+    /// Makes an empty queue and its consumer.
     #[must_use]
     pub fn new(ring: R) -> (Self, EventConsumer<R>) {
         let queue = ReadyQueue::new(ForeignBell(ring));
@@ -147,7 +147,7 @@ impl<R: Ring> EventQueue<R> {
         (Self(shared.clone()), EventConsumer(shared))
     }
 
-    /// A producer with so many nodes.
+    /// Makes a producer with this number of nodes.
     ///
     /// # Panics
     /// `nodes` is zero.
@@ -157,13 +157,13 @@ impl<R: Ring> EventQueue<R> {
         PooledProducer { shared: self.0.clone(), pool: self.0.keep(nodes, &POOLED), next: 0 }
     }
 
-    /// A producer that allocates.
+    /// Makes a producer that allocates a node for each push.
     #[must_use]
     pub fn boxed(&self) -> BoxedProducer<R> {
         BoxedProducer(self.0.clone())
     }
 
-    /// A source at zero.
+    /// Makes a source at zero.
     #[must_use]
     pub fn source(&self) -> Source<R> {
         Source { shared: self.0.clone(), slot: self.0.keep(1, &SOURCE) }
@@ -231,7 +231,7 @@ impl<R: Ring> Source<R> {
 }
 
 impl<R: Ring> EventConsumer<R> {
-    /// Takes all that was pushed, oldest first. Returns how many nodes that were.
+    /// Takes everything that was pushed, oldest first. Returns how many nodes that were.
     #[inline]
     pub fn drain(&mut self, mut sink: impl FnMut(u64)) -> usize {
         let mut taken = 0;

@@ -32,14 +32,14 @@ fn run(args: &Args, flavor: Flavor) -> Result<()> {
             let runtime =
                 Builder::new_multi_thread().worker_threads(args.workers).enable_all().build();
             let runtime = runtime.context("cannot build the runtime")?;
-            // As a task, so that it is the workers that accept and not this thread,
-            // which is none of them.
+            // This is a task, so that the workers accept, and not this thread, which is not a
+            // worker.
             runtime.block_on(async {
                 tokio::spawn(serve(socket, move || cli::announce(&addr))).await?
             })
         }
         Flavor::CurrentThread => thread::scope(|scope| {
-            // A runtime for each worker; the first one is this thread's.
+            // Each worker has its own runtime. The first one runs on this thread.
             for _ in 1..args.workers {
                 let socket = clone(&socket)?;
                 scope.spawn(|| on_this_thread(serve(socket, || {})));

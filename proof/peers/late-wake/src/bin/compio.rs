@@ -1,4 +1,4 @@
-//! Compio, whose wakers may be called by other threads; the channel is the same as wakeful's.
+//! Compio, whose wakers may be called by other threads. The channel is the same as wakeful's.
 
 use std::process::ExitCode;
 

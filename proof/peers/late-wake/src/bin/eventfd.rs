@@ -1,5 +1,5 @@
-//! The floor: an eventfd and `epoll_wait`, with nothing that would carry the work. Edge-triggered
-//! and never read, so that a post is one write and one return from the wait.
+//! The floor: an eventfd and `epoll_wait`, with no queue that would carry work. The eventfd is
+//! edge-triggered and never read, so a post is one write and one return from the wait.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;

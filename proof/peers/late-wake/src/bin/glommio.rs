@@ -1,5 +1,6 @@
-//! Glommio: its `shared_channel`, which is what its documentation has between threads. Both ends
-//! belong to executors, so the poster is one too; it never gives its thread away while it posts.
+//! Glommio with its `shared_channel`, which its documentation recommends between threads. Both ends
+//! belong to executors, so the poster is an executor, too. It never yields its thread while it
+//! posts.
 
 use std::process::ExitCode;
 

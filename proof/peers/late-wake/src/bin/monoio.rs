@@ -1,5 +1,5 @@
-//! Monoio with its feature `sync`, by which its wakers may be called by other threads; the channel
-//! is the same as wakeful's.
+//! Monoio with its feature `sync`, which allows other threads to call its wakers. The channel is
+//! the same as wakeful's.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! Tokio, a current-thread runtime or a multi-thread one with one worker. Posts: `Handle::spawn`,
+//! Tokio: a current-thread runtime, or a multi-thread one with one worker. Posts: `Handle::spawn`,
 //! or a task that is woken through its own channel. Deferred work: a task that a task spawns.
-//! `burn` has a task that always yields, and asks for events in every turn: such a runtime never
+//! `burn` has a task that always yields, and asks for events in every turn, so this runtime never
 //! sleeps.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -44,7 +44,7 @@ fn run(options: &Options) -> Result<()> {
         Measure::Deferred => start_deferred(options, &handle)?,
         Measure::Post => start_posts(options, handle)?,
     }
-    // A current-thread runtime works within this; of the others, workers do.
+    // A current-thread runtime works within this call. In the multi-thread runtime, the workers do.
     runtime.block_on(std::future::pending())
 }
 
@@ -90,7 +90,7 @@ fn start_deferred(options: &Options, handle: &Handle) -> Result<()> {
     let (peer, idle) = StdUnixStream::pair()?;
     idle.set_nonblocking(true)?;
     handle.spawn(async move {
-        // The other end lives as long as this.
+        // The other end lives as long as this one.
         let _peer = peer;
         if let Ok(idle) = UnixStream::from_std(idle) {
             idle.readable().await.ok();

@@ -1,5 +1,5 @@
 //! wakeful. Posts: a closure by `LoopHandle::post`, or a task that is woken through a channel.
-//! Deferred work: a task, a callback of this turn, or one of the next.
+//! Deferred work: a task, a callback of this turn, or a callback of the next turn.
 
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::ExitCode;
@@ -62,7 +62,7 @@ fn start_deferred(options: &Options, event_loop: &EventLoop) -> Result<()> {
     let (peer, idle) = StdUnixStream::pair()?;
     event_loop
         .spawn(async move {
-            // The other end lives as long as this.
+            // The other end lives as long as this one.
             let _peer = peer;
             if let Ok(mut idle) = UnixStream::from_std(idle) {
                 idle.read(&mut [0; 1]).await.ok();

@@ -1,5 +1,6 @@
-//! The kernel's own ready list, as the public stress uses it: an eventfd for each producer, one
-//! level-triggered epoll, at most as many events a wait as there are producers, and a read of each.
+//! The kernel's own ready list, used as the public stress test uses it: an eventfd for each
+//! producer, one level-triggered epoll, a wait for at most as many events as there are producers,
+//! and a read of each eventfd.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +26,7 @@ pub struct Consumer {
 struct Events(Vec<Event>);
 
 #[allow(unsafe_code)] // An event may carry a pointer, which keeps it on its thread.
-// SAFETY: ours carry numbers.
+// SAFETY: these events carry numbers, and no pointers.
 unsafe impl Send for Events {}
 
 impl list::ReadyList for KernelEpoll {
@@ -90,7 +91,7 @@ impl list::Consumer for Consumer {
         None
     }
 
-    /// One system call for both, as the public stress has it.
+    /// One system call for both, as in the public stress test.
     #[inline]
     fn wait_and_drain(&mut self, mut sink: impl FnMut(u64)) {
         while self.wait(None, &mut sink) == 0 {}

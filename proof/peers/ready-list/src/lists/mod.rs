@@ -1,4 +1,4 @@
-//! The lists. See [`Name`](crate::list::Name) for what each is.
+//! The lists. [`Name`](crate::list::Name) describes each.
 
 pub mod kernel_epoll;
 pub mod mutexed_deque;

@@ -1,7 +1,7 @@
-//! A `VecDeque` in a mutex, the sleep state beside it. The consumer swaps the whole deque for an
-//! empty one, so that it holds the lock for a moment only; both keep their memory. They begin with
-//! some, so that a producer that is stopped in its push holds no lock of the allocator, for which
-//! everybody else would wait.
+//! A `VecDeque` in a mutex, with a separate sleep state. The consumer swaps the whole deque for an
+//! empty one, so that it holds the lock only for a moment. Both deques keep their memory. They have
+//! some from the start: a producer that is stopped in its push must not hold a lock of the
+//! allocator, for which all threads would wait.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

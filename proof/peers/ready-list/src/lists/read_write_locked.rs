@@ -1,9 +1,9 @@
-//! The kernel's ready list until 6.17, in user space: producers append under the read side of a
-//! lock, several at a time, by swapping the tail and then linking; the consumer takes the whole
+//! The kernel's ready list until 6.17, in user space. Producers append under the read side of a
+//! lock, several at a time, by swapping the tail and then linking. The consumer takes the whole
 //! list under the write side, when no append can be half done.
 //!
-//! The lock is `std`'s, whose waiters sleep: as in a kernel with real-time preemption, a holder can
-//! lose its CPU.
+//! The lock is that of `std`, whose waiters sleep. As in a kernel with real-time preemption, a
+//! holder can lose its CPU.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -23,7 +23,7 @@ struct Shared {
     lock: RwLock<()>,
     nodes: Nodes,
     tail: CachePadded<AtomicUsize>,
-    /// Written only under the write side, but for whoever claims the ring.
+    /// Written only under the write side, except by a producer that claims the ring.
     asleep: AtomicBool,
     bell: Bell,
 }
@@ -75,7 +75,8 @@ impl list::Producer for Producer {
 }
 
 impl Consumer {
-    /// The first node of the whole list, which is taken. If it is empty, `asleep` is set as said.
+    /// Takes the whole list, and returns its first node. If the list is empty, sets `asleep` to the
+    /// given value.
     #[inline]
     fn splice(&self, asleep: bool) -> usize {
         let shared = &*self.0;

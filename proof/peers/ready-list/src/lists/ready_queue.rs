@@ -1,6 +1,6 @@
-//! wakeful's ready queue, through the runtime's own push, drain and sleep. Three ways to own the
-//! nodes: [`Pooled`] as tasks are, [`Boxed`] as queues of values would, [`Counts`] one for each
-//! producer, queued when its count leaves zero.
+//! wakeful's ready queue, with the runtime's own push, drain and sleep. Nodes are owned in three
+//! ways: [`Pooled`], as tasks are; [`Boxed`], as a queue of values would own them; and [`Counts`],
+//! one node for each producer, queued when its count leaves zero.
 
 use anyhow::Result;
 use crossbeam_utils::Backoff;

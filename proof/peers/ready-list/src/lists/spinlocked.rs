@@ -1,8 +1,8 @@
-//! The kernel's ready list since 6.18, in user space: a linked list under a spinlock, which the
-//! consumer takes whole.
+//! The kernel's ready list since 6.18, in user space: a linked list under a spinlock. The consumer
+//! takes the whole list.
 //!
 //! A waiter yields its CPU at every look, because here, unlike in the kernel, the holder may have
-//! lost its own.
+//! lost its CPU.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! Tokio's unbounded channel. It brings its own sleep state, a waker; ours rings the bell, so that
-//! the consumer sleeps as all others do and not in a runtime. It is read in batches
+//! Tokio's unbounded channel. It has its own sleep state, a waker. Our waker rings the bell, so
+//! that the consumer sleeps like all others, and not in a runtime. The channel is read in batches
 //! (`poll_recv_many`), as its documentation recommends.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl list::Consumer for Consumer {
     fn take(&mut self, mut sink: impl FnMut(u64)) -> usize {
         let mut taken = self.batch.len();
         self.batch.drain(..).for_each(&mut sink);
-        // A look that leaves no waker: whoever is awake must not be rung.
+        // This look leaves no waker, because a consumer that is awake must not be rung.
         while let Ok(value) = self.receiver.try_recv() {
             sink(value);
             taken += 1;
@@ -79,7 +79,7 @@ impl list::Consumer for Consumer {
 
     #[inline]
     fn wait_and_drain(&mut self, mut sink: impl FnMut(u64)) {
-        // The documented way: one call that takes a batch or leaves the waker.
+        // The documented way: one call takes a batch or leaves the waker.
         while self.batch.is_empty() && !self.poll() {
             self.bell.wait();
         }

@@ -1,7 +1,8 @@
-//! Queues of values from elsewhere, which have no sleep state: a [`Sleeper`] is put beside them.
+//! Queues of values from other crates. They have no sleep state, so each gets a separate
+//! [`Sleeper`].
 //!
-//! `SegQueue` is the best known; `concurrent-queue` is what smol's executors have as their run
-//! queue, which is this very use.
+//! `SegQueue` is the best known. `concurrent-queue` is the run queue of smol's executors, which is
+//! exactly this use.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crossbeam_queue::SegQueue;
 use crate::bell::{Bell, Sleeper};
 use crate::list;
 
-/// A queue of values, many producers.
+/// A queue of values with many producers.
 pub trait Queue: Send + Sync + Sized + 'static {
     fn unbounded() -> Self;
     fn put(&self, value: u64);
@@ -42,7 +43,7 @@ impl Queue for ConcurrentQueue<u64> {
 
     #[inline]
     fn put(&self, value: u64) {
-        // It is never closed.
+        // The queue is never closed.
         let _ = self.push(value);
     }
 
@@ -62,7 +63,7 @@ pub struct Producer<Q> {
 pub struct Consumer<Q> {
     queue: Arc<Q>,
     sleeper: Sleeper,
-    /// What [`list::Consumer::arm`] found when it looked once more.
+    /// The value that [`list::Consumer::arm`] found in its last look.
     found: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! Vyukov's linked queue: a producer swaps the tail, and then links. Between the two the list is
-//! cut, and what others push behind the cut cannot be reached: the consumer has to wait for that
-//! producer. Many runtimes' queues are of this kind.
+//! Vyukov's linked queue: a producer swaps the tail, and then links. Between these two steps the
+//! list is cut. What others push after the cut cannot be reached, so the consumer has to wait for
+//! that producer. The queues of many runtimes are of this kind.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -29,7 +29,7 @@ pub struct Producer {
 pub struct Consumer {
     shared: Arc<Shared>,
     sleeper: Sleeper,
-    /// The node that was taken last: it is freed when the next one is reached.
+    /// The node that was taken last. It is freed when the next one is reached.
     head: usize,
 }
 
@@ -61,7 +61,7 @@ impl list::Producer for Producer {
 }
 
 impl Consumer {
-    /// The next node; waits for one that is being linked.
+    /// Returns the next node. Waits for a node that is being linked.
     #[inline]
     fn next(&self) -> Option<usize> {
         loop {

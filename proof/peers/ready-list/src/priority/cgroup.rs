@@ -1,5 +1,5 @@
-//! A control group with a CPU quota for some of this process's threads; removed when dropped.
-//! Version 1 or 2, whichever has the `cpu` controller.
+//! A control group with a CPU quota for some of this process's threads. It is removed when it is
+//! dropped. It uses version 1 or 2, whichever has the `cpu` controller.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::thread::Pid;
 
-/// The period, microseconds; the kernel's default.
+/// The period, in microseconds: the kernel's default.
 const PERIOD: u32 = 100_000;
 
 pub struct Quota {
     dir: PathBuf,
-    /// Where the threads go back to, and with version 2 the process.
+    /// The group to which the threads return, and with version 2 the process.
     home: PathBuf,
     version: Version,
 }
@@ -25,14 +25,14 @@ enum Version {
 }
 
 impl Quota {
-    /// A group whose threads together get so many microseconds of each 100 ms.
+    /// Makes a group whose threads together get this many microseconds of each 100 ms.
     pub fn new(microseconds: u32) -> Result<Self> {
         let (root, version) = find()?;
         let home = root.join(own_group(version)?.trim_start_matches('/'));
         let name = format!("wakeful-ready-list-{}", std::process::id());
         let dir = match version {
             Version::One => home.join(&name),
-            // Threads may be in a threaded group only below the one that has their process.
+            // Threads may be in a threaded group only below the group that has their process.
             Version::Two => root.join(&name).join("producers"),
         };
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -84,7 +84,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // What cannot be removed is empty, and named after this program.
+        // If the group cannot be removed, it stays, empty and named after this program.
         if let Ok(left) = fs::read_to_string(self.dir.join(self.threads())) {
             for thread in left.lines() {
                 let _ = put(&self.home, self.threads(), thread);
@@ -105,7 +105,7 @@ fn put(dir: &Path, file: &str, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {text} to {}", path.display()))
 }
 
-/// Where the `cpu` controller is mounted.
+/// Returns where the `cpu` controller is mounted.
 fn find() -> Result<(PathBuf, Version)> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
     for line in mounts.lines() {
@@ -128,7 +128,7 @@ fn find() -> Result<(PathBuf, Version)> {
     bail!("no control group here has the cpu controller")
 }
 
-/// This process's own group, under the controller's mount.
+/// Returns this process's own group, below the controller's mount.
 fn own_group(version: Version) -> io::Result<String> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let own = groups.lines().find_map(|line| {

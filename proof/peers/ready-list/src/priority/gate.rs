@@ -1,7 +1,7 @@
-//! Where a producer is stopped in the middle of its push, until it is let go. There is one gate,
-//! because a signal handler must find it.
+//! The gate at which a producer is stopped in the middle of its push, until it may continue. There
+//! is one gate, because a signal handler must find it.
 //!
-//! Everything here is async-signal-safe: atomics and futex calls, which leave errno as it was.
+//! Everything here is async-signal-safe: atomics and futex calls, which do not change errno.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,19 +11,19 @@ use rustix::thread::futex;
 static STATE: AtomicU32 = AtomicU32::new(RUNS);
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
-/// Every waiter: the kernel takes it for signed.
+/// Wakes every waiter. The kernel treats the number as signed.
 pub const ALL: u32 = i32::MAX.cast_unsigned();
 
 const RUNS: u32 = 0;
 const STOPPED: u32 = 1;
 const ENDED: u32 = 2;
 
-/// What became of the producer that was to be stopped.
+/// What happened to the producer that should be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It is at the gate, in the middle of its push.
     Stopped,
-    /// Its push ended without coming to the gate.
+    /// Its push ended before it came to the gate.
     Ended,
 }
 
@@ -33,11 +33,12 @@ pub fn close() {
     OPEN.store(0, SeqCst);
 }
 
-/// The producer stops here.
+/// Stops the producer here.
 pub fn stop_here() {
     announce(STOPPED);
     while OPEN.load(SeqCst) == 0 {
-        // Woken, interrupted, or open already.
+        // The wait ends because the gate was opened, by a signal, or because the gate was open
+        // already.
         let _ = futex::wait(&OPEN, futex::Flags::PRIVATE, 0, None);
     }
 }
@@ -54,7 +55,7 @@ fn announce(state: u32) {
     let _ = futex::wake(&STATE, futex::Flags::PRIVATE, ALL);
 }
 
-/// Waits for the producer to stop or to end.
+/// Waits until the producer stops or its push ends.
 pub fn arrival() -> Arrival {
     loop {
         match STATE.load(SeqCst) {
@@ -65,7 +66,7 @@ pub fn arrival() -> Arrival {
     }
 }
 
-/// Lets the producer go.
+/// Lets the producer continue.
 pub fn open() {
     OPEN.store(1, SeqCst);
     let _ = futex::wake(&OPEN, futex::Flags::PRIVATE, ALL);

@@ -1,8 +1,8 @@
-//! A signal that ends the program is put off until the control group is removed, because nobody
-//! else would remove it.
+//! Delays a signal that ends the program until the control group is removed, because nothing else
+//! would remove it.
 //!
-//! [`put_off`] the signals, look at [`is_wanted`] while measuring, and [`end_if_wanted`] when all
-//! is put in order. The same signal a second time ends the program at once.
+//! [`put_off`] the signals, check [`is_wanted`] while measuring, and call [`end_if_wanted`] when
+//! everything is cleaned up. The same signal a second time ends the program at once.
 
 #![allow(unsafe_code)] // A signal handler.
 
@@ -12,14 +12,14 @@ use std::ptr;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The signal that came; 0 if none did.
+/// The signal that has come, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn note(signal: libc::c_int) {
     SIGNAL.store(signal, SeqCst);
 }
 
-/// From now on the first Ctrl-C, SIGTERM or SIGHUP is only noted.
+/// From now on, the first Ctrl-C, SIGTERM or SIGHUP is only recorded.
 pub fn put_off() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: zero is a valid value for every field.
@@ -34,16 +34,16 @@ pub fn put_off() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether such a signal came.
+/// Returns whether such a signal has come.
 pub fn is_wanted() -> bool {
     SIGNAL.load(SeqCst) != 0
 }
 
-/// Ends the program as the signal that came would have.
+/// Ends the program as the signal would have.
 pub fn end_if_wanted() {
     let signal = SIGNAL.load(SeqCst);
     if signal != 0 {
-        // SAFETY: takes a number. The handler is gone since the first signal of this number.
+        // SAFETY: it takes a number. The handler was removed at the first signal of this number.
         unsafe { libc::raise(signal) };
     }
 }

@@ -1,9 +1,9 @@
 //! How long a real-time consumer waits for producers that do not run. [`trial`] stops one producer
-//! in the middle of its push, at the points that a design names ([`Way::Points`]) or behind every
-//! instruction, whoever wrote it ([`Way::Steps`]); [`preempted`] lets the scheduler do it, by a
-//! busy loop ([`Way::Hog`]) or by a CPU quota ([`Way::Quota`]).
+//! in the middle of its push: at the points that a design names ([`Way::Points`]), or after each
+//! instruction, whoever wrote the code ([`Way::Steps`]). [`preempted`] lets the scheduler stop the
+//! producers, by a busy loop ([`Way::Hog`]) or by a CPU quota ([`Way::Quota`]).
 //!
-//! It needs root, for real-time priorities; without, the answer says so.
+//! It needs root, for real-time priorities. Without root, the answer says so.
 
 mod cgroup;
 mod gate;
@@ -24,7 +24,7 @@ use crate::list::{Consumer, Job, Name, Producer, ReadyList};
 use crate::scheduling::{self, Policy, this_thread};
 use trial::{CONTROLLER, State, Stop};
 
-/// At most so many stops of a push, evenly spread.
+/// The most stops in one push, evenly spread.
 const MOST_STEPS: u64 = 200;
 
 /// What stops the producers.
@@ -32,7 +32,7 @@ const MOST_STEPS: u64 = 200;
 pub enum Way {
     /// The design's own code, at each place that could matter.
     Points,
-    /// The processor's trap flag, behind every instruction (at most 200).
+    /// The processor's trap flag, after each instruction (at most 200).
     Steps,
     /// A busy loop of ordinary priority on their CPU, while they are `SCHED_IDLE`.
     Hog,
@@ -45,13 +45,14 @@ pub struct Arguments {
     /// What stops the producers.
     #[arg(long, value_enum, default_value = "points")]
     by: Way,
-    /// After so long, a wait counts as endless and the producer is let go.
+    /// The time after which a wait counts as endless and the producer may continue, in
+    /// milliseconds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=900))]
     deadline_ms: u64,
-    /// How long, with `hog` and `quota`.
+    /// How long to measure with `hog` and `quota`, in seconds.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// How long in minutes, instead.
+    /// How long to measure in minutes, instead of `--seconds`.
     #[arg(long)]
     minutes: Option<f64>,
 }
@@ -64,28 +65,28 @@ pub struct Report {
     deadline_ms: u64,
     /// Why nothing was measured.
     skipped: Option<String>,
-    /// The consumer's longest drain, microseconds.
+    /// The consumer's longest drain, in microseconds.
     worst_drain_us: Option<f64>,
-    /// The longest from the beginning of another producer's push to its arrival at a sleeping
-    /// consumer.
+    /// The longest time from the beginning of another producer's push until a sleeping consumer has
+    /// its event, in microseconds.
     worst_post_us: Option<f64>,
-    /// Drains that ended only because the stopped producer was let go.
+    /// How many drains ended only because the stopped producer was let go.
     drains_rescued: u64,
-    /// The same of posts.
+    /// How many posts ended only because the stopped producer was let go.
     posts_rescued: u64,
-    /// Drains and posts together.
+    /// The number of drains and posts together.
     trials: u64,
-    /// Drains of more than a millisecond, with `hog` and `quota`.
+    /// How many drains took more than a millisecond, with `hog` and `quota`.
     drains_over_1ms: Option<u64>,
-    /// Events taken, with `hog` and `quota`.
+    /// How many events were taken, with `hog` and `quota`.
     events: Option<u64>,
-    /// Instructions of a push, the longer of those to a consumer that is awake and asleep, with
-    /// `steps`.
+    /// The number of instructions of a push, with `steps`. Of a push to an awake consumer and one
+    /// to a sleeping consumer, this is the longer one.
     instructions: Option<u64>,
-    /// Where the consumer or the other producer's event had to wait for the stopped producer, with
-    /// `points`.
+    /// The points at which the consumer, or the other producer's event, had to wait for the stopped
+    /// producer, with `points`.
     waited_at: Vec<&'static str>,
-    /// Where nobody had to.
+    /// The points at which neither had to wait.
     unmoved_at: Vec<&'static str>,
 }
 
@@ -139,7 +140,7 @@ impl Job for Measure<'_> {
                 })
             }
         };
-        // The control group is gone by now.
+        // The control group has been removed by now.
         interrupt::end_if_wanted();
         scheduling::set_policy(this_thread(), Policy::Other)?;
         outcome
@@ -150,7 +151,7 @@ fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Runs `f` while a thread of ordinary priority wants all of the CPU.
+/// Runs `f` while a thread of ordinary priority wants the whole CPU.
 fn beside_a_hog(cpu: usize, f: impl FnOnce() -> Result<()>) -> Result<()> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -170,8 +171,8 @@ fn beside_a_hog(cpu: usize, f: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 impl Report {
-    /// One question at one stop. None: the push ended before it; else whether somebody had to wait
-    /// for the stopped producer.
+    /// Tries one stop. Returns `None` if the push ended before it, and otherwise whether the
+    /// consumer or the other producer's event had to wait for the stopped producer.
     fn ask<L: ReadyList>(
         &mut self,
         stop: Stop,
@@ -207,7 +208,7 @@ fn points<L: ReadyList>(cpu: usize, deadline: Duration, report: &mut Report) -> 
     Ok(())
 }
 
-/// The points of a push to a consumer that sleeps, which is a push with all of them.
+/// Returns the points of a push to a sleeping consumer. Such a push has all points.
 fn names<L: ReadyList>() -> Result<Vec<&'static str>> {
     let (mut ends, mut consumer) = L::build(1, 2)?;
     let mut names = Vec::new();

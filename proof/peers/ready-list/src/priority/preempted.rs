@@ -1,8 +1,8 @@
 //! Producers that lose their CPU by themselves, wherever they are: to a busy loop of a higher
-//! priority, or because their control group has used up its quota. The consumer, at real-time
-//! priority on the same CPU, drains now and then, and its longest drain is reported.
+//! priority, or because their control group has used up its quota. The consumer runs at real-time
+//! priority on the same CPU, and drains now and then. The probe reports its longest drain.
 //!
-//! A watchdog ends drains that reach the deadline: it tells the producers to pause behind their
+//! A watchdog ends drains that reach the deadline: it tells the producers to pause after their
 //! push, and gives them the CPU until they do.
 
 use std::io;
@@ -23,11 +23,12 @@ use crate::scheduling::{self, Policy, this_thread};
 
 const PRODUCERS: usize = 4;
 
-/// What the producers together get of each 100 ms under a quota, microseconds.
+/// What the producers together get of each 100 ms under a quota, in microseconds.
 const QUOTA: u32 = 2_000;
 
-/// Of producers that are let go. Not above the consumer, or those whose pool is full would keep it
-/// from draining; whoever spins yields, so that equals take turns.
+/// The priority of producers that are let go. It is not above the consumer's: otherwise producers
+/// whose pool is full would keep the consumer from draining. Spinning threads yield, so threads of
+/// equal priority take turns.
 const RESCUED: Policy = CONSUMER;
 
 /// What takes the CPU from the producers.
@@ -43,9 +44,9 @@ pub struct Drains {
     pub count: u64,
     pub events: u64,
     pub longest: Duration,
-    /// Drains of more than a millisecond.
+    /// How many drains took more than a millisecond.
     pub over_1ms: u64,
-    /// Drains that only the watchdog ended.
+    /// How many drains only the watchdog ended.
     pub rescued: u64,
 }
 
@@ -53,11 +54,11 @@ struct Common {
     cpu: usize,
     start: Instant,
     stop: AtomicBool,
-    /// Not zero: producers wait behind their push.
+    /// If it is not zero, producers wait after their push.
     pause: AtomicU32,
-    /// How many have not ended.
+    /// How many producers have not ended.
     producing: AtomicU32,
-    /// Nanoseconds after the start at which the present drain began; 0 between drains.
+    /// When the current drain began, in nanoseconds since the start. 0 between drains.
     since: AtomicU64,
 }
 
@@ -115,7 +116,7 @@ pub fn run<L: ReadyList>(
             .map(|producer| {
                 let say = say.clone();
                 scope.spawn(move || {
-                    // First, because who is idle may not run again soon.
+                    // First, because an idle thread may not run again soon.
                     say.send(this_thread())?;
                     let entered = common.enter(Policy::Idle);
                     produce(producer, common);
@@ -135,7 +136,7 @@ pub fn run<L: ReadyList>(
         let threads: Vec<Pid> = threads.iter().take(PRODUCERS).collect();
         let watched = threads.iter().try_for_each(|&thread| match &quota {
             Some(quota) => {
-                // It has the controller's real-time priority until it comes to give that up, and a
+                // The thread has the controller's real-time priority until it gives it up, and a
                 // group may not take such a thread.
                 scheduling::set_policy(thread, Policy::Idle)?;
                 quota.add(thread)
@@ -150,7 +151,7 @@ pub fn run<L: ReadyList>(
             watch(common, &threads, quota.as_ref(), common.start + duration, deadline)
         });
         common.stop.store(true, SeqCst);
-        // They end behind their push; at their own priority that could take long.
+        // The producers end after their push. At their own priority that could take long.
         let released: Vec<Result<()>> =
             threads.iter().map(|&thread| release(thread, quota.as_ref())).collect();
         common.resume();
@@ -164,7 +165,7 @@ pub fn run<L: ReadyList>(
         drop(quota);
         for outcome in released {
             match outcome {
-                // It had ended before.
+                // The thread had ended before.
                 Err(error) if is_no_such_thread(&error) => {}
                 outcome => outcome?,
             }
@@ -199,7 +200,7 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
     let mut drains = Drains::default();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     while !common.stop.load(SeqCst) {
-        // Now and then, so that it meets the producers anywhere.
+        // The consumer drains at random times, so that it meets the producers anywhere.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -213,7 +214,7 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
         drains.longest = drains.longest.max(took);
         drains.over_1ms += u64::from(took > Duration::from_millis(1));
     }
-    // A producer whose pool is full ends only when it is drained.
+    // A producer whose pool is full ends only when the pool is drained.
     while common.producing.load(SeqCst) > 0 {
         consumer.take(|_| ());
         thread::sleep(Duration::from_micros(100));
@@ -221,8 +222,8 @@ fn consume(mut consumer: impl Consumer, common: &Common) -> Drains {
     drains
 }
 
-/// Ends drains that reach the deadline, until the time is over or a signal wants the program to
-/// end. Returns how many it ended.
+/// Ends drains that reach the deadline, until the time is over or a signal asks the program to end.
+/// Returns how many drains it ended.
 fn watch(
     common: &Common,
     threads: &[Pid],

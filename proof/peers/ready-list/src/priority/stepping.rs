@@ -1,6 +1,6 @@
-//! Stops a thread before any instruction of a function, whoever wrote it: the processor's trap flag
-//! raises SIGTRAP behind every instruction, and the handler counts. Libraries need no hooks for
-//! this. On x86-64 only.
+//! Stops a thread before any instruction of a function, whoever wrote it. The processor's trap flag
+//! raises SIGTRAP after each instruction, and the handler counts. Libraries need no hooks for this.
+//! It works only on x86-64.
 
 #![allow(unsafe_code)] // A signal handler, and the one flag that the processor has for this.
 
@@ -31,8 +31,8 @@ mod x86_64 {
         }
         gate::stop_here();
         let context = context.cast::<libc::ucontext_t>();
-        // SAFETY: the kernel passes a ucontext to a handler with SA_SIGINFO. Cleared, the rest runs
-        // at full speed.
+        // SAFETY: the kernel passes a ucontext to a handler with SA_SIGINFO. With the flag cleared,
+        // the rest runs at full speed.
         unsafe { (*context).uc_mcontext.gregs[libc::REG_EFL as usize] &= !TRAP };
     }
 
@@ -42,28 +42,28 @@ mod x86_64 {
             let mut action: libc::sigaction = unsafe { mem::zeroed() };
             action.sa_sigaction = trapped as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            // SAFETY: the handler is async-signal-safe. It fails for wrong arguments only, and
-            // these are none.
+            // SAFETY: the handler is async-signal-safe. The call fails only for wrong arguments,
+            // and these are right.
             unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()) };
         });
     }
 
-    /// Runs `f` instruction by instruction, and stops at the gate behind the one of this number,
-    /// counted from 0. One thread at a time.
+    /// Runs `f` instruction by instruction, and stops at the gate after the instruction with this
+    /// number, counted from 0. Only one thread at a time may call it.
     #[inline(never)]
     pub fn stepped(number: u64, f: impl FnOnce()) {
         install();
         COUNT.store(0, SeqCst);
         TARGET.store(number, SeqCst);
-        // SAFETY: sets the trap flag, for which there is a handler. The stack is as it was
-        // afterwards.
+        // SAFETY: it sets the trap flag, for which there is a handler. Afterwards the stack is as
+        // before.
         unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
         f();
         // SAFETY: as above; clears it.
         unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
     }
 
-    /// How many instructions `f` has.
+    /// Returns how many instructions `f` has.
     pub fn instructions(f: impl FnOnce()) -> u64 {
         stepped(u64::MAX, f);
         COUNT.load(SeqCst)
@@ -81,7 +81,7 @@ pub fn instructions(f: impl FnOnce()) -> u64 {
     0
 }
 
-/// Whether this machine can.
+/// Returns whether this works on this machine.
 pub fn check() -> Result<(), String> {
     if cfg!(target_arch = "x86_64") {
         Ok(())

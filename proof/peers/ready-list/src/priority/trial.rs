@@ -1,18 +1,18 @@
-//! One producer is stopped in the middle of its push. How long does the consumer wait for what
-//! others, or the same one, have pushed?
+//! One producer is stopped in the middle of its push. The trial measures how long the consumer
+//! waits for events that other producers, or the same one, have pushed.
 //!
-//! All on one CPU, as on a real system whose high-priority consumer has preempted a low-priority
-//! producer: the consumer at `SCHED_FIFO`, the stopped producer at `SCHED_IDLE`, a busy loop of
-//! ordinary priority between them, and another producer, which is not stopped. Two questions:
+//! All threads share one CPU, as on a real system whose high-priority consumer has preempted a
+//! low-priority producer. The consumer is at `SCHED_FIFO`, the stopped producer at `SCHED_IDLE`,
+//! and a busy loop of ordinary priority is between them. Another producer is not stopped. There are
+//! two questions:
 //!
-//! * [`State::Awake`]: the consumer is awake and drains. How long until it has all whose push was
-//!   complete?
-//! * [`State::Asleep`]: the consumer sleeps, the stopped producer may be the one that has to wake
-//!   it. How long after the beginning of the other producer's push until the consumer has that
-//!   event?
+//! * [`State::Awake`]: the consumer is awake and drains. How long does it take until it has all
+//!   events whose push was complete?
+//! * [`State::Asleep`]: the consumer sleeps, and the stopped producer may be the one that has to
+//!   wake it. How long does it take from the beginning of the other producer's push until the
+//!   consumer has that event?
 //!
-//! A wait that reaches the deadline is ended by letting the stopped producer go, at a high
-//! priority.
+//! If a wait reaches the deadline, the stopped producer is let go, at a high priority.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -28,31 +28,31 @@ use crate::priority::gate::{self, Arrival};
 use crate::priority::stepping;
 use crate::scheduling::{self, Policy, this_thread};
 
-/// The consumer's priority. Controllers are above it, the other producer is below it.
+/// The consumer's priority. Controllers have a higher one, and the other producer has a lower one.
 pub const CONSUMER: Policy = Policy::Fifo(10);
 const OTHER_PRODUCER: Policy = Policy::Fifo(5);
-/// Of producers that are let go so that the run can end.
+/// The priority of producers that are let go so that the run can end.
 pub const RESCUED: Policy = Policy::Fifo(20);
 pub const CONTROLLER: Policy = Policy::Fifo(30);
 
 /// How long the other producer may take before it counts as blocked.
 const BLOCKED: Duration = Duration::from_millis(5);
 
-/// Between two looks of the controller. A yield would not do: on the consumer's CPU, which it may
-/// be on, it has the higher priority.
+/// The time between two looks of the controller. A yield would not be enough: the controller may be
+/// on the consumer's CPU, and has the higher priority.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// What the stopped producer pushed before. Its events count 1 each, the other producer's one
-/// [`OTHERS`].
+/// How many events the stopped producer pushed before. Each of these counts 1, and the other
+/// producer's event counts [`OTHERS`].
 pub const BEFORE: u64 = 3;
 const OTHERS: u64 = 1 << 32;
 
 /// Where to stop.
 #[derive(Debug, Clone, Copy)]
 pub enum Stop {
-    /// Where the design's own code says this name.
+    /// Where the design's own code calls this name.
     At(&'static str),
-    /// Behind the instruction of this number.
+    /// After the instruction of this number.
     Behind(u64),
 }
 
@@ -63,7 +63,7 @@ pub enum State {
     Asleep,
 }
 
-/// What came of it.
+/// The result of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Waited {
     pub time: Duration,
@@ -74,7 +74,7 @@ pub struct Waited {
 /// What the threads of a trial tell each other.
 struct Common {
     cpu: usize,
-    /// When the other producer began its push, nanoseconds after the origin.
+    /// When the other producer began its push, in nanoseconds since the origin.
     other_began: AtomicU64,
     /// The sum of what the consumer has taken.
     taken: AtomicU64,
@@ -88,7 +88,7 @@ impl Common {
     }
 }
 
-/// Nothing: the push ended before it came to the stop.
+/// Runs a trial. Returns nothing if the push ended before it came to the stop.
 pub fn run<L: ReadyList>(
     stop: Stop,
     state: State,
@@ -119,7 +119,8 @@ pub fn run<L: ReadyList>(
         let stopping = scope.spawn(move || {
             common.enter(RESCUED)?;
             let mut stopped = stopped;
-            // What a first push sets up, here or in the allocator, is not what is asked about.
+            // Whatever a first push sets up, here or in the allocator, must not be part of the
+            // measurement.
             (0..BEFORE).for_each(|_| stopped.push(1));
             stopped_is.send(this_thread())?;
             may_start.recv()?;
@@ -161,9 +162,9 @@ pub fn run<L: ReadyList>(
             };
             anyhow::Ok((arrival == Arrival::Stopped).then_some(waited))
         })();
-        // Beside the busy loop its own priority would let it end some day only.
+        // At its own priority, beside the busy loop, it would take very long to end.
         if let Some(thread) = victim {
-            // It fails if the thread has ended.
+            // This fails if the thread has ended.
             let _ = scheduling::set_policy(thread, RESCUED);
         }
         gate::open();
@@ -196,7 +197,7 @@ fn drain_when_told<L: ReadyList>(
     done: &Sender<Duration>,
 ) -> Result<()> {
     common.enter(CONSUMER)?;
-    // The controller is gone if it failed.
+    // If the controller has failed, it is gone.
     let Ok(goal) = goal.recv() else { return Ok(()) };
     let start = Instant::now();
     let mut sum = 0;

@@ -1,5 +1,5 @@
-//! The clients: one thread, one request in flight on each connection, until the time is over. Every
-//! reply is checked.
+//! The clients: one thread, with one request in flight on each connection, until the time is over.
+//! It checks every reply.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use rustix::io::retry_on_intr;
 
 use super::{BYTES, Message};
 
-/// Without a reply for so long, something is wrong.
+/// If there is no reply for this long, something is wrong.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 pub struct Loaded {
@@ -42,7 +42,7 @@ pub fn load(mut clients: Vec<UnixStream>, duration: Duration) -> Result<Loaded> 
             let index = usize::try_from(event.data.u64())?;
             let mut reply = [0; BYTES];
             let read = clients[index].read(&mut reply)?;
-            // A socket pair does not cut messages as short as these.
+            // A socket pair does not split messages as short as these.
             ensure!(read == BYTES, "a reply of {read} bytes");
             ensure!(reply[0] == sent[index][0].wrapping_add(1), "another connection's reply");
             replies += 1;

@@ -1,6 +1,6 @@
-//! The service on a hand-written epoll loop, with any of the lists for the replies. A list carries
-//! a connection's number; its reply lies in a buffer of the connection, which has one request in
-//! flight.
+//! The service on a hand-written epoll loop. Any of the lists carries the replies. A list carries
+//! the number of a connection. The reply itself is in a buffer of the connection, which has one
+//! request in flight.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,12 +20,12 @@ const BELL: u64 = u64::MAX;
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Of each producer, where a list has pools: as many as there can be connections.
+/// The pool of each producer, if the list has pools: one node for each possible connection.
 const POOL: usize = 1024;
 
 type Reply = Mutex<Message>;
 
-/// Returns how often the bell was rung.
+/// Serves, and returns how often the bell was rung.
 pub fn serve<L: ReadyList>(connections: &[UnixStream], workers: usize) -> Result<u64> {
     ensure!(!L::Producer::COALESCES, "a list that adds values up cannot carry connections");
     let (producers, mut consumer) = L::build(workers, POOL)?;
@@ -48,8 +48,8 @@ pub fn serve<L: ReadyList>(connections: &[UnixStream], workers: usize) -> Result
     let mut events = Vec::with_capacity(connections.len() + 1);
     while open > 0 {
         consumer.take(|value| answer(connections, &replies, value));
-        // What came in the moment of its sleep is taken without asking the kernel, as wakeful's
-        // loop does; but not twice in a row.
+        // Events that come just as the consumer goes to sleep are taken without asking the kernel,
+        // as in wakeful's loop. But this does not happen twice in a row.
         let timeout = if consumer.arm() {
             None
         } else {
@@ -64,7 +64,7 @@ pub fn serve<L: ReadyList>(connections: &[UnixStream], workers: usize) -> Result
             match (&connections[index]).read(&mut message) {
                 Ok(BYTES) => workers.send(index, Request { message, reply_to: index })?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The end, or a reset by a client that went before its reply.
+                // The end, or a reset by a client that left before its reply.
                 Ok(_) | Err(_) => {
                     epoll::delete(&epoll, &connections[index])?;
                     open -= 1;
@@ -79,6 +79,6 @@ pub fn serve<L: ReadyList>(connections: &[UnixStream], workers: usize) -> Result
 fn answer(connections: &[UnixStream], replies: &[Reply], value: u64) {
     let index = usize::try_from(value - 1).expect("a connection's number");
     let message = *replies[index].lock().unwrap_or_else(PoisonError::into_inner);
-    // It fails when the client has gone, and reading says so, too.
+    // This fails if the client has left, and then the read also reports it.
     let _ = (&connections[index]).write_all(&message);
 }

@@ -1,10 +1,10 @@
 //! End to end: a service whose replies come from 32 worker threads. Each request of 64 bytes goes
-//! to a worker, which adds one to every byte and posts the reply back to the loop that owns the
-//! connection; clients have one request in flight each.
+//! to a worker, which adds one to every byte, and posts the reply back to the loop that owns the
+//! connection. Each client has one request in flight.
 //!
-//! The same service three times: on wakeful, replies by `LoopHandle::post`; on a hand-written epoll
-//! loop, replies by any of the lists, so that nothing but the list differs; and on Tokio, replies
-//! by its channel. [`client`] loads all of them.
+//! The same service runs on three loops. On wakeful, replies come by `LoopHandle::post`. On a
+//! hand-written epoll loop, any of the lists carries the replies, so that only the list differs. On
+//! Tokio, replies come by its channel. [`client`] loads all of them.
 
 mod client;
 mod epoll;
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Worker threads.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
-    /// How long.
+    /// How long to measure, in seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 }
@@ -62,12 +62,12 @@ pub struct Report {
     workers: u16,
     seconds: f64,
     requests_per_second: f64,
-    /// Rings of the loop's bell, a request; with `epoll`.
+    /// How often the loop's bell is rung for each request, with `epoll`.
     rings_per_request: Option<f64>,
 }
 
 impl Arguments {
-    /// Whether a contender is of any interest.
+    /// Returns whether the choice of a contender has an effect.
     pub fn has_contenders(&self) -> bool {
         self.server == Server::Epoll
     }
@@ -91,7 +91,7 @@ pub fn run(contender: Name, arguments: Arguments) -> Result<Report> {
     });
     let workers = usize::from(arguments.workers);
     let serving = thread::spawn(move || {
-        // Workers run anywhere: they are started from here, and unpin themselves.
+        // Workers start here, and then unpin themselves, so they run anywhere.
         scheduling::pin(first)?;
         match arguments.server {
             Server::Wakeful => wakeful::serve(servers, workers).map(|()| None),

@@ -18,7 +18,7 @@ type Sender = UnboundedSender<Message>;
 
 pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
     let post = |to: Sender, message| {
-        // A client that has gone wants no reply.
+        // A client that has left needs no reply.
         let _ = to.send(message);
     };
     let workers = Rc::new(Workers::start(vec![post; workers]));
@@ -43,12 +43,12 @@ async fn connection(
 ) -> Result<()> {
     let (sender, mut replies) = unbounded_channel();
     let mut message = [0; BYTES];
-    // A client that went before its reply resets the connection.
+    // A client that leaves before its reply resets the connection.
     while stream.read(&mut message).await.is_ok_and(|read| read == BYTES) {
         workers.send(index, Request { message, reply_to: sender.clone() })?;
         let reply = replies.recv().await.context("a sender is kept here")?;
         if stream.write_all(&reply).await.is_err() {
-            // The client has gone.
+            // The client has left.
             break;
         }
     }

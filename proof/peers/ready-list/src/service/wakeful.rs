@@ -1,5 +1,5 @@
-//! The service on a wakeful loop: a task for each connection; a worker posts a reply by
-//! [`LoopHandle::post`], which hands it to the task.
+//! The service on a wakeful loop: a task for each connection. A worker posts a reply by
+//! [`LoopHandle::post`], which passes it to the task.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use wakeful::{EventLoop, IdlePolicy, LoopHandle};
 use super::workers::{Request, Workers};
 use super::{BYTES, Message};
 
-/// Where a connection's task waits for its reply.
+/// The place where a connection's task waits for its reply.
 #[derive(Default)]
 struct Slot {
     reply: Cell<Option<Message>>,
@@ -27,13 +27,13 @@ thread_local! {
 }
 
 pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
-    // As the other loops here: it sleeps when there is nothing to do.
+    // Like the other loops here, it sleeps when there is nothing to do.
     let mut event_loop = EventLoop::builder().idle(IdlePolicy::Park).build()?;
     let posts = (0..workers).map(|_| {
         let handle: LoopHandle = event_loop.handle();
         move |connection: usize, message: Message| {
-            // The loop ends after its connections, whose requests these are; a late one is
-            // nobody's.
+            // The loop ends after its connections, to which these requests belong. A late reply has
+            // no receiver.
             let _ = handle.post(move || put(connection, message));
         }
     });
@@ -53,7 +53,7 @@ pub fn serve(connections: Vec<StdStream>, workers: usize) -> Result<()> {
     })?
 }
 
-/// On the loop: the reply is there.
+/// Stores the reply, on the loop.
 fn put(connection: usize, message: Message) {
     SLOTS.with_borrow(|slots| {
         slots[connection].reply.set(Some(message));
@@ -70,7 +70,7 @@ async fn connection(
     workers: Rc<Workers<usize>>,
 ) -> Result<()> {
     let mut message = [0; BYTES];
-    // A client that went before its reply resets the connection.
+    // A client that leaves before its reply resets the connection.
     while stream.read(&mut message).await.is_ok_and(|read| read == BYTES) {
         workers.send(index, Request { message, reply_to: index })?;
         let reply = poll_fn(|context| {
@@ -82,7 +82,7 @@ async fn connection(
         });
         let reply = reply.await;
         if stream.write_all(&reply).await.is_err() {
-            // The client has gone.
+            // The client has left.
             break;
         }
     }

@@ -1,5 +1,4 @@
-//! The worker threads: each takes requests from a channel of its own, and calls back with the
-//! reply.
+//! The worker threads. Each takes requests from its own channel, and calls back with the reply.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -9,20 +8,20 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::Message;
 
-/// A request on its way: of which connection, and what else the reply needs.
+/// A request on its way, with its connection and what else the reply needs.
 pub struct Request<T> {
     pub message: Message,
     pub reply_to: T,
 }
 
-/// The threads and the ends of their channels. They end when this is dropped.
+/// The threads, and the sending ends of their channels. The threads end when this is dropped.
 pub struct Workers<T> {
     senders: Vec<Sender<Request<T>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<T: Send + 'static> Workers<T> {
-    /// A worker for each of `posts`, which is called with every reply.
+    /// Starts a worker for each of `posts`. The worker calls it with every reply.
     pub fn start<P>(posts: Vec<P>) -> Self
     where
         P: FnMut(T, Message) + Send + 'static,
@@ -56,11 +55,11 @@ impl<T> Drop for Workers<T> {
     }
 }
 
-/// A thread starts with its parent's CPUs, and the loop has only one.
+/// Unpins the thread: it starts with its parent's CPUs, and the loop has only one.
 fn run_anywhere() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
-    // The kernel takes those that there are, or leaves it as it is.
+    // The kernel ignores CPUs that do not exist, or leaves the set unchanged.
     let _ = sched_setaffinity(None, &all);
 }
 

@@ -1,6 +1,6 @@
-//! The key-value service on loops that own their sockets: a connection is read, answered, written
-//! and closed on the loop that took it. The keys are shared, behind the same locks as those of
-//! `shared-poller`, so that only the network layer differs from it.
+//! The key-value service on loops that own their sockets: the loop that accepted a connection also
+//! reads, answers, writes and closes it. The keys are shared, behind the same locks as in
+//! `shared-poller`, so only the network layer differs.
 
 use std::io;
 use std::process::ExitCode;
@@ -32,14 +32,14 @@ fn run(arguments: &Arguments) -> Result<()> {
         move |mut connection| {
             let store = Arc::clone(&store);
             async move {
-                // A client that goes in the middle is no news.
+                // A client that leaves in the middle is not an error.
                 serve(&mut connection.stream, &store).await.ok();
             }
         }
     })?;
     cli::announce(&Listen::Tcp(addr));
     loop {
-        // Until a signal ends the process, and all loops with it.
+        // Sleeps until a signal ends the process, and all loops with it.
         std::thread::park();
         assert!(!serving.handles().is_empty());
     }

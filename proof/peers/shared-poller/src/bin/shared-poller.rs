@@ -1,7 +1,8 @@
-//! A key-value service, GET, SET, DEL and PING of RESP, whose threads share everything: one epoll
-//! that all of them wait on, every connection behind a mutex, the keys behind sharded locks. It is
-//! the design that the case of `shared-socket` came from, made safe: `EPOLLONESHOT` gives an event
-//! to one thread, which takes the connection's lock and asks for the next event when it is done.
+//! A key-value service (GET, SET, DEL and PING of RESP) whose threads share everything: one epoll
+//! on which all of them wait, every connection behind a mutex, and the keys behind sharded locks.
+//! It is the design from which the case of `shared-socket` came, made safe: `EPOLLONESHOT` gives an
+//! event to one thread, which takes the connection's lock, and asks for the next event when it is
+//! done.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +26,8 @@ use slab::Slab;
 
 const NAME: &str = "shared-poller";
 
-/// How many events one thread takes at a time. What it has taken nobody else can serve.
+/// How many events one thread takes at a time. No other thread can serve the events that it has
+/// taken.
 const EVENTS: usize = 8;
 
 /// The listener's event data; a connection's is its key in the slab.
@@ -37,9 +39,9 @@ const LISTENING: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 struct Shared {
     epoll: OwnedFd,
     listener: OwnedFd,
-    /// An event finds its connection here. A key is given again only once its connection has left
-    /// the epoll, and nobody can hold an event of it then: the one that there was is being handled
-    /// by the thread that closes it.
+    /// Events find their connection here. A key is reused only after its connection has left the
+    /// epoll. By then no thread can hold an event of that connection, because its only event is
+    /// being handled by the thread that closes it.
     connections: RwLock<Slab<Arc<Mutex<Connection>>>>,
     store: Store,
 }
@@ -58,8 +60,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     };
     epoll::add(&shared.epoll, &shared.listener, EventData::new_u64(LISTENER), LISTENING)?;
     cli::announce(&addr);
-    // A thread ends by an error only, and then so does the process: with a thread less it would be
-    // measured as a slow one.
+    // A thread ends only by an error, and then the process ends, too: with one thread less it would
+    // be measured as a slow one.
     thread::scope(|scope| {
         for index in 0..arguments.workers {
             let shared = &shared;
@@ -99,7 +101,7 @@ fn accept(shared: &Shared) -> Result<()> {
             entry.insert(Arc::new(Mutex::new(Connection::new(stream))));
         }
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-        // There may be no descriptor left.
+        // No descriptor may be left.
         Err(_) => thread::sleep(Duration::from_millis(5)),
     }
     let data = EventData::new_u64(LISTENER);
@@ -116,7 +118,7 @@ fn on_event(shared: &Shared, key: usize) -> Result<()> {
         Next::Readable => EventFlags::IN,
         Next::Writable => EventFlags::OUT,
         Next::Closed => {
-            // Out of the epoll first: the last one who holds it closes the descriptor.
+            // Leave the epoll first: the last owner closes the descriptor.
             epoll::delete(&shared.epoll, connection.stream.as_fd())?;
             drop(connection);
             write(&shared.connections).remove(key);
@@ -124,7 +126,7 @@ fn on_event(shared: &Shared, key: usize) -> Result<()> {
         }
     };
     let data = EventData::new_u64(key as u64);
-    // Under the connection's lock: from here on another thread may get its events.
+    // Under the connection's lock, because from here on another thread may get its events.
     epoll::modify(&shared.epoll, connection.stream.as_fd(), data, interest | EventFlags::ONESHOT)?;
     Ok(())
 }
@@ -141,7 +143,7 @@ enum Next {
     Closed,
 }
 
-/// One connection. Whoever holds its lock goes on with it as far as the socket allows.
+/// A connection. The thread that holds its lock reads and writes as far as the socket allows.
 struct Connection {
     stream: OwnedFd,
     buffers: Buffers,
@@ -153,7 +155,7 @@ impl Connection {
         Self { stream, buffers: Buffers::default(), written: 0 }
     }
 
-    /// Writes, answers and reads until the socket has no more or takes no more.
+    /// Writes, answers and reads until the socket has no more bytes or accepts no more.
     fn go_on(&mut self, store: &Store) -> Next {
         let mut is_empty = false;
         loop {
@@ -163,7 +165,7 @@ impl Connection {
                 Err(_) => return Next::Closed,
             }
             if self.buffers.answer(store).is_err() {
-                // It is told what was wrong, as far as it listens.
+                // Tell the client what was wrong, if it still reads.
                 self.flush().ok();
                 return Next::Closed;
             }
@@ -179,8 +181,8 @@ impl Connection {
                 Ok((_, 0)) => return Next::Closed,
                 Ok((_, count)) => {
                     self.buffers.received(count);
-                    // A stream socket that gave less than there was room for has no more; if it has
-                    // by now, the next event says so.
+                    // A stream socket that returned less than there was room for is empty. If it
+                    // has more by now, the next event says so.
                     is_empty = count < room;
                 }
                 Err(Errno::AGAIN) => return Next::Readable,
@@ -190,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Whether all is written.
+    /// Returns whether everything is written.
     fn flush(&mut self) -> io::Result<bool> {
         while self.written < self.buffers.output.len() {
             match send(&self.stream, &self.buffers.output[self.written..], SendFlags::NOSIGNAL) {

@@ -1,4 +1,4 @@
-//! The same services, to the letter, on Tokio as the guest of wakeful's loops.
+//! Exactly the same services, on Tokio as the guest of wakeful's loops.
 
 use std::process::ExitCode;
 

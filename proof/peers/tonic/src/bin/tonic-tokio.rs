@@ -30,8 +30,7 @@ fn run(args: &Args, flavor: Flavor) -> Result<()> {
     let runtime = runtime(args.workers, flavor)?;
     let (addr, socket) = args.listen.bind()?;
     runtime.block_on(async {
-        // As a task, so that it is the workers that accept and not this thread,
-        // which is none of them.
+        // This is a task, so that the workers accept, and not this thread, which is not a worker.
         tokio::spawn(async move {
             let router = Server::builder().tcp_nodelay(true).add_service(peer_tonic::service());
             match socket {
