@@ -48,7 +48,7 @@ public:
 private:
     using Self = std::shared_ptr<Connection>;
 
-    // One operation at a time: so no strand is needed.
+    // There is one operation at a time, so no strand is needed.
     void read(Self self)
     {
         std::size_t length;
@@ -133,7 +133,7 @@ template <typename Protocol> void serve(options &options, const Protocol &protoc
     const auto variant = static_cast<Variant>(options.variant);
     const bool one_context = variant == THREADS;
     const unsigned contexts = one_context ? 1 : options.workers;
-    // Of a context that one thread alone uses no lock is needed.
+    // A context that only one thread uses needs no lock.
     const int hint = one_context ? static_cast<int>(options.workers) : PEER_UNSAFE_HINT;
     const int *fds = open_listeners(&options, contexts);
     std::vector<std::unique_ptr<asio::io_context>> all;

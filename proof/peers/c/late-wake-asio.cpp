@@ -1,5 +1,5 @@
-/* Asio: posts are asio::post, and what a post queues on the loop itself is
- * asio::post or asio::defer from within its handler. */
+/* Asio: posts are made by asio::post. What a post queues on the loop itself
+ * is queued by asio::post or asio::defer from within its handler. */
 #include "late-wake.h"
 
 #ifdef ASIO_STANDALONE

@@ -1,13 +1,15 @@
-/* The architecture of the public case, on libevent: posts from other threads go
- * into a list and ring an eventfd; the eventfd's event takes the list and runs
- * it; what that queues on the loop itself are loop callbacks, which the
- * application runs each time when event_base_loop(EVLOOP_ONCE) returns. The list
- * is armed again, so that the next post rings, by such a callback.
+/* The architecture of the public case, on libevent. Posts from other threads
+ * go into a list and ring an eventfd. The event of the eventfd takes the
+ * list and runs it. What a post queues on the loop itself is a loop
+ * callback. The application runs the loop callbacks each time when
+ * event_base_loop(EVLOOP_ONCE) returns. One of these callbacks arms the list
+ * again, so that the next post rings.
  *
- * `normal` registers the eventfd's event as any other. `internal` marks it
- * EVLIST_INTERNAL, as that application did, so that it alone would not keep a
- * loop alive; but libevent also does not count an internal event when it decides
- * whether a one-shot wait is over. Neither is libevent's fault alone. */
+ * `normal` registers the eventfd's event like any other. `internal` marks it
+ * EVLIST_INTERNAL, as that application did, so that this event alone would
+ * not keep a loop alive. But libevent also does not count an internal event
+ * when it decides whether a one-shot wait is over. Neither variant shows a
+ * fault of libevent alone. */
 #include "late-wake.h"
 
 #include <errno.h>
@@ -30,13 +32,13 @@ struct list {
 
 static struct probe probe;
 
-/* Posts: written by any thread. */
+/* Posts. Any thread writes them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list posts;
 static bool armed = true;
 static int bell;
 
-/* Loop callbacks: the loop's thread alone. */
+/* Loop callbacks. Only the loop's thread uses them. */
 static struct list callbacks;
 
 static void push(struct list *list, task *task)
@@ -65,7 +67,8 @@ static void ring_again(void)
         probe_die(&probe, "write", errno);
 }
 
-/* A loop callback: from now on a post rings; what came meanwhile rings now. */
+/* A loop callback. From now on a post rings. What came in the meantime rings
+ * now. */
 static void arm(void)
 {
     pthread_mutex_lock(&lock);

@@ -1,6 +1,6 @@
-/* libuv: posts go into a list and call uv_async_send; what a post queues on the
- * loop itself is an idle handle, which runs in the loop's next iteration and
- * keeps it from sleeping until then. */
+/* libuv: posts go into a list and call uv_async_send. What a post queues on
+ * the loop itself is an idle handle. It runs in the next iteration of the
+ * loop, and keeps the loop from sleeping until then. */
 #include "late-wake.h"
 
 #include <stdlib.h>

@@ -232,7 +232,7 @@ static void *post(void *argument)
             nap(MS);
         }
         uint64_t time = now(), left = time < poster->due ? poster->due - time : 0;
-        /* What is late must be seen to be late. */
+        /* The late work must be seen to be late. */
         if (count > 0 && left < probe->timer_ms * MS / 2)
             break;
         if (count == 0)

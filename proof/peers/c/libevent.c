@@ -1,5 +1,6 @@
-/* The services on libevent: a base for each worker, and events on the sockets
- * themselves, as memcached uses it. Bufferevents would copy each byte twice. */
+/* The services on libevent: a base for each worker, and events on the
+ * sockets themselves, which is how memcached uses libevent. Bufferevents
+ * would copy each byte twice. */
 #define _GNU_SOURCE
 #include "peer.h"
 
@@ -66,7 +67,7 @@ static void on_readable(evutil_socket_t fd, short what, void *argument)
         return;
     }
     enum outcome outcome = write_out(connection, fd);
-    /* A client that does not read its answers is not read from. */
+    /* While a client does not read its answers, nothing is read from it. */
     if (outcome == BLOCKED && (event_del(connection->readable) != 0 ||
                                event_add(connection->writable, NULL) != 0))
         outcome = FAILED;
@@ -128,7 +129,7 @@ static void *work(void *argument)
     const struct worker *worker = argument;
     struct listener listener = {.options = worker->options};
     struct event_config *config = event_config_new();
-    /* Nothing of a base is used by any other thread. */
+    /* No other thread uses anything of a base. */
     if (config == NULL || event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) != 0 ||
         (listener.base = event_base_new_with_config(config)) == NULL)
         die(worker->options, "cannot make an event base", 0);

@@ -78,7 +78,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         }
         size_t done = written < 0 ? 0 : (size_t)written;
         if (done < length) {
-            /* A client that does not read its answers is not read from. */
+            /* While a client does not read its answers, nothing is read from
+             * it. */
             rest = uv_buf_init((char *)output + done, (unsigned)(length - done));
             uv_read_stop(stream);
             connection->write.data = connection;
@@ -93,8 +94,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 
 static void on_connection(uv_stream_t *listener, int status)
 {
-    /* Without a descriptor left libuv itself accepts and closes the connection
-     * by means of one it has in reserve. */
+    /* If no descriptor is left, libuv itself accepts and closes the
+     * connection. It has a descriptor in reserve for that. */
     if (status != 0)
         return;
     const struct options *options = listener->data;
@@ -137,7 +138,8 @@ int main(int argc, char **argv)
     char version[64];
     snprintf(version, sizeof version, "libuv %s", uv_version_string());
     parse_options(argc, argv, "libuv", version, variants, &options);
-    /* libuv leaves this to the program: a client that is gone is an error. */
+    /* libuv leaves this to the program: without it, a write to a client that
+     * is gone would end the process. */
     signal(SIGPIPE, SIG_IGN);
     run_workers(&options, work);
 }

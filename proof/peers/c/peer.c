@@ -180,7 +180,7 @@ static void remove_stale(const struct options *options)
     const char *path = ((const struct sockaddr_un *)&options->address)->sun_path;
     struct stat status;
     if (lstat(path, &status) != 0 || !S_ISSOCK(status.st_mode))
-        return; /* Binding says what is wrong, if anything is. */
+        return; /* If anything is wrong, bind reports it. */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         cannot_listen(options, errno);
@@ -199,7 +199,7 @@ static int listen_once(struct options *options, bool reuse_port)
     int fd = socket(options->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         cannot_listen(options, errno);
-    /* Linux hands TCP_NODELAY on to the sockets accepted. */
+    /* On Linux, accepted sockets inherit TCP_NODELAY. */
     if (!is_unix(options) &&
         (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
          (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) != 0) ||
@@ -221,9 +221,10 @@ int *open_listeners(struct options *options, unsigned count)
     int *fds = calloc(count, sizeof *fds);
     if (fds == NULL)
         die(options, "no memory", 0);
-    /* One alone is bound without SO_REUSEPORT, and several only after one
-     * without it could be. Otherwise a server left over from an earlier run
-     * would silently take a part of the connections. */
+    /* A single socket is bound without SO_REUSEPORT. Several sockets are
+     * bound only after one without it could be bound. Otherwise a server
+     * that is left over from an earlier run would silently take a part of
+     * the connections. */
     fds[0] = listen_once(options, false);
     if (count > 1 && !is_unix(options)) {
         close(fds[0]);
@@ -285,8 +286,8 @@ static void answer_echo(struct session *session)
     }
 }
 
-/* Just enough of HTTP/1.1: requests are told apart correctly, bodies included;
- * `GET /` is the only one there is. */
+/* Just enough of HTTP/1.1: the ends of requests are found correctly,
+ * including bodies. The only resource is `GET /`. */
 
 #define MAX_HEAD (64u << 10)
 #define MAX_BODY (1u << 20)
@@ -365,7 +366,8 @@ static bool put_reply(struct session *session, const struct reply *reply)
     return true;
 }
 
-/* A body's length; false if it is none or not the one given before. */
+/* Reads the length of a body. Returns false if it is not a number, or not
+ * the length that was given before. */
 static bool read_length(struct text value, bool *seen, size_t *body)
 {
     size_t length = 0;
@@ -384,7 +386,8 @@ static bool read_length(struct text value, bool *seen, size_t *body)
     return true;
 }
 
-/* The reply to the request that the bytes begin with; false if incomplete. */
+/* Finds the reply to the request that the bytes begin with. Returns false if
+ * the request is incomplete. */
 static bool read_request(const char *bytes, size_t available, struct reply *reply)
 {
     const char *blank = memmem(bytes, available, "\r\n\r\n", 4);
@@ -394,7 +397,7 @@ static bool read_request(const char *bytes, size_t available, struct reply *repl
     }
     if (blank == NULL)
         return false;
-    const char *end = blank + 2; /* The end of the last line, CR LF included. */
+    const char *end = blank + 2; /* The end of the last line, including CR LF. */
     const char *line = memchr(bytes, '\n', (size_t)(end - bytes));
     const char *space = memchr(bytes, ' ', (size_t)(line - bytes));
     const char *last = memrchr(bytes, ' ', (size_t)(line - bytes));
@@ -476,8 +479,8 @@ void session_close(struct session *session)
 
 unsigned char *session_space(struct session *session, size_t *length)
 {
-    /* It doubles only once it is full of bytes that did arrive: a client that
-     * merely claims a large frame costs no memory. */
+    /* The buffer doubles only when it is full of bytes that have arrived. So
+     * a client that merely announces a large frame costs no memory. */
     if (session->received == session->in_capacity) {
         unsigned char *in = realloc(session->in, session->in_capacity * 2);
         if (in == NULL)

@@ -1,5 +1,5 @@
-/* What the peers in C and C++ share: flags, listening sockets and one
- * connection's bytes. The same as peer-common does for those in Rust. */
+/* What the C and C++ peers share: flags, listening sockets and the bytes of
+ * one connection. peer-common does the same for the Rust peers. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -11,10 +11,11 @@
 extern "C" {
 #endif
 
-/* Connections that may wait to be accepted; the kernel's own limit applies. */
+/* How many connections may wait to be accepted. The kernel has its own limit
+ * too. */
 #define PEER_BACKLOG 4096
 
-/* How long to wait after an accept failed: there may be no descriptor left. */
+/* How long to wait after a failed accept: there may be no descriptor left. */
 #define PEER_ACCEPT_PAUSE_MS 5
 
 enum service { SERVICE_ECHO, SERVICE_HTTP };
@@ -29,30 +30,31 @@ struct options {
     unsigned variant;
 };
 
-/* Reads the command line. The first of the variants, which end with NULL, is
- * the default. Anything wrong ends the program with a message. */
+/* Reads the command line. The list of variants ends with NULL, and its first
+ * variant is the default. Anything wrong ends the program with a message. */
 void parse_options(int argc, char **argv, const char *name, const char *runtime_version,
                    const char *const *variants, struct options *options);
 
-/* Ends the program; `error` is an errno or 0. */
+/* Ends the program. `error` is an errno or 0. */
 __attribute__((noreturn)) void die(const struct options *options, const char *what, int error);
 
 bool is_unix(const struct options *options);
 
-/* `count` listening sockets, which do not block, for the one address: with TCP
- * each has its own queue by SO_REUSEPORT, in the local domain they are one. */
+/* Returns `count` listening sockets on the one address. They do not block.
+ * With TCP each has its own queue (SO_REUSEPORT). Unix sockets share one
+ * queue. */
 int *open_listeners(struct options *options, unsigned count);
 
-/* Says where the peer listens, now that it does. */
+/* Prints where the peer listens. To be called when it does. */
 void announce(const struct options *options);
 
-/* What each worker is given. */
+/* What each worker gets. */
 struct worker {
     const struct options *options;
     int listener;
 };
 
-/* Runs `work` on a thread for each worker, with a listener each. */
+/* Runs `work` on a thread for each worker. Each has its own listener. */
 void run_workers(struct options *options, void *(*work)(void *));
 
 /* One connection without its socket: bytes in, bytes out. */
@@ -62,25 +64,27 @@ struct session {
     unsigned char *in, *out;
     size_t in_capacity, received;
     size_t out_capacity, out_length;
-    /* How many of the bytes received are dealt with. */
+    /* How many of the received bytes are dealt with. */
     size_t end;
 };
 
-/* False if there is no memory. */
+/* Returns false if there is no memory. */
 bool session_open(struct session *session, enum service service);
 void session_close(struct session *session);
 
-/* The free space to read into, never empty; NULL if there is no memory. */
+/* Returns the free space to read into, which is never empty, or NULL if
+ * there is no memory. */
 unsigned char *session_space(struct session *session, size_t *length);
 
-/* Accounts for `count` bytes read and prepares the answer to all that is
- * complete by now. False if there is no memory. */
+/* Accounts for `count` bytes that were read, and prepares the answers to
+ * everything that is complete by now. Returns false if there is no memory. */
 bool session_received(struct session *session, size_t count);
 
-/* What is to be written; may be empty. */
+/* Returns what has to be written. It may be empty. */
 const unsigned char *session_output(const struct session *session, size_t *length);
 
-/* Forgets what was answered. False if the connection is to be closed. */
+/* Forgets what was answered. Returns false if the connection has to be
+ * closed. */
 bool session_written(struct session *session);
 
 #ifdef __cplusplus

@@ -1,16 +1,19 @@
-// A key-value server (GET and SET of RESP) as the public case had it, on Asio:
-// one io_context that every worker runs, connections that any of them serves.
+// A key-value server (GET and SET of RESP) on Asio, with the architecture of the
+// public case: every worker runs the same io_context, and any of them serves any
+// connection.
 //
-// It is written with care, and not with enough: the table of sessions has a
-// mutex, each session has one, and handlers hold a number that they look up
-// instead of a pointer. But what was found in the table is used outside of it:
-// the thread that reads sees that the client is gone, and closes the session,
-// which frees it, while another one is about to write its answers to it.
+// It is written with care, but still wrong: the table of sessions has a mutex,
+// each session has one, and handlers hold a number that they look up instead of
+// a pointer. But the session that was found in the table is used after the
+// table's mutex is released. The thread that reads sees that the client is gone
+// and closes the session, which frees it, while another thread is about to write
+// its answers to it.
 //
-// The variant `strand` differs in one line: a session's handlers, its end among
-// them, run one at a time. It is the control, and is not to crash.
+// The variant `strand` differs in one line: the handlers of a session, including
+// its end, run one at a time. It is the control, and must not crash.
 //
-// Built with AddressSanitizer, which ends it with exit code 86 and a report.
+// It is built with AddressSanitizer, which ends it with exit code 86 and a
+// report.
 #include "peer.h"
 
 #include <array>
@@ -50,13 +53,13 @@ namespace {
 // The order of `variants` in main.
 enum Variant : unsigned { SHARED, STRAND };
 
-// More of a request than this is no request.
+// A longer request is refused.
 constexpr std::size_t MOST_REQUEST = 1 << 20;
 
 using Command = std::vector<std::string>;
 
-// Takes one command from the front of `bytes`. 1 if it did, 0 if it is not all
-// there, -1 if it is none.
+// Takes one command from the front of `bytes`. Returns 1 if it did, 0 if the
+// command is incomplete, and -1 if the bytes are not a command.
 int take_command(std::string &bytes, Command &command)
 {
     std::size_t at = 0;
@@ -112,7 +115,7 @@ private:
 struct Session {
     explicit Session(tcp::socket &&socket) : socket(std::move(socket)) {}
 
-    // Guards all that follows.
+    // Guards everything that follows.
     std::mutex mutex;
     tcp::socket socket;
     std::array<char, 16 << 10> input;
@@ -210,7 +213,8 @@ private:
             Command command;
             while ((is = take_command(session->received, command)) == 1)
                 session->requests.push_back(std::move(command));
-            // Away from the reads, so that these go on; in order, so one at a time.
+            // Answers are made in another handler, so that reads go on. They are in
+            // order, so only one such handler runs at a time.
             if (!session->requests.empty() && !session->is_answering) {
                 session->is_answering = true;
                 asio::post(session->socket.get_executor(), [this, id] { answer(id); });
@@ -235,7 +239,7 @@ private:
         std::string answers;
         for (const Command &request : requests)
             answers += store_.answer(request);
-        // Another thread may have closed the session meanwhile, and does not ask.
+        // Another thread may have closed the session in the meantime.
         std::lock_guard<std::mutex> lock(session->mutex);
         session->waiting += answers;
         if (session->writing.empty())
