@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +16,9 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use common::{GUARD, Gate, addr, http2_client, raw, read_all, request, router, server, until};
 use futures_lite::stream;
-use http_body_util::BodyExt;
+use http::HeaderMap;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -230,6 +233,26 @@ fn a_stream_whose_length_was_announced_is_complete_with_its_last_byte() {
     let lines = logging.lines();
     assert_eq!((&lines[0]["aborted"], &lines[0]["bytes"]), (&false.into(), &8.into()));
     assert_eq!((&lines[1]["aborted"], &lines[1]["bytes"]), (&false.into(), &0.into()));
+}
+
+/// hyper asks a body for no more than its trailers, and a stream does not know that it has ended.
+#[test]
+fn a_stream_that_ends_with_trailers_is_complete() {
+    let answer = || async {
+        let frames = [Frame::data(Bytes::from("four")), Frame::trailers(HeaderMap::new())];
+        Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))))
+    };
+    let app = Router::new().route("/", get(answer));
+    let logging = Logging::of(app, Format::Json, Query::Omit, |observe| observe);
+    logging.ask("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    wakeful::block_on(async {
+        let mut client = http2_client(addr(&logging.running)).await;
+        let response = client.send_request(request("GET", "/", "")).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "four");
+    });
+    for line in logging.lines() {
+        assert_eq!((&line["aborted"], &line["bytes"]), (&false.into(), &4.into()), "{line}");
+    }
 }
 
 #[test]

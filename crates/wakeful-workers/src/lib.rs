@@ -58,7 +58,7 @@
 //! | USR1 | the workers get SIGHUP: they reopen logs and reload certificates, if your program does that |
 //! | USR2 | upgrade: see above. Process 1 of a container refuses to upgrade, because the container would end |
 //! | TTIN, TTOU | one worker more, one worker fewer (at least one stays) |
-//! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again |
+//! | WINCH | all workers drain, and the master stays; HUP or TTIN starts them again, and until then TTOU has no effect |
 //!
 //! TTIN, TTOU and WINCH have no effect if a terminal sends them. SIGTERM to a worker's own process
 //! drains that worker, and the master replaces it.

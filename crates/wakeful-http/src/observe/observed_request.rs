@@ -195,7 +195,10 @@ impl ObservedRequest {
         let (bytes, is_end) = match frame {
             // The body is over, though not complete.
             Some(Err(_)) => return true,
-            Some(Ok(frame)) => (frame.data_ref().map_or(0, Buf::remaining), is_end),
+            // Nothing follows trailers, so the connection does not poll the body for more.
+            Some(Ok(frame)) => {
+                (frame.data_ref().map_or(0, Buf::remaining), is_end || frame.is_trailers())
+            }
             None => (0, true),
         };
         self.bytes += bytes as u64;
