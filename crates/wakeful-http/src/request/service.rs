@@ -310,8 +310,14 @@ where
             Some(0) if is_bodiless || *this.is_head => None,
             exact => exact,
         };
-        if response.status() == StatusCode::NO_CONTENT {
+        let has_no_length = match response.status() {
             // RFC 9110, 8.6.
+            StatusCode::NO_CONTENT => true,
+            // The length may rightly be that of a 200. hyper does not send it with HTTP/1.
+            StatusCode::NOT_MODIFIED => !is_bodiless && length() == Some(0),
+            _ => false,
+        };
+        if has_no_length {
             response.headers_mut().remove(header::CONTENT_LENGTH);
         } else if length_header::is_wrong(response.headers(), length) {
             length_header::remove(response.headers_mut());

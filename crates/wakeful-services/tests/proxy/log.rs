@@ -34,12 +34,14 @@ impl Log {
 
     /// What was said about the proxy since the last time.
     pub(crate) fn take(&self) -> Vec<String> {
+        self.take_with("wakeful_services::proxy")
+    }
+
+    /// The lines with this text since the last time.
+    pub(crate) fn take_with(&self, part: &str) -> Vec<String> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let text = String::from_utf8(text).unwrap();
-        text.lines()
-            .filter(|line| line.contains("wakeful_services::proxy"))
-            .map(str::to_owned)
-            .collect()
+        text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
     }
 
     /// Takes lines until one has this text.
