@@ -4,8 +4,8 @@
 //! after the closure has returned (`std/src/sys/pal/unix/stack_overflow`). If a process forks while
 //! a thread has that lock, it stays locked in the child, and each thread that the child starts
 //! waits for it for ever. So a thread of this crate is counted while it may be in such code, and a
-//! fork ([`fork_check`](super::fork_check)) waits until none is counted. A thread that comes to such
-//! code during a fork waits for the fork's end.
+//! fork ([`fork_check`](super::fork_check)) waits until none is counted. A thread that comes to
+//! such code during a fork waits for the fork's end.
 //!
 //! Each side announces itself before it looks at the other one: a thread by [`COUNT`], a fork by
 //! the count that [`count_unless_forking`] reads. So at least one of them sees the other. Both
