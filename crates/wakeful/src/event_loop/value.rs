@@ -116,6 +116,11 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 /// the pool for blocking work) ends when that thread's loop or closure returns, unless it has
 /// started other threads. Destructors of thread-locals do not run on that thread.
 ///
+/// The standard library takes a lock in each thread that starts or ends. If a process forks at that
+/// moment, each thread that the child starts waits for ever. A fork waits for such threads of this
+/// crate, but not for those that your program starts, or that Tokio starts. So start them before,
+/// or start none in the child.
+///
 /// A handler of `pthread_atfork(3)` detects the fork. A bare `clone(2)` and `_Fork(3)` call no such
 /// handler: then only [`run`](Self::run) and [`block_on`](Self::block_on) detect the child, by its
 /// process id. All other operations in such a child, including the drop of the loop, still reach

@@ -12,6 +12,9 @@
 //! unregistered: `signal-hook` has a lock of its own, which a child might otherwise find locked for
 //! ever.
 //!
+//! A fork also waits for threads of this crate that start or end:
+//! [`thread_edges`](super::thread_edges).
+//!
 //! Handlers of the program itself run between [`before`] and [`after`] if they were registered
 //! earlier, because `prepare` handlers run in reverse order. Functions of this crate that they call
 //! find that their own thread has the lock, and do not take it again. A temporary option waits for

@@ -34,6 +34,7 @@ pub(crate) mod socket_options;
 pub(crate) mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod thread;
+pub(crate) mod thread_edges;
 #[allow(unsafe_code)]
 pub(crate) mod uninit;
 #[allow(unsafe_code)]

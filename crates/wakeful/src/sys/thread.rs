@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::limits::explain_call;
+use super::thread_edges::{Edge, Ends};
 
 /// The CPUs of this thread's affinity mask.
 pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
@@ -37,6 +38,12 @@ pub(crate) fn start_thread<T: Send + 'static>(
         let text = format!("cannot start the thread {name:?}: its name has a NUL byte");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
+    let starting = Edge::new();
+    let run = move || {
+        drop(starting);
+        let _ends = Ends;
+        run()
+    };
     Builder::new().name(name.to_owned()).spawn(run).map_err(|error| cannot_start(name, &error))
 }
 

@@ -22,6 +22,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
@@ -71,6 +72,7 @@ on_every_backend! {
     fork_while_loops_that_keep_warm_come_and_go,
     fork_while_another_thread_holds_the_memberships_of_a_shared_listener,
     fork_while_another_thread_begins_and_ends_to_watch_for_signals,
+    fork_while_threads_of_ours_begin_and_end,
     a_server_in_the_child_is_refused_and_its_drop_does_nothing,
     a_child_of_a_turn_says_nothing_to_the_other_workers,
     a_server_that_is_killed_while_it_drains_leaves_a_shared_listener_usable,
@@ -826,6 +828,34 @@ fn fork_while_another_thread_begins_and_ends_to_watch_for_signals<B: Backend>() 
     }
     drop(stop);
     others.join().unwrap();
+}
+
+/// The standard library takes a lock when a thread begins and when it ends. The child starts threads
+/// itself, and they wait for no thread that it lacks.
+fn fork_while_threads_of_ours_begin_and_end<B: Backend>() {
+    let _one = one_at_a_time();
+    let stop = AtomicBool::new(false);
+    let group = || wakeful::LoopGroup::builder().loops(4).event_loop(B::builder()).build().unwrap();
+    let come_and_go = || {
+        while !stop.load(Ordering::Relaxed) {
+            drop(group());
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(come_and_go);
+        scope.spawn(come_and_go);
+        // A failure must not make the scope wait for ever.
+        let forks = std::panic::catch_unwind(|| {
+            for _ in 0..1_500 {
+                in_child(|| {
+                    let on_the_pool = wakeful::task::spawn_blocking(|| 42);
+                    assert_eq!(B::block_on(on_the_pool).unwrap(), 42);
+                });
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+        forks.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+    });
 }
 
 /// The child has its copy of a lock that another thread held, and not the thread.
