@@ -87,7 +87,8 @@ use settings::Shared;
 ///   The last two cases count as [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
 /// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
-///   connection (HTTP/2: the stream) ends. If a file grows, only its original length is sent.
+///   connection (HTTP/2: the stream) ends. If it becomes shorter before its first chunk is read,
+///   the answer is 500. If a file grows, only its original length is sent.
 ///
 /// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
 /// UTF-8.
