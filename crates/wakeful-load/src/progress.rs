@@ -55,13 +55,13 @@ impl Progress {
         }
     }
 
-    /// So many blocks more will be measured, each of about this length, after all that is expected
-    /// by now.
+    /// Adds a part to the plan: this number of blocks, each of about this length, after the parts
+    /// that were added before.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
         self.parts.push((blocks, each));
     }
 
-    /// A block begins.
+    /// Begins a block.
     pub fn begin(&mut self, label: &str) {
         label.clone_into(&mut self.label);
         self.block_began = Instant::now();
@@ -86,12 +86,12 @@ impl Progress {
         }
     }
 
-    /// A block is done, and need not be measured again.
+    /// Ends a block that need not be measured again.
     pub fn end(&mut self) {
         self.done += 1;
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&mut self, text: &str) {
         // If stderr is gone, there is nobody to tell.
         let _ = match self.style {

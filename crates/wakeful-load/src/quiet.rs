@@ -184,24 +184,24 @@ impl Default for Limits {
     }
 }
 
-/// What came of waiting.
+/// The result of [`wait_for_quiet`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waited {
-    /// For how long.
+    /// How long it waited.
     pub waited: Duration,
-    /// Whether it became quiet; else patience ended, or the callback ended it.
+    /// Whether the machine became quiet. If not, the time was up, or the callback ended the wait.
     pub quiet: bool,
-    /// What others used over the last time of settling.
+    /// What other programs used in the last settling time.
     pub last: Outside,
 }
 
 /// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the
-/// calling thread, for at least one time of settling. After each that was not quiet, `go_on` learns
-/// what it was like, and says whether to wait on.
+/// calling thread for at least one settling time ([`Limits::settle`]). After each settling time that
+/// was not quiet, `go_on` gets what others used in it, and returns whether to continue.
 ///
 /// # Errors
 ///
-/// Those of [`Baseline::take`] and [`Baseline::outside`].
+/// The errors of [`Baseline::take`] and [`Baseline::outside`].
 pub fn wait_for_quiet(
     limits: &Limits,
     ours: &[u32],

@@ -1,26 +1,26 @@
 //! The functions that the targets in `proof/fuzz/` call with arbitrary bytes. The tests call them
 //! with the corpus, so that they also run without a fuzzer.
 
-/// Frames of the echo service.
+/// Reads `data` as frames of the echo service.
 ///
 /// # Panics
-/// They are not treated as they should be.
+/// If the service reads them otherwise than a simple model does.
 pub fn frames(data: &[u8]) {
     crate::echo::check_frames(data);
 }
 
-/// Commands of Redis clients.
+/// Reads `data` as commands of Redis clients.
 ///
 /// # Panics
-/// They are not treated as they should be.
+/// If the service reads them otherwise than a simple model does.
 pub fn resp(data: &[u8]) {
     crate::kv::check_resp(data);
 }
 
-/// Heads of requests that a proxy sends on.
+/// Reads `data` as the head of a request that the proxy forwards.
 ///
 /// # Panics
-/// What goes on could be understood in two ways.
+/// If a server could understand the forwarded head in two ways.
 pub fn heads(data: &[u8]) {
     crate::proxy::headers::fuzzing::heads(data);
 }
