@@ -35,8 +35,8 @@ impl HoldSettings {
     }
 
     /// Sets how long a held CPU may take to leave its idle state (default 0: it polls). The time is
-    /// rounded down to whole microseconds. On a machine with shallow idle states, tolerating a microsecond or two saves
-    /// power.
+    /// rounded down to whole microseconds. On a machine with shallow idle states, tolerating a
+    /// microsecond or two saves power.
     #[must_use]
     pub fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;

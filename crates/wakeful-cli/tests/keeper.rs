@@ -433,8 +433,8 @@ fn with_few_descriptors_it_starts_or_names_their_limit() {
         limited.current_dir(directory.path()).env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
         let mut keeper = Keeper::of(limited);
         let mut line = String::new();
-        while !line.contains("may hold") && keeper.stderr.read_line(&mut line).unwrap() > 0 {}
-        if line.contains("may hold") {
+        while !line.contains("may ask for") && keeper.stderr.read_line(&mut line).unwrap() > 0 {}
+        if line.contains("may ask for") {
             started += 1;
             drop(holding(&directory.path().join("sock")));
             let (code, said) = keeper.end(Signal::TERM);

@@ -196,8 +196,8 @@ pub struct Waited {
 }
 
 /// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the
-/// calling thread for at least one settling time ([`Limits::settle`]). After each settling time that
-/// was not quiet, `go_on` gets what others used in it, and returns whether to continue.
+/// calling thread for at least one settling time ([`Limits::settle`]). After each settling time
+/// that was not quiet, `go_on` gets what others used in it, and returns whether to continue.
 ///
 /// # Errors
 ///

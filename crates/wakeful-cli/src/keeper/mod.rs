@@ -98,8 +98,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
 
-    /// Hold only these CPUs, for example 0-3,8. The machine must have at least one of them [default:
-    /// all].
+    /// Hold only these CPUs, for example 0-3,8. The machine must have at least one of them
+    /// [default: all].
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
 

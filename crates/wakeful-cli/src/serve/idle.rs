@@ -39,10 +39,10 @@ pub(super) struct IdleArguments {
     #[arg(long)]
     never_hold: bool,
 
-    /// hold: the price of a held microsecond, as a share of that of a spun one, 0 to 1. The higher it
-    /// is, the more events a second a loop needs before CPUs are held for it, and the shorter they
-    /// are held after an event. If a wake takes 20us, that is: with 0.01 about 10 a second and 50
-    /// ms, with 0.1 100 and 10 ms, with 1 1000 and 4 ms. 0: always for 50 ms [default: 0].
+    /// hold: the price of a held microsecond, as a share of that of a spun one, 0 to 1. The higher
+    /// it is, the more events a second a loop needs before CPUs are held for it, and the shorter
+    /// they are held after an event. If a wake takes 20us, that is: with 0.01 about 10 a second and
+    /// 50 ms, with 0.1 100 and 10 ms, with 1 1000 and 4 ms. 0: always for 50 ms [default: 0].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     hold_cost: Option<f64>,
 }

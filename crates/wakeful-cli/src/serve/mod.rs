@@ -76,9 +76,9 @@ enum Service {
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and
     /// reflection.
     Rpc(rpc::RpcArguments),
-    /// A reverse proxy for HTTP/1.1 and HTTP/2. For each request it takes two backends of
-    /// --to at random, and forwards to the less busy one. It refuses ambiguous requests: two Hosts, or Content-Length beside
-    /// Transfer-Encoding.
+    /// A reverse proxy for HTTP/1.1 and HTTP/2. For each request it takes two backends of --to at
+    /// random, and forwards to the less busy one. It refuses ambiguous requests: two Hosts, or
+    /// Content-Length beside Transfer-Encoding.
     Proxy(Box<proxy::ProxyArguments>),
 }
 

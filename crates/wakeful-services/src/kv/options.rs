@@ -103,8 +103,8 @@ impl KvOptions {
     }
 
     /// Sets how long a peer may be silent before TCP probes it (keepalive), in whole seconds from 1
-    /// to 32,767. If the peer does not answer for the same time again, the connection is closed.
-    /// A time outside of this range becomes the nearest one within. With `None` no peer is probed. In
+    /// to 32,767. If the peer does not answer for the same time again, the connection is closed. A
+    /// time outside of this range becomes the nearest one within. With `None` no peer is probed. In
     /// Redis this is `tcp-keepalive`.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
