@@ -309,7 +309,7 @@ mod tests {
         }
         let long = format!("unix:/{}", "x".repeat(LONGEST_UNIX));
         for text in [
-            &long,
+            long.as_str(),
             "https://unix:/run/a.sock",
             "",
             "8080",
