@@ -38,6 +38,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// }
 /// ```
 ///
+/// Where the machine's keeper runs (`wakeful keeper`), the thread holds the CPUs on which this
+/// process ran in the last 0.2 s. Without a keeper it holds all CPUs of the machine, if there are
+/// at most four and this process may use at least half of them.
+///
 /// The thread ends with the process. A forked child does not hold CPUs, and may call this function
 /// again.
 ///

@@ -34,9 +34,9 @@ impl HoldSettings {
         Self::default()
     }
 
-    /// Sets how long a held CPU may take to leave its idle state, in whole microseconds (default 0:
-    /// it polls). On a machine with shallow idle states, tolerating a microsecond or two saves
-    /// power.
+    /// Sets how long a held CPU may take to leave its idle state (default 0: it polls). The time is
+    /// rounded down to whole microseconds. On a machine with shallow idle states, tolerating a
+    /// microsecond or two saves power.
     #[must_use]
     pub fn tolerated(mut self, latency: Duration) -> Self {
         self.tolerated = latency;

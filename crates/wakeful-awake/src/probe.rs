@@ -122,12 +122,14 @@ impl fmt::Display for Probe {
                     return writeln!(f, "permitted        no: {error}");
                 }
             }
-            Measured::Failed(error) => return writeln!(f, "permitted        {error}"),
+            Measured::Failed(error) => {
+                return writeln!(f, "a wake           not measured: {error}");
+            }
         }
         match &self.share {
             _ if self.may_use_keeper() => writeln!(f, "permitted        yes: by the keeper")?,
             Ok(()) => writeln!(f, "permitted        yes: {}", latency_device::PATH)?,
-            Err(large) => writeln!(f, "permitted        only if you say so: {large}")?,
+            Err(large) => writeln!(f, "permitted        only with --hold machine: {large}")?,
         }
         let verdict = match (self.is_worth_it(), driver.is_some()) {
             (true, _) if matches!(self.measured, Measured::Unheld(..)) => {

@@ -563,6 +563,8 @@ fn cpus_that_the_machine_does_not_have_are_named_at_the_start() {
     let machine = Machine::new();
     let lines = Running::start(machine.settings().cpus([0, 98, 99])).stop();
     assert!(lines[0].contains("nobody can hold CPU 98-99"), "{lines:?}");
+    let error = Keeper::open(machine.settings().cpus([98, 99])).unwrap_err();
+    assert_eq!(error.to_string(), "clients may hold only CPU 98-99, and this machine has only 0-3");
 }
 
 #[test]

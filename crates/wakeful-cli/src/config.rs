@@ -42,9 +42,12 @@ pub(crate) fn run(
     let line = ["wakeful", "serve"].map(OsString::from).into_iter().chain(more.iter().cloned());
     let line = line.chain(["--config".into(), file.into()]).collect();
     let name = file.display().to_string();
-    read(line).and_then(|arguments| serve::try_out(&arguments)).map_err(|problem| {
-        if problem.starts_with(&name) { problem } else { format!("{name}: {problem}") }
+    let arguments = read(line).map_err(|problem| match more.is_empty() {
+        _ if problem.starts_with(&name) => problem,
+        true => format!("{name}: {problem}"),
+        false => format!("the words after {name}: {problem}"),
     })?;
+    serve::try_out(&arguments).map_err(|problem| format!("{name}: {problem}"))?;
     say(format_args!("{name}: a server would start with these settings"));
     Ok(ExitCode::SUCCESS)
 }

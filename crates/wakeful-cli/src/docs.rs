@@ -16,6 +16,9 @@ use crate::{Arguments, Command, Refusal, arguments, config, lab, serve, serve_ar
 /// If fewer command lines are found, the search itself is broken.
 const AT_LEAST: usize = 60;
 
+/// What stands for an address in the documentation.
+const PLACES: [&str; 4] = ["ADDR", "{addr}", "A", "B"];
+
 /// The directory of certificates in the documentation.
 const CERTIFICATES: &str = "/etc/ssl/";
 
@@ -49,12 +52,15 @@ impl Settings {
     }
 
     /// The words of a command line. Settings files are replaced by those of the folder, `FILE` by
-    /// any of them, and what a shell would substitute (`$(pgrep …)`) by the id of a process.
+    /// any of them, placeholders of addresses by an address, and what a shell would substitute
+    /// (`$(pgrep …)`) by the id of a process.
     fn words(&self, line: &CommandLine) -> Vec<OsString> {
         let any = self.files.values().next().expect("a settings file");
         let replaced = line.words.iter().map(|word| match self.files.get(word) {
             Some(file) => file.into(),
             None if word == "FILE" => any.into(),
+            None if PLACES.contains(&word.as_str()) => "127.0.0.1:0".into(),
+            None if word == "dns:HOST:PORT" => "dns:host:80".into(),
             None if word.starts_with("$(") => "1".into(),
             None => word.into(),
         });

@@ -20,9 +20,7 @@ use self::others::{Others, print_peers, wanted};
 use crate::file_size;
 use crate::load::{INTERRUPTED, Outputs, command_line, print, until_interrupted};
 use crate::logging::say;
-
-/// clap's exit code for errors that can be seen from the flags alone.
-const WRONG_USAGE: u8 = 2;
+use crate::usage::wrong_usage;
 
 /// The exit code if a claim does not hold here.
 const DOES_NOT_HOLD: u8 = 3;
@@ -33,10 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     file_size::survive_limits();
     match run_experiments(arguments) {
         Ok(code) => Ok(code),
-        Err(Refusal::WrongUsage(line)) => {
-            say(format_args!("wakeful: {line}"));
-            Ok(ExitCode::from(WRONG_USAGE))
-        }
+        Err(Refusal::WrongUsage(line)) => Ok(wrong_usage(line)),
         Err(Refusal::Interrupted) => {
             say("wakeful: interrupted");
             Ok(ExitCode::from(INTERRUPTED))

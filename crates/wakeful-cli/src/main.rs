@@ -18,19 +18,17 @@ mod settings_file;
 mod stack;
 mod stop_signals;
 mod upgrade;
+mod usage;
 
 use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use wakeful_workers::is_executed_worker;
 
 use self::settings_file::CommandLine;
-
-/// The exit code that clap uses.
-const WRONG_USAGE: i32 = 2;
+use self::usage::WRONG_USAGE;
 
 /// An event-loop runtime for Linux servers: a ready event never waits.
 #[derive(Debug, Parser)]
@@ -103,7 +101,12 @@ fn arguments(words: Vec<OsString>) -> Result<Arguments, Refusal> {
     let line = CommandLine::new(&command, words).map_err(Refusal::File)?;
     parse(line.words.clone()).map_err(|error| match line.missed(&error) {
         Some(text) => Refusal::File(text),
-        None => Refusal::Words { file: line.blamed(&error).map(Path::to_owned), error },
+        None => Refusal::Words {
+            file: line
+                .blamed(&error)
+                .map(|(path, line)| format!("{}, line {line}", path.display())),
+            error,
+        },
     })
 }
 
@@ -136,9 +139,9 @@ fn serve_only(arguments: Result<Arguments, Refusal>) -> Result<serve::Arguments,
 enum Refusal {
     /// The settings file cannot be read, is malformed, or lacks something.
     File(String),
-    /// clap's message, which may also be that of `--help`; and the settings file, if the message is
-    /// about it.
-    Words { file: Option<PathBuf>, error: clap::Error },
+    /// clap's message, which may also be that of `--help`; and the settings file with the line, if
+    /// the message is about it.
+    Words { file: Option<String>, error: clap::Error },
 }
 
 impl Refusal {
@@ -150,7 +153,7 @@ impl Refusal {
         match self {
             Self::File(text) => text,
             Self::Words { file: None, error } => error.to_string(),
-            Self::Words { file: Some(file), error } => format!("{}: {error}", file.display()),
+            Self::Words { file: Some(file), error } => format!("{file}: {error}"),
         }
     }
 
@@ -159,7 +162,7 @@ impl Refusal {
             Self::Words { file: None, error } => error.exit(),
             with_file => {
                 logging::say(format_args!("wakeful: {}", with_file.text().trim_end()));
-                process::exit(WRONG_USAGE)
+                process::exit(WRONG_USAGE.into())
             }
         }
     }
@@ -179,6 +182,9 @@ mod tests {
         let arguments = || serve_arguments(line.map(Into::into).to_vec());
         std::fs::write(&path, "workers = 2\n").unwrap();
         assert!(arguments().unwrap().are_workers_wanted());
+        std::fs::write(&path, "workers = 2\ngrace = 'x'\n").unwrap();
+        let error = arguments().unwrap_err();
+        assert!(error.starts_with(&format!("{file}, line 2: error: invalid value 'x'")), "{error}");
         std::fs::write(&path, "grace = 2\n").unwrap();
         let error = arguments().unwrap_err();
         let expected = format!(

@@ -94,15 +94,14 @@ pub(crate) fn share_of_cpu(text: &str) -> Result<f64, String> {
 }
 
 /// # Errors
-/// As for [`share_of_cpu`]; `expected` names the range.
+/// As for [`share_of_cpu`]; `expected` names the range and an example within it.
 pub(crate) fn time_in(
     text: &str,
     range: &RangeInclusive<Duration>,
     expected: &str,
 ) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("expected {expected}, with a unit, as 500ms or 2s: {error}"))?;
-    if range.contains(&time) { Ok(time) } else { Err(format!("expected {expected}")) }
+    let time = humantime::parse_duration(text).ok().filter(|time| range.contains(time));
+    time.ok_or_else(|| format!("expected {expected}: a number and its unit"))
 }
 
 /// A list of CPUs. It is a separate type, because clap takes a `Vec` for an option that may be
@@ -178,10 +177,12 @@ mod tests {
     #[test]
     fn every_wrong_time_is_answered_with_the_range() {
         let range = Duration::from_millis(10)..=Duration::from_secs(60);
-        let time = |text| time_in(text, &range, "10ms to 1m");
+        let time = |text| time_in(text, &range, "10ms to 1m, as 500ms");
         assert_eq!(time("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
         for wrong in ["", "0", "9ms", "61s", "5", "-1s", "99999999999999999999s", "1 fortnight"] {
-            assert!(time(wrong).unwrap_err().contains("10ms to 1m"), "{wrong}");
+            let expected = "expected 10ms to 1m, as 500ms: a number and its unit";
+            assert_eq!(time(wrong).unwrap_err(), expected, "{wrong}");
         }
     }
 }

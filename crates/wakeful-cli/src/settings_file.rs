@@ -3,7 +3,7 @@
 //! The file's settings become words after those of the command line, so that each is parsed, and
 //! refused, as if it stood there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -11,8 +11,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
+use clap::builder::Arg;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use toml::{Table, Value};
+use toml::{Spanned, Value};
 
 /// The setting that names the service, unless the command line does.
 const SERVICE: &str = "service";
@@ -27,8 +28,8 @@ pub(crate) struct CommandLine {
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// The options that only the file has.
-    options: Vec<String>,
+    /// The options that only the file has, each with its line.
+    options: BTreeMap<String, usize>,
 }
 
 /// The largest file, in bytes. (A device may have no end.)
@@ -73,7 +74,8 @@ impl CommandLine {
         text: &str,
         path: &Path,
     ) -> Result<Self, String> {
-        let mut settings: Table = text.parse().map_err(|error| format!("{error}"))?;
+        let mut settings: BTreeMap<Spanned<String>, Value> =
+            toml::from_str(text).map_err(|error| error.to_string())?;
         let service = settings.remove(SERVICE);
         let on_line = words.get(2).and_then(|word| word.to_str());
         let on_line = on_line.and_then(|word| serve.find_subcommand(word));
@@ -99,33 +101,26 @@ impl CommandLine {
             (Some(_), _) => return Err(format!("{SERVICE} must be a string, as \"http\"")),
         };
         let given = options_of(&words);
-        let mut options = Vec::new();
-        for (name, value) in &settings {
-            let is_known = service.get_arguments().any(|one| one.get_long() == Some(name));
-            if !is_known || matches!(&name[..], "config" | "help" | "version") {
-                let of = if service.get_name() == serve.get_name() {
-                    "serve".to_owned()
-                } else {
-                    format!("serve {}", service.get_name())
-                };
-                return Err(format!(
-                    "{name} is not a setting of `wakeful {of}`: `wakeful {of} --help` lists them"
-                ));
-            }
+        let mut options = BTreeMap::new();
+        for (key, value) in &settings {
+            let (name, line) = (key.get_ref(), line_of(text, key.span().start));
+            let at_line = |problem| format!("line {line}: {problem}");
+            let option = setting(service, name).ok_or_else(|| no_setting(serve, service, name));
+            let of_setting = option.and_then(|option| words_of(option, name, value));
+            let of_setting = of_setting.map_err(at_line)?;
             if !given.contains(name) {
-                words.extend(words_of(name, value)?);
-                options.push(name.clone());
+                words.extend(of_setting);
+                options.insert(name.clone(), line);
             }
         }
         Ok(Self { words, from: Some(File { path: path.to_owned(), options }) })
     }
 
-    /// The file, if it has to do with clap's error.
-    pub(crate) fn blamed(&self, error: &clap::Error) -> Option<&Path> {
+    /// The file and the line, if clap's error is about one of its settings.
+    pub(crate) fn blamed(&self, error: &clap::Error) -> Option<(&Path, usize)> {
         let file = self.from.as_ref()?;
-        let said = error.to_string();
-        let is_named = |option: &String| said.contains(&format!("--{option}"));
-        file.options.iter().any(is_named).then_some(&*file.path)
+        let line = named_by(error).iter().find_map(|option| file.options.get(option));
+        line.map(|line| (&*file.path, *line))
     }
 
     /// The option that clap misses could also be in the settings file. If a running server reads
@@ -146,6 +141,46 @@ impl CommandLine {
             )
         })
     }
+}
+
+/// The option of this setting.
+fn setting<'a>(service: &'a Command, name: &str) -> Option<&'a Arg> {
+    let mut options = service.get_arguments();
+    let option = options.find(|option| option.get_long() == Some(name));
+    option.filter(|_| !matches!(name, "config" | "help" | "version"))
+}
+
+/// Says whose setting it is, if it is another service's.
+fn no_setting(serve: &Command, service: &Command, name: &str) -> String {
+    let of = match service.get_name() {
+        own if own == serve.get_name() => "serve".to_owned(),
+        own => format!("serve {own}"),
+    };
+    let others = serve.get_subcommands().filter(|other| setting(other, name).is_some());
+    let others: Vec<_> =
+        others.map(|other| format!("`wakeful serve {}`", other.get_name())).collect();
+    if others.is_empty() {
+        format!("{name} is not a setting of `wakeful {of}`: `wakeful {of} --help` lists them")
+    } else {
+        format!("{name} is not a setting of `wakeful {of}`, but of {}", others.join(" and "))
+    }
+}
+
+/// The names of the options that clap's error is about.
+fn named_by(error: &clap::Error) -> Vec<String> {
+    let of_kind = |kind| match error.get(kind) {
+        Some(ContextValue::String(one)) => vec![one.as_str()],
+        Some(ContextValue::Strings(several)) => several.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let named = [ContextKind::InvalidArg, ContextKind::PriorArg].into_iter().flat_map(of_kind);
+    let names = named.filter_map(|one| one.strip_prefix("--")?.split([' ', '=', '[']).next());
+    names.map(str::to_owned).collect()
+}
+
+/// The number of the line with this byte.
+fn line_of(text: &str, byte: usize) -> usize {
+    text.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 fn is(word: Option<&OsString>, text: &str) -> bool {
@@ -176,8 +211,16 @@ fn options_of(words: &[OsString]) -> BTreeSet<String> {
 /// The words for one setting, as they would stand on the command line.
 ///
 /// # Errors
-/// A table, a date, or a list without a value, which would silently be the default.
-fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
+/// A table, a date, a list without a value, which would silently be the default, or true and false
+/// where the option takes a value, or anything else where it takes none.
+fn words_of(option: &Arg, name: &str, value: &Value) -> Result<Vec<OsString>, String> {
+    match (option.get_action().takes_values(), value) {
+        (true, Value::Boolean(_)) => {
+            return Err(format!("{name} needs a value, not true or false"));
+        }
+        (false, Value::Boolean(_)) | (true, _) => {}
+        (false, _) => return Err(format!("{name} must be true or false")),
+    }
     let word = |text: &dyn AsRef<OsStr>| {
         let mut word = OsString::from(format!("--{name}="));
         word.push(text);
@@ -196,7 +239,7 @@ fn words_of(name: &str, value: &Value) -> Result<Vec<OsString>, String> {
             "{name} is an empty list: it needs at least one value (without the line, the default applies)"
         )),
         Value::Array(several) => {
-            let several = several.iter().map(|one| words_of(name, one));
+            let several = several.iter().map(|one| words_of(option, name, one));
             Ok(several.collect::<Result<Vec<_>, _>>()?.concat())
         }
         Value::Table(_) | Value::Datetime(_) => {
@@ -263,6 +306,10 @@ mod tests {
             ("listen = [[]]", "listen is an empty list"),
             ("grace = []", "grace is an empty list"),
             ("grace =", "line 1"),
+            ("\n# a comment\nnonsense = 1", "line 3: nonsense is not a setting"),
+            ("grace = 1\nspread = 'yes'", "line 2: spread must be true or false"),
+            ("grace = true", "grace needs a value, not true or false"),
+            ("max-value = 1", "of `wakeful serve http`, but of `wakeful serve kv`"),
         ] {
             let error = with("wakeful serve http --config f", settings).unwrap_err();
             assert!(error.contains(expected), "{settings}: {error}");

@@ -40,9 +40,10 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
                   master and its workers continue, and their log says why."
 )]
 pub(crate) struct Arguments {
-    /// The pid file of the server (`wakeful serve --workers N --pid-file FILE`), or the process id
-    /// of its master. With a process id, or a file that another program has written, this command
-    /// waits until the old master has ended.
+    /// The server's pid file (`wakeful serve --workers N --pid-file FILE`), or the process id of
+    /// its master. With the pid file this command ends when the new workers accept, while the old
+    /// ones may still drain. With a process id, or a file that another program has written, it
+    /// waits until the old master has ended, after the drain.
     #[arg(value_name = "FILE|PID")]
     master: OsString,
 }

@@ -65,7 +65,7 @@ impl Keeper {
     /// Until it says that it may be used.
     fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut keeper = Self::of(command(directory, arguments));
-        keeper.line_with("may hold");
+        keeper.line_with("may ask for");
         keeper
     }
 
@@ -174,7 +174,7 @@ fn the_next_keeper_restores_what_one_that_was_killed_has_left() {
     assert!(client.answer().is_err());
     let mut next = Keeper::of(command(directory.path(), &[]));
     next.line_with("an earlier keeper was killed while it held CPUs 0:");
-    next.line_with("may hold all CPUs");
+    next.line_with("may ask for all CPUs");
     assert_eq!(FirstCpu::says(), "0");
 }
 
@@ -309,7 +309,7 @@ fn the_socket_that_systemd_passes_is_used() {
     let answer = client.hold_and_wait(&[0], Duration::ZERO, GUARD).unwrap();
     assert_eq!(answer, Answer::Held(vec![0]));
     assert_eq!(FirstCpu::says(), "n/a");
-    keeper.line_with("clients of systemd's socket may hold all CPUs");
+    keeper.line_with("clients of systemd's socket may ask for all CPUs");
     assert_eq!(keeper.end(Signal::TERM).0, Some(0));
     assert_eq!(FirstCpu::says(), "0");
     assert!(socket.exists());
@@ -380,7 +380,7 @@ fn a_cpu_that_cannot_be_restored_while_sys_is_read_only_is_restored_later() {
     let directory = directory();
     let Some(command) = command_with_mounts(directory.path(), "state", "true") else { return };
     let mut keeper = Keeper::of(command);
-    keeper.line_with("may hold");
+    keeper.line_with("may ask for");
     let client = holding(&directory.path().join("sock"));
     in_mounts_of(&keeper, &["mount", "-o", "remount,bind,ro", "/sys"]);
     client.release().unwrap();
@@ -403,7 +403,7 @@ fn where_run_is_full_holds_are_refused_until_there_is_room() {
     let command = command_with_mounts(directory.path(), "run/state", script);
     let Some(command) = command else { return };
     let mut keeper = Keeper::of(command);
-    keeper.line_with("may hold");
+    keeper.line_with("may ask for");
     let socket = directory.path().join("sock");
     let taken = directory.path().join("run/more");
     in_mounts_of(
@@ -433,8 +433,8 @@ fn with_few_descriptors_it_starts_or_names_their_limit() {
         limited.current_dir(directory.path()).env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
         let mut keeper = Keeper::of(limited);
         let mut line = String::new();
-        while !line.contains("may hold") && keeper.stderr.read_line(&mut line).unwrap() > 0 {}
-        if line.contains("may hold") {
+        while !line.contains("may ask for") && keeper.stderr.read_line(&mut line).unwrap() > 0 {}
+        if line.contains("may ask for") {
             started += 1;
             drop(holding(&directory.path().join("sock")));
             let (code, said) = keeper.end(Signal::TERM);

@@ -219,14 +219,10 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
     };
     for (flags, part) in [
         (vec![gone.as_str()], "does not accept connections"),
-        (vec!["https://127.0.0.1/"], "TLS"),
-        (vec!["nonsense"], "is not an address"),
-        (vec!["--server", "a=false {addr}"], "before it accepted a connection"),
+        (vec!["--server", "a=false {addr}"], "a accepted no connection on 127.0.0.1:"),
         (vec!["--server", "a=/nowhere/x {addr}"], "cannot be started"),
-        (vec![gone.as_str(), "--cpu", "9999"], "CPU 9999"),
         (vec![gone.as_str(), "--trace", "/nowhere"], "/nowhere"),
         (vec![gone.as_str(), "--log", "/nowhere/x"], "/nowhere/x"),
-        (vec![gone.as_str(), "--header", "a b: c"], "header name"),
         (vec!["merge", "/nowhere"], "/nowhere"),
         (vec!["merge", "/dev/zero"], "more than 64 MiB"),
     ] {
@@ -332,6 +328,23 @@ fn wrong_usage_is_exit_code_2() {
         let output = load(flags);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {output:?}");
     }
+    for (flags, says) in [
+        (&["https://127.0.0.1/"][..], "TLS"),
+        (&["ftp://127.0.0.1/"], "only http://"),
+        (&["nonsense"], "is not an address"),
+        (&["127.0.0.1:1", "--size", "5"], "--size needs --protocol frames or resp"),
+        (&["127.0.0.1:1", "--mix", "1:2"], "--mix needs --protocol resp"),
+        (&["127.0.0.1:1", "--protocol", "grpc"], "--path /package.Service/Method"),
+        (&["127.0.0.1:1", "--pairs", "9"], "--pairs needs --compare"),
+        (&["127.0.0.1:1", "--cpu", "9999"], "CPU 9999"),
+        (&["127.0.0.1:1", "--server-cpus", "1000"], "CPU 1000"),
+        (&["127.0.0.1:1", "--header", "a b: c"], "header name"),
+        (&["null-server", "--stall", "2s"], "--stall must be shorter"),
+    ] {
+        let output = load(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {output:?}");
+        assert!(text(&output.stderr).contains(says), "{flags:?}: {output:?}");
+    }
     for (option, value, range) in [
         ("--find-max", "p99<0", "1us to 1h"),
         ("--find-max", "p99<-1ms", "1us to 1h"),
@@ -352,6 +365,25 @@ fn wrong_usage_is_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{option} {value}: {text}");
         let says = |part: &str| text.contains(part);
         assert!(says(option) && says(value) && says(range), "{option} {value}: {text}");
+    }
+}
+
+#[test]
+fn the_first_failure_is_told_with_its_status() {
+    let results = load(&[&["--server", &http(), "--path", "/nowhere"][..], &SHORT].concat());
+    assert_eq!(results.status.code(), Some(4), "{results:?}");
+    let said = text(&results.stdout);
+    assert!(said.contains("the first failure: the server answered with status 404"), "{said}");
+}
+
+#[test]
+fn the_progress_counts_all_blocks_from_the_start() {
+    let server = echo();
+    let short = SHORT.iter().filter(|flag| **flag != "--no-floor").copied();
+    let flags = ["--server", &server, "--protocol", "frames", "--rate", "100,200"];
+    let said = load(&flags.into_iter().chain(short).collect::<Vec<_>>()).stderr;
+    for number in 1..=3 {
+        assert!(text(&said).contains(&format!("[{number}/3] ")), "{}", text(&said));
     }
 }
 

@@ -182,6 +182,11 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
         "{text}"
     );
     assert_eq!(checked("", &["kv", "--loops", "2"]).0, Some(0));
+    let directory = tempfile::tempdir().unwrap();
+    let pid_file = directory.path().join("server.pid");
+    let settings = format!("workers = 1\npid-file = '{}'\n", pid_file.display());
+    assert_eq!(checked(&settings, &[]).0, Some(0));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
     for (settings, more, expected) in [
         ("grace = -1", &[][..], "'-1' for '--grace"),
         ("service = 'proxy'", &[], "--to"),
@@ -190,6 +195,16 @@ fn a_settings_file_is_checked_as_the_command_line_is() {
         ("listen = 'nowhere'", &[], "nowhere"),
         ("max-value = '1MiB'", &["http"], "max-value is not a setting"),
         ("a = [", &[], "line 1"),
+        (
+            "workers = 1\npid-file = '/nowhere/a.pid'",
+            &[],
+            "cannot write the pid file /nowhere/a.pid",
+        ),
+        ("workers = 1\npid-file = '/dev/null'", &[], "/dev/null: it is not a regular file"),
+        ("", &["foo"], "the words after "),
+        ("\ngrace = 'x'", &[], ", line 2: error: invalid value 'x' for '--grace"),
+        ("access-log = 'json'\ngrace = 1", &["http", "--access-log-files", "f"], "the words after"),
+        ("loops = 1\nspread = 'yes'", &[], "line 2: spread must be true or false"),
     ] {
         let (code, text) = checked(settings, more);
         assert!(code == Some(1) && text.contains(expected), "{settings}: {code:?} {text}");
@@ -207,4 +222,79 @@ fn a_settings_file_that_is_not_there_or_has_no_end_is_named() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(expected), "{text}");
     }
+}
+
+#[test]
+fn a_help_names_only_what_the_service_has() {
+    for (service, absent) in [
+        ("rpc", &["--access-log", "reopen", "--moves"][..]),
+        ("proxy", &["--access-log", "reopen"]),
+        ("echo", &["--tls-cert", "--admin", "Redis"]),
+        (
+            "kv",
+            &[
+                "--workers <",
+                "--spread",
+                "--pid-file",
+                "--worker-timeout",
+                "--orphan",
+                "--exec",
+                "Processes",
+            ],
+        ),
+    ] {
+        let help = Command::new(PROGRAM).args(["serve", service, "--help"]).output().unwrap();
+        let text = String::from_utf8(help.stdout).unwrap();
+        assert!(text.contains("--listen") && text.contains("Exit codes: 0 drained; 1"), "{text}");
+        for name in absent {
+            assert!(!text.contains(name), "{service}: {name}: {text}");
+        }
+    }
+    let http = Command::new(PROGRAM).args(["serve", "http", "--help"]).output().unwrap();
+    assert!(String::from_utf8(http.stdout).unwrap().contains("reopen the access log"));
+    // It is parsed all the same, so that the error says why it cannot be used.
+    let kv = Command::new(PROGRAM).args(["serve", "kv", "--workers", "2"]).output().unwrap();
+    let text = String::from_utf8(kv.stderr).unwrap();
+    assert!(kv.status.code() == Some(2) && text.contains("--workers cannot be used"), "{text}");
+}
+
+#[test]
+fn an_address_that_is_none_says_what_is_one() {
+    let long = format!("unix:/{}", "x".repeat(107));
+    for (command, expected) in [
+        (&["serve", "--listen", "nonsense"][..], "unix:PATH, or unix:@NAME, or systemd"),
+        (
+            &["serve", "--listen", "localhost:80"],
+            "expected 127.0.0.1 or [::1] instead of localhost",
+        ),
+        (&["serve", "--listen", "https://unix:/a"], "an address has no scheme"),
+        (&["serve", "--listen", &long], "at most 107 bytes"),
+        (&["serve", "--admin", "nonsense"], "--admin: \"nonsense\" is not a valid address"),
+        (&["serve", "echo", "--backend", &long], "at most 107 bytes"),
+        (&["serve", "proxy", "--to", &long], "at most 107 bytes"),
+        (&["serve", "proxy", "--to", "https://unix:/a"], "a Unix socket has no scheme"),
+        (&["serve", "proxy", "--to", "nonsense"], "unix:PATH or unix:@NAME"),
+        (&["load", &long], "at most 107 bytes"),
+    ] {
+        let output = Command::new(PROGRAM).args(command).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(expected), "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn a_time_s_example_is_one() {
+    for (command, option, example) in [
+        (&["awake", "--pid", "1"][..], "--latency", "0us to 1s in whole microseconds, as 2us"),
+        (&["keeper"], "--longest", "1ms to 365d, as 30s or 10m"),
+        (&["load", "127.0.0.1:1"], "--duration", "10ms to 24h, as 500ms or 2s"),
+        (&["lab", "list"], "--block", "100ms to 1m, as 500ms or 2s"),
+        (&["serve"], "--max-window", "at most 16.7ms, as 500us or 3ms"),
+    ] {
+        is_refused(command, option, "1", &format!("{example}: a number and its unit"));
+    }
+    let wrong = "expected 0us to 1s in whole microseconds";
+    is_refused(&["awake", "--pid", "1"], "--latency", "1.5us", wrong);
 }

@@ -45,6 +45,11 @@ fn keep(series: &mut Option<Series>, server: &ServerSpec, block: &Block) {
     }
 }
 
+/// Tells the user how long [`measure`] will take.
+pub fn expect(bench: &mut Bench<'_>, load: &Load, size: Size) {
+    bench.progress.expect(2 * (size.pairs + size.noise_pairs), bench.expected_time(load));
+}
+
 /// Measures the pairs. Ended by the user, it returns what is complete.
 ///
 /// # Errors
@@ -56,7 +61,6 @@ pub fn measure(
     load: &Load,
     size: Size,
 ) -> Result<Pairs, BenchError> {
-    bench.progress.expect(2 * (size.pairs + size.noise_pairs), bench.expected_time(load));
     let mut measured = Pairs::default();
     for pair in 0..size.noise_pairs + size.pairs {
         let is_noise = pair < size.noise_pairs;

@@ -175,8 +175,14 @@ impl fmt::Display for Found {
     }
 }
 
-/// Searches for the highest rate. Blocks are as long as the plan says, or longer if the percentile
-/// needs more samples.
+/// Tells the user how long [`search`] will take: about six doublings, five halvings and two
+/// confirmations.
+pub fn expect(bench: &mut Bench<'_>, load: &Load) {
+    bench.progress.expect(13, bench.expected_time(load));
+}
+
+/// Searches for the highest rate. Blocks are as long as the plan says, or longer where the percentile needs more
+/// samples.
 ///
 /// # Errors
 /// A block's.
@@ -187,8 +193,6 @@ pub fn search(
     promise: Promise,
 ) -> Result<Found, BenchError> {
     let mut search = Search { bench, server, load, promise, runs: Vec::new() };
-    // Expected are about six doublings, five halvings and two confirmations.
-    search.bench.progress.expect(13, search.bench.expected_time(load));
     let (kept, broken, interrupted) = match search.bracket() {
         Ok((kept, broken)) => (kept, broken, search.bench.is_interrupted()),
         Err(Stopped::Interrupted) => (None, None, true),

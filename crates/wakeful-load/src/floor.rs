@@ -15,9 +15,18 @@ use crate::servers::ServerSpec;
 /// The time in which 50k/s give p99.9 enough samples.
 const DURATION: Duration = Duration::from_secs(2);
 
+/// The longest warm-up.
+const WARM_UP: Duration = Duration::from_secs(1);
+
 /// A closed loop has no rate at which to measure the floor. This rate is known to be far from
 /// saturation.
 const INSTEAD_OF_CLOSED: f64 = 10_000.0;
+
+/// Tells the user how long [`measure`] will take.
+pub fn expect(bench: &mut Bench<'_>, load: &Load) {
+    let plan = &load.plan;
+    bench.progress.expect(1, plan.warm_up.min(WARM_UP) + plan.duration.min(DURATION));
+}
 
 /// Measures with frames of `bytes` bytes each way over TCP, whatever the plan's protocol. The
 /// number of connections and the rate are those of `load`.
@@ -36,12 +45,10 @@ pub fn measure(bench: &mut Bench<'_>, load: &Load, bytes: usize) -> Result<Floor
         .connections(load.plan.connections)
         .seed(load.plan.seed)
         .rate(rate)
-        .duration(DURATION.min(load.plan.duration));
-    let warm_up = plan.warm_up.min(load.plan.warm_up);
-    let plan = plan.warm_up(warm_up);
+        .duration(DURATION.min(load.plan.duration))
+        .warm_up(WARM_UP.min(load.plan.warm_up));
     let target = server.target().to_string();
     let spec = ServerSpec::Running { name: "null server".to_owned(), target };
-    bench.progress.expect(1, plan.warm_up + plan.duration);
     let load = Load { plan, slow_clients: 0 };
     let block =
         bench.block(&spec, &load, "the generator's own floor (a busy machine is waited for)");

@@ -55,13 +55,13 @@ impl Progress {
         }
     }
 
-    /// Announces more blocks of about this length. They follow the blocks that were announced
-    /// before.
+    /// Adds a part to the plan: this number of blocks, each of about this length, after the parts
+    /// that were added before.
     pub fn expect(&mut self, blocks: usize, each: Duration) {
         self.parts.push((blocks, each));
     }
 
-    /// Notes that a block begins.
+    /// Begins a block.
     pub fn begin(&mut self, label: &str) {
         label.clone_into(&mut self.label);
         self.block_began = Instant::now();
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// Notes that a block is done and need not be measured again.
+    /// Ends a block that need not be measured again.
     pub fn end(&mut self) {
         self.done += 1;
     }

@@ -185,21 +185,20 @@ impl Default for Limits {
     }
 }
 
-/// The result of waiting.
+/// The result of [`wait_for_quiet`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waited {
     /// How long it waited.
     pub waited: Duration,
-    /// Whether the machine became quiet. If not, the patience was over or the callback ended the
-    /// wait.
+    /// Whether the machine became quiet. If not, the time was up, or the callback ended the wait.
     pub quiet: bool,
-    /// What others used over the last time of settling.
+    /// What other programs used in the last settling time.
     pub last: Outside,
 }
 
 /// Waits until processes other than `ours` and their descendants leave `cpus` alone. Blocks the
-/// calling thread, for at least one time of settling. After each such time that was not quiet,
-/// `go_on` gets what was used, and returns whether to go on waiting.
+/// calling thread for at least one settling time ([`Limits::settle`]). After each settling time
+/// that was not quiet, `go_on` gets what others used in it, and returns whether to continue.
 ///
 /// # Errors
 ///

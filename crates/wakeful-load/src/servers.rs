@@ -99,7 +99,7 @@ pub enum ServerError {
         error: io::Error,
     },
     /// The server ended before it accepted a connection.
-    #[error("{name} {how} before it accepted a connection on {addr}")]
+    #[error("{name} accepted no connection on {addr}: it {how}")]
     Ended {
         /// The server's name.
         name: String,

@@ -37,6 +37,9 @@ pub struct InvalidTarget {
     why: String,
 }
 
+/// The longest path, or abstract name, of a Unix socket in bytes: unix(7).
+const LONGEST_UNIX: usize = 107;
+
 impl FromStr for Target {
     type Err = InvalidTarget;
 
@@ -45,6 +48,9 @@ impl FromStr for Target {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(invalid("the path is empty"));
+            }
+            if path.strip_prefix('@').unwrap_or(path).len() > LONGEST_UNIX {
+                return Err(invalid("the path or name of a Unix socket has at most 107 bytes"));
             }
             return match path.strip_prefix('@') {
                 Some("") => Err(invalid("the name is empty")),
@@ -158,7 +164,8 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_named() {
-        for text in ["unix:", "unix:@", "127.0.0.1", ":::", "127.0.0.1:99999"] {
+        let long = format!("unix:/{}", "x".repeat(107));
+        for text in ["unix:", "unix:@", &long, "127.0.0.1", ":::", "127.0.0.1:99999"] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")), "{error}");
         }

@@ -3,7 +3,7 @@
 //!
 //! | function | what it registers | docs of the counters |
 //! |---|---|---|
-//! | [`register_server`] | counters of a `wakeful-http` server and its loops | |
+//! | [`register_server`] | counters of a `wakeful-http` server and its loops: `register_loops` and `register_http`, but neither TLS nor logs | |
 //! | [`register_loops`] | turns, polls, sleeps and connections of each loop | [`LoopMetrics`](wakeful::LoopMetrics), [`Counts`](wakeful::accept::Counts) |
 //! | [`register_http`] | requests, responses and refusals | [`HttpCounts`](wakeful_http::HttpCounts) |
 //! | [`register_tls`] | handshakes and reloads | [`TlsCounts`](wakeful_http::tls::TlsCounts) |

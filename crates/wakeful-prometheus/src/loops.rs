@@ -53,7 +53,11 @@ const COUNTERS: [Field<u64>; 15] = [
         "Operations put off because their task's budget was spent",
         |m| m.forced_yields,
     ),
-    ("wakeful_loop_slow_turns", "Turns that took longer than slow_turn", |m| m.slow_turns),
+    (
+        "wakeful_loop_slow_turns",
+        "Turns that took longer than 1 ms, or than what EventLoopBuilder::slow_turn sets",
+        |m| m.slow_turns,
+    ),
 ];
 
 const TIMES: [Field<Duration>; 3] = [

@@ -93,7 +93,7 @@ impl EchoOptions {
 
     /// Sets how long a peer may be silent before TCP probes it (keepalive), in whole seconds from 1
     /// to 32,767. If the peer does not answer for the same time again, the connection is closed.
-    /// With `None` no peer is probed.
+    /// A time outside of this range becomes the nearest one within. With `None` no peer is probed.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self

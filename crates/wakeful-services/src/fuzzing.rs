@@ -4,7 +4,7 @@
 /// Reads `data` as frames of the echo service.
 ///
 /// # Panics
-/// If a frame is not treated as it should be.
+/// If the service reads them otherwise than a simple model does.
 pub fn frames(data: &[u8]) {
     crate::echo::check_frames(data);
 }
@@ -12,15 +12,15 @@ pub fn frames(data: &[u8]) {
 /// Reads `data` as commands of Redis clients.
 ///
 /// # Panics
-/// If a command is not treated as it should be.
+/// If the service reads them otherwise than a simple model does.
 pub fn resp(data: &[u8]) {
     crate::kv::check_resp(data);
 }
 
-/// Reads `data` as the head of a request that a proxy forwards.
+/// Reads `data` as the head of a request that the proxy forwards.
 ///
 /// # Panics
-/// If the forwarded head could be understood in two ways.
+/// If a server could understand the forwarded head in two ways.
 pub fn heads(data: &[u8]) {
     crate::proxy::headers::fuzzing::heads(data);
 }

@@ -126,6 +126,7 @@ impl Experiment for Echo {
             wakeful(&lab.program, AGAIN, "echo", "park"),
         ];
         contenders.extend(lab.peers.iter().cloned());
+        floor::expect(&mut lab.bench, &loads[1]);
         rounds::expect(&mut lab.bench, contenders.len(), &loads, rounds);
         let floor = floor::measure(&mut lab.bench, &loads[1], BYTES).ok();
         let measured = rounds::measure(&mut lab.bench, &contenders, &loads, rounds)?;

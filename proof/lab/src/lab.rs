@@ -137,7 +137,7 @@ impl Lab<'_> {
             let repeated: usize = runs.iter().map(|run| run.repeated).sum();
             let blocks: usize = runs.iter().map(|run| run.blocks).sum();
             notes.push(format!(
-                "Blocks that were measured again, because other programs used more than {share} of a CPU: {repeated}. Blocks that count: {blocks}."
+                "{blocks} blocks count. {repeated} more were thrown away and measured again, because other programs used more than {share} of a CPU meanwhile."
             ));
         }
         let ProbeRuns { kept, repeated, spoilt } = self.counted;

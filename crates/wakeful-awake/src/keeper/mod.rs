@@ -107,7 +107,8 @@ impl Keeper {
     /// CPU yet.
     ///
     /// # Errors
-    /// Another keeper runs, the CPUs' files may not be written, or the socket cannot be made.
+    /// Another keeper runs, the CPUs' files may not be written, the machine has none of the CPUs of
+    /// [`KeeperSettings::cpus`], or the socket cannot be made.
     pub fn open(settings: KeeperSettings) -> Result<Self, KeeperStartError> {
         let KeeperSettings { socket, listener, state, lock, group, .. } = settings;
         let KeeperSettings { mut limits, is_measured, cpu_directory, mut lines, .. } = settings;
@@ -135,7 +136,14 @@ impl Keeper {
         let missing: Vec<usize> =
             limits.cpus.iter().flatten().copied().filter(|cpu| !all.contains(cpu)).collect();
         if !missing.is_empty() {
+            let is_all = limits.cpus.as_ref().is_some_and(|cpus| cpus.len() == missing.len());
             let missing = format_cpus(&missing);
+            if is_all {
+                return Err(KeeperStartError::NoSuchCpus {
+                    asked: missing,
+                    there: format_cpus(&all),
+                });
+            }
             lines.trouble(format_args!("nobody can hold CPU {missing}: it is not on this machine"));
         }
         let lock = Lock::take(&lock)?;

@@ -100,7 +100,8 @@ impl KeeperSettings {
         self
     }
 
-    /// Allows clients to hold only these CPUs. The keeper refuses requests for other CPUs.
+    /// Allows clients to hold only these CPUs. The keeper refuses requests for other CPUs, and does
+    /// not start if the machine has none of these.
     #[must_use]
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();

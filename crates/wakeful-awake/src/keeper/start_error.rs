@@ -35,6 +35,14 @@ pub enum KeeperStartError {
         "{0} has no cpuN/power/pm_qos_resume_latency_us: a kernel with CONFIG_PM and CONFIG_CPU_IDLE has them"
     )]
     NoFiles(PathBuf),
+    /// The machine has none of the CPUs that clients may hold.
+    #[error("clients may hold only CPU {asked}, and this machine has only {there}")]
+    NoSuchCpus {
+        /// The CPUs of the settings, as `4-7`.
+        asked: String,
+        /// The CPUs of the machine.
+        there: String,
+    },
     /// These files may not be written.
     #[error(
         "cannot write {0}: {1}. The keeper needs root, and /sys mounted for writing (systemd: \

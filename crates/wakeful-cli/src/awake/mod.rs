@@ -177,7 +177,13 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn latency(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::ZERO..=Duration::from_secs(1)), "0us to 1s")
+    let expected = "0us to 1s in whole microseconds, as 2us";
+    let latency = time_in(text, &(Duration::ZERO..=Duration::from_secs(1)), expected)?;
+    if latency.subsec_nanos().is_multiple_of(1000) {
+        Ok(latency)
+    } else {
+        Err(format!("expected {expected}"))
+    }
 }
 
 fn probe() -> Result<ExitCode, String> {

@@ -48,8 +48,8 @@ fn library() -> Result<PathBuf, String> {
     let Some(library) = places.iter().find(|file| file.is_file()) else {
         let looked: Vec<_> = places.iter().map(|file| file.display().to_string()).collect();
         return Err(format!(
-            "--spin: there is no {LIBRARY}: looked for {}. Build it with `cargo build --release -p wakeful-spin` and put it there, \
-             or say where it is: {ELSEWHERE}=FILE",
+            "--spin: there is no {LIBRARY}: looked for {}. `cargo build --release -p wakeful-spin` builds it, as target/release/{LIBRARY}. \
+             Put it there, or name its file: {ELSEWHERE}=FILE. Without it, CPUs may be held instead: leave --spin out",
             looked.join(" and ")
         ));
     };

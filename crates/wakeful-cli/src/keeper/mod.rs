@@ -98,7 +98,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
 
-    /// Hold only these CPUs, for example 0-3,8 [default: all].
+    /// Hold only these CPUs, for example 0-3,8. The machine must have at least one of them
+    /// [default: all].
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     cpus: Option<CpuList>,
 
@@ -111,7 +112,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = longest)]
     longest: Option<Duration>,
 
-    /// Let at most N programs connect; each event loop counts as one.
+    /// Let at most N clients connect. A program is one client for each of its event loops.
     #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_count::<usize>)]
     most_clients: usize,
 
@@ -126,7 +127,7 @@ pub(crate) struct Arguments {
 
 fn longest(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    time_in(text, &(Duration::from_millis(1)..=365 * DAY), "1ms to 365d")
+    time_in(text, &(Duration::from_millis(1)..=365 * DAY), "1ms to 365d, as 30s or 10m")
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
@@ -148,7 +149,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     let mut keeper = Keeper::open(settings).map_err(|error| error.to_string())?;
     if !is_quiet {
         let cpus = cpus.map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {cpus}"));
-        say(format_args!("wakeful keeper: clients of {place} may hold {cpus}"));
+        say(format_args!("wakeful keeper: clients of {place} may ask for {cpus}"));
     }
     // This runs on a separate thread, because it waits for room in systemd's socket, and the keeper
     // must not wait for systemd.

@@ -44,9 +44,9 @@ pub(crate) struct Arguments {
     pub(super) parts: Option<Vec<String>>,
 
     /// sleepy-median, shared-socket, herd, upgrade: the number of rounds. In sleepy-median the
-    /// parts quota, silence, chain and proxy, and peers that no claim names, have half as many
-    /// [default: 5, with --quick 2; herd: 3, with --quick 2; upgrade: 1, and 20 starts,
-    /// with --quick 3].
+    /// parts quota, silence, chain and proxy, and peers that no claim names, have half as many. In
+    /// upgrade it is also the number of starts [default: sleepy-median and shared-socket 5, herd 3,
+    /// upgrade 1 and 20 starts; with --quick 2, upgrade 1 and 3 starts].
     #[arg(long, value_name = "N", value_parser = whole(1..=1000_u32))]
     pub(super) rounds: Option<u32>,
 
@@ -111,9 +111,17 @@ impl From<PeersError> for Refusal {
 }
 
 fn timer(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::from_millis(200)..=Duration::from_secs(600)), "200ms to 10m")
+    time_in(
+        text,
+        &(Duration::from_millis(200)..=Duration::from_secs(600)),
+        "200ms to 10m, as 500ms or 2s",
+    )
 }
 
 fn block(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::from_millis(100)..=Duration::from_secs(60)), "100ms to 1m")
+    time_in(
+        text,
+        &(Duration::from_millis(100)..=Duration::from_secs(60)),
+        "100ms to 1m, as 500ms or 2s",
+    )
 }

@@ -12,6 +12,7 @@ use wakeful_load::{ConnectionUse, Plan, Rate, Requests, Schedule, Target, read_t
 use super::input_files::read_text;
 use super::request::Request;
 use crate::numbers::{count, positive_count, share_of_cpu, time_in, whole};
+use crate::usage::Refusal;
 
 /// The default number of pairs in a comparison.
 const PAIRS: u16 = 10;
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Option<Command>,
 
-    /// The server: HOST:PORT, unix:PATH, or http://HOST:PORT/PATH.
+    /// The server: HOST:PORT, unix:PATH, unix:@NAME, or http://HOST:PORT/PATH.
     #[arg(value_name = "ADDR", required_unless_present_any = ["server", "compare"])]
     addr: Option<String>,
 
@@ -63,15 +64,19 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   wakeful load 127.0.0.1:8080 --rate 10k
-  wakeful load http://127.0.0.1:8080/echo --method POST --body hello --rate 1k,10k,50k --report out.html
+  wakeful load http://127.0.0.1:8080/echo --method POST --body hello \\
+      --rate 1k,10k,50k --report out.html
   wakeful load --server 'wakeful serve echo --listen {addr}' --protocol frames --closed
-  wakeful load 127.0.0.1:6379 --protocol resp --command 'SET key' --size 100 --find-max 'p99<1ms'
+  wakeful load 127.0.0.1:6379 --protocol resp --command 'SET key' --size 100 \\
+      --find-max 'p99<1ms'
   wakeful load 127.0.0.1:6379 --protocol resp --keys 10000 --closed \\
       --command 'GET {key}' --command 'SET {key}' --mix 3:1 --size 0,1000
   wakeful load --protocol frames --rate 10k \\
-      --compare 'spin=wakeful serve echo --idle spin --listen {addr}' 'park=wakeful serve echo --idle park --listen {addr}'
+      --compare 'spin=wakeful serve echo --idle spin --listen {addr}' \\
+                'park=wakeful serve echo --idle park --listen {addr}'
 
-Exit codes: 0 measured; 1 an error; 2 wrong usage; 4 measured, but some of it is INVALID; 130 ended by Ctrl-C, TERM or HUP.";
+Exit codes: 0 measured; 1 an error, for example of a file or a server; 2 wrong usage;
+4 measured, but some of it is INVALID; 130 ended by Ctrl-C, TERM or HUP.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -235,28 +240,31 @@ impl Arguments {
     /// A line for the user.
     #[cfg(test)]
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.command.is_some() { Ok(()) } else { self.task().map(|_| ()) }
+        if self.command.is_some() {
+            return Ok(());
+        }
+        self.task().map(|_| ()).map_err(Refusal::line)
     }
 
     /// # Errors
     /// A line for the user.
-    pub(super) fn task(&self) -> Result<Task, String> {
-        self.request.check()?;
+    pub(super) fn task(&self) -> Result<Task, Refusal> {
+        self.request.check().map_err(Refusal::WrongUsage)?;
         if let Some(pid) = self.machine.pid
             && !Path::new(&format!("/proc/{pid}")).exists()
         {
-            return Err(format!("--pid {pid}: there is no such process"));
+            return Err(Refusal::Error(format!("--pid {pid}: there is no such process")));
         }
         // clap does not check this, because the address excludes it.
         if self.compare.is_none() && self.pairs != PAIRS {
-            return Err("--pairs needs --compare".to_owned());
+            return Err(Refusal::WrongUsage("--pairs needs --compare".to_owned()));
         }
         let (servers, url_path) = self.servers()?;
         let template = self.request.template(url_path, &self.authority(&servers))?;
-        let requests = match self.request.mix()? {
+        let requests = match self.request.mix().map_err(Refusal::WrongUsage)? {
             Some(mix) => mix,
             None => Requests::new(self.request.protocol(), &template)
-                .map_err(|error| error.to_string())?,
+                .map_err(|error| Refusal::WrongUsage(error.to_string()))?,
         };
         let in_flight = match self.connections.in_flight {
             Some(limit) => Some(limit as usize),
@@ -292,14 +300,16 @@ impl Arguments {
         Ok(Task { servers, loads: loads.collect(), bytes: template.get_body().len() })
     }
 
-    fn servers(&self) -> Result<(Vec<ServerSpec>, Option<String>), String> {
+    fn servers(&self) -> Result<(Vec<ServerSpec>, Option<String>), Refusal> {
         if let Some(both) = &self.compare {
             return Ok((both.clone(), None));
         }
         let Some(addr) = &self.addr else { return Ok((self.server.clone(), None)) };
         let (addr, path) = match addr.strip_prefix("http://") {
             None if addr.contains("://") => {
-                return Err(format!("`{addr}`: only http:// can be measured; TLS cannot"));
+                return Err(Refusal::WrongUsage(format!(
+                    "`{addr}`: of URLs only http:// can be measured, without TLS"
+                )));
             }
             None => (addr.clone(), None),
             Some(rest) => {
@@ -312,7 +322,11 @@ impl Arguments {
             }
         };
         // The address is parsed only to report an error before anything begins.
-        addr.parse::<Target>().map_err(|error| error.to_string())?;
+        addr.parse::<Target>().map_err(|error| match is_host_and_port(&addr) {
+            // The name was looked up.
+            true => Refusal::Error(error.to_string()),
+            false => Refusal::WrongUsage(error.to_string()),
+        })?;
         Ok((vec![ServerSpec::Running { name: addr.clone(), target: addr }], path))
     }
 
@@ -325,14 +339,15 @@ impl Arguments {
         }
     }
 
-    fn schedules(&self) -> Result<Vec<Schedule>, String> {
+    fn schedules(&self) -> Result<Vec<Schedule>, Refusal> {
         let when = &self.when;
         if when.closed {
             return Ok(vec![Schedule::Closed]);
         }
         if let Some(file) = &when.trace {
             let times = read_text(file).and_then(|text| read_trace(&text));
-            let times = times.map_err(|error| format!("{}: {error}", file.display()))?;
+            let times =
+                times.map_err(|error| Refusal::Error(format!("{}: {error}", file.display())))?;
             return Ok(vec![Schedule::Trace(times)]);
         }
         let schedule = if when.constant { Schedule::Constant } else { Schedule::Poisson };
@@ -340,13 +355,18 @@ impl Arguments {
     }
 }
 
+fn is_host_and_port(addr: &str) -> bool {
+    let parts = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty() && *host != "unix");
+    parts.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
 /// A longer time is probably a typing error.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 fn time_or_none(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::ZERO..=LONGEST), "0s to 24h")
+    time_in(text, &(Duration::ZERO..=LONGEST), "0s to 24h, as 500ms or 2s")
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    time_in(text, &(Duration::from_millis(10)..=LONGEST), "10ms to 24h")
+    time_in(text, &(Duration::from_millis(10)..=LONGEST), "10ms to 24h, as 500ms or 2s")
 }

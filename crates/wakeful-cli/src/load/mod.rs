@@ -28,6 +28,7 @@ use crate::file_size;
 use crate::ignored_signals::IgnoredSignals;
 use crate::logging::say;
 use crate::registration::without_signals;
+use crate::usage::{Refusal, wrong_usage};
 
 pub(crate) use arguments::Arguments;
 use arguments::{Command, Machine, Task};
@@ -47,13 +48,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     // printed.
     file_size::survive_limits();
     match &arguments.command {
-        None => measure(arguments),
+        None => match measure(arguments) {
+            Ok(code) => Ok(code),
+            Err(Refusal::WrongUsage(line)) => Ok(wrong_usage(line)),
+            Err(Refusal::Error(line)) => Err(line),
+        },
         Some(Command::Merge { logs, out }) => {
             output::merge_logs(logs, out.as_deref()).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::NullServer { listen, delay, exponential, stall, stall_every }) => {
             if stall >= stall_every {
-                return Err("--stall must be shorter than --stall-every".to_owned());
+                return Ok(wrong_usage("--stall must be shorter than --stall-every"));
             }
             let spread = if *exponential { Spread::Exponential } else { Spread::Constant };
             let stall_every = if stall.is_zero() { Duration::ZERO } else { *stall_every };
@@ -72,11 +77,11 @@ fn serve_nothing(addr: &str, slow: Slowness) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
+fn measure(arguments: &Arguments) -> Result<ExitCode, Refusal> {
     let task = arguments.task()?;
-    let outputs = Outputs::open(&arguments.output)?;
     let interrupted = until_interrupted()?;
     let mut bench = bench(&arguments.machine, &interrupted)?;
+    let outputs = Outputs::open(&arguments.output)?;
     let mut measured = Measured::default();
     let outcome = measured.measure(&mut bench, arguments, &task);
     bench.progress.clear();
@@ -88,7 +93,7 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, String> {
                 say(format_args!("wakeful: {error}"));
                 return Ok(ExitCode::from(INTERRUPTED));
             }
-            return Err(error.to_string());
+            return Err(Refusal::Error(error.to_string()));
         }
         say(format_args!("wakeful: {error}"));
     }
@@ -139,14 +144,18 @@ fn set_by_interrupts(flag: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>, String> {
-    let mut bench = Bench::on_this_machine(interrupted, Progress::to_stderr())
-        .map_err(|error| format!("cannot find out which CPUs this process may use: {error}"))?;
+fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>, Refusal> {
+    let mut bench =
+        Bench::on_this_machine(interrupted, Progress::to_stderr()).map_err(|error| {
+            Refusal::Error(format!("cannot find out which CPUs this process may use: {error}"))
+        })?;
     if let Some(cpu) = machine.cpu {
-        bench.give_generator(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;
+        let given = bench.give_generator(cpu);
+        given.map_err(|error| Refusal::WrongUsage(format!("--cpu {cpu}: {error}")))?;
     }
     if let Some(cpus) = &machine.server_cpus {
-        bench.give_servers(cpus).map_err(|error| format!("--server-cpus: {error}"))?;
+        let given = bench.give_servers(cpus);
+        given.map_err(|error| Refusal::WrongUsage(format!("--server-cpus: {error}")))?;
     }
     bench.limits = quiet::Limits {
         share: machine.quiet_share,
@@ -156,6 +165,27 @@ fn bench<'a>(machine: &Machine, interrupted: &'a AtomicBool) -> Result<Bench<'a>
     bench.most_repeats = machine.repeats.into();
     bench.pid = machine.pid;
     Ok(bench)
+}
+
+fn size_of_comparison(arguments: &Arguments) -> compare::Size {
+    compare::Size { pairs: arguments.pairs.into(), ..compare::Size::default() }
+}
+
+/// Tells the user how long all of it will take.
+fn expect(bench: &mut Bench<'_>, arguments: &Arguments, task: &Task) {
+    if !arguments.machine.no_floor {
+        floor::expect(bench, &task.loads[0]);
+    }
+    if arguments.compare.is_some() {
+        let size = size_of_comparison(arguments);
+        task.loads.iter().for_each(|load| compare::expect(bench, load, size));
+    } else if arguments.find_max.is_some() {
+        task.servers.iter().for_each(|_| find_max::expect(bench, &task.loads[0]));
+    } else {
+        for load in &task.loads {
+            bench.progress.expect(task.servers.len(), bench.expected_time(load));
+        }
+    }
 }
 
 /// What was measured, even if the run ended early.
@@ -187,6 +217,7 @@ impl Measured {
             );
         }
         task.servers.iter().try_for_each(|server| bench.try_out(server))?;
+        expect(bench, arguments, task);
         if !arguments.machine.no_floor {
             self.floor = Some(floor::measure(bench, &task.loads[0], task.bytes)?);
         }
@@ -202,9 +233,6 @@ impl Measured {
     }
 
     fn sweep(&mut self, bench: &mut Bench<'_>, task: &Task) -> Result<(), BenchError> {
-        for load in &task.loads {
-            bench.progress.expect(task.servers.len(), bench.expected_time(load));
-        }
         for load in &task.loads {
             for server in &task.servers {
                 if bench.is_interrupted() {
@@ -226,8 +254,7 @@ impl Measured {
         b: &ServerSpec,
         load: &Load,
     ) -> Result<(), BenchError> {
-        let size = compare::Size { pairs: arguments.pairs.into(), ..compare::Size::default() };
-        let pairs = compare::measure(bench, a, b, load, size)?;
+        let pairs = compare::measure(bench, a, b, load, size_of_comparison(arguments))?;
         pairs.a.iter().chain(&pairs.b).for_each(|series| self.keep(series));
         if pairs.pairs.len() < MIN_PAIRS {
             let text = format!(
@@ -267,7 +294,7 @@ impl Measured {
         let repeated: usize = self.runs.iter().map(|run| run.repeated).sum();
         let blocks: usize = self.runs.iter().map(|run| run.blocks).sum();
         self.notes.push(format!(
-            "Blocks that were measured again, because other programs used more than {} of a CPU: {repeated}. Blocks that count: {blocks}.",
+            "{blocks} blocks count. {repeated} more were thrown away and measured again, because other programs used more than {} of a CPU meanwhile.",
             format::percent(limits.share)
         ));
         let results = Results {

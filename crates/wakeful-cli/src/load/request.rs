@@ -7,6 +7,7 @@ use wakeful_load::{Protocol, Requests, Template};
 
 use super::input_files::read_body;
 use crate::numbers::whole;
+use crate::usage::Refusal;
 
 /// The defaults. Giving them explicitly is no error, even with a protocol that does not use them.
 const COMMAND: &str = "ECHO";
@@ -86,12 +87,15 @@ impl Request {
         &self,
         url_path: Option<String>,
         authority: &str,
-    ) -> Result<Template, String> {
+    ) -> Result<Template, Refusal> {
         Ok(match self.protocol {
-            ProtocolName::Frames => Template::of_size(self.sizes(1)?[0]),
+            ProtocolName::Frames => {
+                Template::of_size(self.sizes(1).map_err(Refusal::WrongUsage)?[0])
+            }
             ProtocolName::Resp => {
                 // `mix` has the other commands.
-                let size = self.sizes(self.resp_commands.len())?[0];
+                let sizes = self.sizes(self.resp_commands.len());
+                let size = sizes.map_err(Refusal::WrongUsage)?[0];
                 Template::command(&self.resp_commands[0]).body_of_size(size)
             }
             ProtocolName::Http1 | ProtocolName::H2 => {
@@ -101,17 +105,21 @@ impl Request {
             }
             ProtocolName::Grpc => {
                 let path = self.path.clone().or(url_path);
-                let path = path.ok_or("grpc needs --path /package.Service/Method")?;
+                let path = path.ok_or_else(|| {
+                    let missing = "--protocol grpc needs --path /package.Service/Method";
+                    Refusal::WrongUsage(missing.to_owned())
+                })?;
                 self.with_headers(Template::grpc(authority, &path, &self.body()?))
             }
         })
     }
 
-    fn body(&self) -> Result<Vec<u8>, String> {
+    fn body(&self) -> Result<Vec<u8>, Refusal> {
         match (&self.body, &self.body_file) {
             (Some(text), _) => Ok(text.clone().into_bytes()),
             (None, Some(file)) => {
-                read_body(file).map_err(|problem| format!("{}: {problem}", file.display()))
+                let body = read_body(file);
+                body.map_err(|problem| Refusal::Error(format!("{}: {problem}", file.display())))
             }
             (None, None) => Ok(Vec::new()),
         }

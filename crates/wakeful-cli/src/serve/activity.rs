@@ -24,9 +24,9 @@ pub(super) struct ActivityArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Balance")]
 pub(super) struct MoveArguments {
-    /// Move connections, between two requests, away from a loop that is above the target
-    /// utilisation and has this many times the mean load; 1.05 to 1000, or off. Connections of a
-    /// loop that is no longer active always move, except with off [default: 1.25]
+    /// Move open connections to other loops, between two requests, if their loop is above
+    /// --target-utilisation and has this many times the mean load; 1.05 to 1000. A loop that is no
+    /// longer active gives all its connections away. off: no connection moves [default: 1.25]
     #[arg(long, value_name = "RATIO|off", value_parser = when)]
     moves: Option<When>,
 }

@@ -27,7 +27,7 @@ pub(super) struct CommonArguments {
         long,
         value_name = "ADDR",
         default_value = "127.0.0.1:8080",
-        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, or systemd for the sockets that systemd passes (LISTEN_FDS). May be repeated"
+        help = "Where to listen: 127.0.0.1:8080, [::1]:8080, unix:PATH, unix:@NAME (an abstract name), or systemd for the sockets that systemd passes (LISTEN_FDS). Port 0: a free one. May be repeated"
     )]
     listen: Vec<String>,
 
@@ -90,12 +90,22 @@ impl CommonArguments {
     pub(super) fn check_with_admin(&self, admin: &[String]) -> Result<(), String> {
         self.strategy()?;
         self.idle_policy()?;
+        self.addresses()?;
         if self.is_passed_sockets() && self.accept == Accept::ReusePort {
             let reason = "--accept reuse-port cannot be used with --listen systemd, since each loop needs a socket of its own: use exclusive or dispatch";
             return Err(reason.to_owned());
         }
+        let is_unix = |addr: &&String| addr.starts_with("unix:");
+        if let (Accept::ReusePort, Some(addr)) = (self.accept, self.listen.iter().find(is_unix)) {
+            return Err(format!(
+                "--accept reuse-port cannot be used with --listen {addr}: a Unix socket has no SO_REUSEPORT. Use exclusive or dispatch"
+            ));
+        }
         let listen = self.listen.iter().map(|addr| ("--listen", addr));
         let admin = admin.iter().map(|addr| ("--admin", addr));
+        for (option, addr) in admin.clone() {
+            address(addr).map_err(|error| format!("{option}: {error}"))?;
+        }
         each_once(listen.chain(admin))
     }
 
@@ -183,7 +193,10 @@ impl CommonArguments {
     pub(super) fn addresses(&self) -> Result<Vec<ListenAddr>, String> {
         let addrs = self.listen.iter().filter(|addr| *addr != SYSTEMD);
         let addrs = addrs.map(|addr| address(addr)).collect::<Result<_, _>>();
-        addrs.map_err(|error| format!("--listen: {error}"))
+        addrs.map_err(|error: String| match error.ends_with("unix:@NAME") {
+            true => format!("--listen: {error}, or systemd"),
+            false => format!("--listen: {error}"),
+        })
     }
 
     pub(super) fn strategy(&self) -> Result<AcceptStrategy, String> {
@@ -215,7 +228,7 @@ fn passed() -> Result<Vec<SharedListener>, String> {
 fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Result<(), String> {
     let mut seen: Vec<(&str, ListenAddr)> = Vec::new();
     for (option, text) in given {
-        // A malformed address is reported later.
+        // `systemd`.
         let Ok(addr) = text.parse::<ListenAddr>() else { continue };
         if matches!(addr, ListenAddr::Tcp(addr) if addr.port() == 0) {
             continue;
@@ -231,8 +244,8 @@ fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Res
     Ok(())
 }
 
-/// Parses an address. clap does not do this, so that any address that cannot be used gives one line
-/// and exit code 1.
+/// Parses an address. clap does not do this, so that the settings file may also have one that is
+/// malformed, and the error is one line.
 ///
 /// # Errors
 /// A line for the user.

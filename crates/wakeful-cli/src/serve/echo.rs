@@ -31,7 +31,7 @@ pub(super) struct EchoArguments {
         long,
         value_name = "ADDR",
         help_heading = "Forwarding",
-        help = "Forward each frame to the echo service that listens there, and its answer back: 127.0.0.1:8081, [::1]:8081, unix:PATH. Each connection has its \
+        help = "Forward each frame to the echo service that listens there, and its answer back: 127.0.0.1:8081, [::1]:8081, unix:PATH, unix:@NAME. Each connection has its \
                 own connection to that service, and never moves"
     )]
     backend: Option<String>,
@@ -41,8 +41,8 @@ pub(super) struct EchoArguments {
     #[arg(long, help_heading = "Limits", value_name = "SIZE", value_parser = size::parse)]
     max_memory: Option<usize>,
 
-    /// The most open connections; further ones wait until one closes. 0: as many as `ulimit -n` has
-    /// descriptors for [default: 0]
+    /// The most open connections; further ones wait until one closes. 0: as many as the limit of
+    /// descriptors allows (`ulimit -Hn`) [default: 0]
     #[arg(long, help_heading = "Limits", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 
@@ -54,6 +54,7 @@ impl EchoArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
+        self.backend()?;
         match &self.backend {
             Some(_) if self.stalls.are_given() => {
                 Err("--idle-timeout and --stall-timeout cannot be used with --backend".to_owned())
@@ -67,10 +68,6 @@ impl EchoArguments {
 
     /// # Errors
     /// The backend's address is none: a line for the user.
-    pub(super) fn try_out(&self) -> Result<(), String> {
-        self.backend().map(drop)
-    }
-
     fn backend(&self) -> Result<Option<ListenAddr>, String> {
         let backend = self.backend.as_deref().map(address).transpose();
         backend.map_err(|error| format!("--backend: {error}"))

@@ -39,10 +39,10 @@ pub(super) struct IdleArguments {
     #[arg(long)]
     never_hold: bool,
 
-    /// hold: what a held microsecond costs, as a share of what a spun one costs, 0 to 1. At 0 CPUs
-    /// are held for 50 ms after each event; at 1 for 4 ms, where adaptive would spin. If a wake
-    /// takes 20us, 0.1 holds for loops with at least about 100 events a second, and 0.01 with 10
-    /// [default: 0].
+    /// hold: the price of a held microsecond, as a share of that of a spun one, 0 to 1. The higher
+    /// it is, the more events a second a loop needs before CPUs are held for it, and the shorter
+    /// they are held after an event. If a wake takes 20us, that is: with 0.01 about 10 a second and
+    /// 50 ms, with 0.1 100 and 10 ms, with 1 1000 and 4 ms. 0: always for 50 ms [default: 0].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     hold_cost: Option<f64>,
 }
@@ -90,5 +90,7 @@ fn hit_rate(text: &str) -> Result<f64, String> {
 fn window(text: &str) -> Result<Duration, String> {
     let window = humantime::parse_duration(text).ok();
     let window = window.filter(|window| window.as_nanos() <= u128::from(LONGEST_WINDOW));
-    window.ok_or_else(|| "expected a time of at most 16.7ms, as 500us or 3ms".to_owned())
+    window.ok_or_else(|| {
+        "expected a time of at most 16.7ms, as 500us or 3ms: a number and its unit".to_owned()
+    })
 }

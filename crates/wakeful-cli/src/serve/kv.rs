@@ -20,7 +20,16 @@ const SMALLEST_QUERY_BUFFER: usize = 1 << 20;
 const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 
 #[derive(Debug, Args)]
-#[command(after_help = other_signals::HELP_WITHOUT_WORKERS)]
+#[command(
+    after_help = other_signals::HELP_WITHOUT_WORKERS,
+    // Not among the options, but they are parsed, so that the error says why not.
+    mut_args = |arg| if super::workers::OPTIONS.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg },
+    mut_arg("config", |arg| arg.help("Read options from a TOML file, for example `grace = 20`. Options on the command line win")),
+    mut_arg("placement", |arg| arg.help("With --accept dispatch: which loop gets the next connection: round-robin, random, least-loaded or power-of-two [default: power-of-two]")),
+    mut_arg("loops", |arg| arg.help("The number of loops, each on a thread of its own. 0: one for each CPU that this process may use, or fewer under a CPU quota of its cgroup").long_help(None)),
+    mut_arg("idle_timeout", |arg| arg.help("Close a connection that has had no request for this many seconds. 0: never. Redis: timeout [default: 0]")),
+    mut_arg("keepalive", |arg| arg.help("Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767; without an answer for as long again, the connection closes. 0: never. Redis: tcp-keepalive [default: 300]"))
+)]
 pub(super) struct KvArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -46,8 +55,8 @@ pub(super) struct KvArguments {
     #[arg(long, help_heading = "Limits", alias = "maxmemory-clients", value_name = "SIZE", value_parser = size::parse)]
     max_memory_clients: Option<usize>,
 
-    /// The most open connections; further ones are closed with an error. 0: no limit. Redis:
-    /// maxclients [default: 10000]
+    /// The most open connections; further ones are closed with an error. 0: as many as the limit
+    /// of descriptors allows (`ulimit -Hn`). Redis: maxclients [default: 10000]
     #[arg(long, help_heading = "Limits", alias = "maxclients", value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

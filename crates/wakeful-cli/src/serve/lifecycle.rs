@@ -31,10 +31,12 @@ impl Scheme {
         tls.map_or(Self::Plain, |_| Self::Https)
     }
 
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Https => "https://",
+    fn name(self, addr: &ListenAddr) -> String {
+        match (self, addr) {
+            (Self::Plain, _) => addr.to_string(),
+            (Self::Https, ListenAddr::Tcp(_)) => format!("https://{addr}"),
+            // There is no URL of a Unix socket.
+            (Self::Https, _) => format!("{addr}, TLS"),
         }
     }
 }
@@ -108,8 +110,8 @@ where
         }
         for addr in &service.addrs {
             tracing::info!(
-                "listening on {}{addr}, loops {}, idle {idle}",
-                scheme.prefix(),
+                "listening on {}, loops {}, idle {idle}",
+                scheme.name(addr),
                 service.loops
             );
         }

@@ -48,7 +48,7 @@ pub(super) struct LimitArguments {
     max_body: Option<usize>,
 
     /// The most open connections. Further ones wait, and idle ones close to make room. 0: as many
-    /// as `ulimit -n` has descriptors for [default: 0]
+    /// as the limit of descriptors allows (`ulimit -Hn`) [default: 0]
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     max_connections: Option<usize>,
 

@@ -34,7 +34,7 @@ use wakeful::accept::Descriptors;
 use wakeful_services::tls::TicketSecret;
 
 use crate::file_size;
-use crate::logging::say;
+use crate::usage::wrong_usage;
 
 use self::admin::AdminArguments;
 use self::common::CommonArguments;
@@ -46,9 +46,6 @@ use self::other_signals::Caught;
 pub(crate) use self::other_signals::put_off_signals;
 use self::start::Start;
 use self::workers::keep;
-
-/// clap's exit code for errors that can be seen from the flags alone.
-const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = other_signals::HELP)]
@@ -79,9 +76,9 @@ enum Service {
     /// gRPC: wakeful.echo.v1.Echo with Unary, ServerStream, ClientStream and BidiStream; health and
     /// reflection.
     Rpc(rpc::RpcArguments),
-    /// A reverse proxy for HTTP/1.1 and HTTP/2. It forwards each request to the less busy of two
-    /// backends of --to. It refuses ambiguous requests: two Hosts, or Content-Length beside
-    /// Transfer-Encoding.
+    /// A reverse proxy for HTTP/1.1 and HTTP/2. For each request it takes two backends of --to at
+    /// random, and forwards to the less busy one. It refuses ambiguous requests: two Hosts, or
+    /// Content-Length beside Transfer-Encoding.
     Proxy(Box<proxy::ProxyArguments>),
 }
 
@@ -154,8 +151,7 @@ pub(crate) fn run(
     // A master handles signals itself, and its workers begin with default actions.
     let caught = if arguments.are_workers_wanted() { None } else { Some(Caught::from_now_on()?) };
     if let Err(line) = check(arguments) {
-        say(format_args!("wakeful: {line}"));
-        return Ok(ExitCode::from(WRONG_USAGE));
+        return Ok(wrong_usage(line));
     }
     file_size::survive_limits();
     raise_descriptor_limit();
@@ -225,12 +221,11 @@ fn of_worker(masters: &Arguments, mut new: Arguments) -> Result<Arguments, Strin
 /// A line for the user.
 pub(crate) fn try_out(arguments: &Arguments) -> Result<(), String> {
     check(arguments)?;
-    arguments.common().addresses()?;
+    arguments.common().workers().try_out()?;
     match &arguments.service {
         None => arguments.http.try_out(),
         Some(Service::Http(arguments)) => arguments.try_out(),
-        Some(Service::Echo(arguments)) => arguments.try_out(),
-        Some(Service::Kv(_)) => Ok(()),
+        Some(Service::Echo(_) | Service::Kv(_)) => Ok(()),
         Some(Service::Rpc(arguments)) => arguments.try_out(),
         Some(Service::Proxy(arguments)) => arguments.try_out(),
     }

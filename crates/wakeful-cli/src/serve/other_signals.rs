@@ -32,6 +32,15 @@ Signals:
     };
 }
 
+macro_rules! exit_codes {
+    () => {
+        "
+
+Exit codes: 0 drained; 1 an error, for example an address in use or a file that cannot be read, or a
+second signal; 2 wrong usage, also in the settings file."
+    };
+}
+
 macro_rules! help {
     ($hup:literal, $usr1:literal) => {
         concat!(
@@ -46,21 +55,26 @@ Signals of the master with --workers:
             "
   USR2        upgrade: start the program again with the sockets, then drain the old workers
   TTIN, TTOU  one worker more, one worker fewer
-  WINCH       drain the workers, and keep the master; HUP or TTIN starts them again"
+  WINCH       drain the workers, and keep the master; HUP or TTIN starts them again",
+            exit_codes!()
         )
     };
 }
 
-/// The text for `--help`.
+/// The text for `--help` of a service that has certificates and an access log.
 pub(super) const HELP: &str = help!(
     "reload certificates (--tls-cert), reopen the access log (--access-log-file)",
     "it reloads certificates, and reopens its access log"
 );
+/// The text for a service that has certificates, and no access log.
+pub(super) const HELP_WITHOUT_ACCESS_LOG: &str =
+    help!("reload certificates (--tls-cert)", "it reloads certificates");
 /// The text for a service that has nothing to reload.
 pub(super) const HELP_WITHOUT_RELOAD: &str =
     help!("no effect; logged", "it has nothing to reload, and logs that");
 /// The text for a service that has nothing to reload, and no workers.
-pub(super) const HELP_WITHOUT_WORKERS: &str = help_of_a_process!("no effect; logged");
+pub(super) const HELP_WITHOUT_WORKERS: &str =
+    concat!(help_of_a_process!("no effect; logged"), exit_codes!());
 
 /// The signal of a power failure.
 const SIGPWR: i32 = Signal::POWER.as_raw();

@@ -28,7 +28,7 @@ const DNS: &str = "dns:";
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 #[derive(Debug, Args)]
-#[command(after_help = other_signals::HELP)]
+#[command(after_help = other_signals::HELP_WITHOUT_ACCESS_LOG)]
 pub(super) struct ProxyArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -45,7 +45,7 @@ pub(super) struct ProxyArguments {
         help_heading = "Backends",
         value_name = "ADDR",
         required = true,
-        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH. dns:HOST:PORT, dns:http://HOST[:PORT], dns:https://HOST[:PORT]: each address of the host is a backend, and the name is looked up again and again. May be repeated: a request goes to the less busy of two"
+        help = "A backend: 127.0.0.1:8081, [::1]:8081, HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH, unix:@NAME. dns:HOST:PORT, dns:http://HOST[:PORT], dns:https://HOST[:PORT]: each address of the host is a backend, and the name is looked up again and again. May be repeated: of two backends taken at random, the less busy one gets the request"
     )]
     to: Vec<String>,
 
@@ -153,17 +153,18 @@ impl ProxyArguments {
     /// # Errors
     /// Options that have no meaning together.
     pub(super) fn check(&self) -> Result<(), String> {
+        let (_, names) = self.backends()?;
         if self.upstream_ca.is_some() && !self.has_tls_backends() {
             return Err("--upstream-ca needs a backend with https://".to_owned());
         }
-        if self.dns_interval.is_some() && self.backends()?.1.is_empty() {
+        if self.dns_interval.is_some() && names.is_empty() {
             return Err("--dns-interval needs a backend with dns:".to_owned());
         }
         self.common.check_with_admin(&self.admin.admin).and_then(|()| self.tls.check())
     }
 
     /// # Errors
-    /// A file cannot be used, or a backend is none: a line for the user.
+    /// A file cannot be used: a line for the user.
     pub(super) fn try_out(&self) -> Result<(), String> {
         self.tls.load(None)?;
         self.proxy_options().map(drop)

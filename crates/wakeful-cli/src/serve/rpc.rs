@@ -15,7 +15,7 @@ use super::start::Start;
 use super::tls::TlsArguments;
 
 #[derive(Debug, Args)]
-#[command(after_help = other_signals::HELP)]
+#[command(after_help = other_signals::HELP_WITHOUT_ACCESS_LOG)]
 pub(super) struct RpcArguments {
     #[command(flatten)]
     pub(super) common: CommonArguments,

@@ -11,8 +11,7 @@ use crate::numbers::whole;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct StallArguments {
-    /// Close a connection that has had no request for this many seconds. 0: never.
-    /// Redis (kv): timeout [default: 0]
+    /// Close a connection that has had no request for this many seconds. 0: never [default: 0]
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
@@ -22,8 +21,7 @@ pub(super) struct StallArguments {
     stall_timeout: Option<Duration>,
 
     /// Probe a peer that has been silent for this many seconds (TCP keepalive), at most 32767;
-    /// without an answer for as long again, the connection closes. 0: never. Redis (kv):
-    /// tcp-keepalive [default: 300]
+    /// without an answer for as long again, the connection closes. 0: never [default: 300]
     #[arg(long, alias = "tcp-keepalive", value_name = "SECONDS", value_parser = whole(0..=32_767_u16))]
     keepalive: Option<u16>,
 }

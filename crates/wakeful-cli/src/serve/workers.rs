@@ -1,7 +1,9 @@
 //! `--workers` and its options: the service as processes.
 
+use std::fs::{self, File};
+use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +11,10 @@ use wakeful_workers::{Master, Orphans, StartMethod};
 
 use super::given::given;
 use super::seconds::one_second_or_more;
+
+/// The ids of the options, for a service that has no workers.
+pub(super) const OPTIONS: [&str; 6] =
+    ["workers", "pid_file", "worker_timeout", "worker_start_timeout", "orphan", "exec"];
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Processes")]
@@ -22,8 +28,8 @@ pub(super) struct WorkerArguments {
     #[arg(long, value_name = "FILE", requires = "workers")]
     pid_file: Option<PathBuf>,
 
-    /// Kill and replace a worker if one of its loops spends this many seconds, 1 or more, in one
-    /// turn, and so looks for no new events [default: 30]
+    /// Kill and replace a worker if one turn of a loop takes this many seconds, 1 or more: the loop
+    /// then looks for no new events, for example because a task blocks it [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = one_second_or_more, requires = "workers")]
     worker_timeout: Option<Duration>,
 
@@ -89,6 +95,17 @@ impl WorkerArguments {
         })
     }
 
+    /// Checks that the pid file can be written. The file stays as it is, because a server that runs
+    /// may have it.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub(super) fn try_out(&self) -> Result<(), String> {
+        let Some(path) = &self.pid_file else { return Ok(()) };
+        can_be_replaced(path)
+            .map_err(|error| format!("cannot write the pid file {}: {error}", path.display()))
+    }
+
     /// Like [`CommonArguments::keep`](super::common::CommonArguments::keep).
     pub(super) fn keep(&mut self, masters: &Self) -> Vec<&'static str> {
         let kept = [
@@ -121,6 +138,19 @@ pub(super) fn keep<T: Clone + PartialEq>(
     let is_other = new != masters;
     new.clone_from(masters);
     is_other.then_some(option)
+}
+
+/// Checks this as the master replaces its pid file: by a new file in the same directory.
+///
+/// # Errors
+/// The directory may not be written, or something other than a file is there.
+fn can_be_replaced(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    File::create(&new)?;
+    fs::remove_file(&new)
 }
 
 fn cpus() -> usize {

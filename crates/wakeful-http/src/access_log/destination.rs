@@ -99,7 +99,12 @@ impl log::Destination for Sink {
 
     fn failed(&self, error: &io::Error) {
         if let Some(count) = self.failures.pass() {
-            foreign_code::log!(error, %error, count, "cannot write the access log: lines are dropped");
+            let path = match &self.target {
+                Target::Stdout(_) => "/dev/stdout".into(),
+                Target::Stderr(_) => "/dev/stderr".into(),
+                Target::File { path, .. } => path.to_string_lossy(),
+            };
+            foreign_code::log!(error, %path, %error, count, "cannot write the access log: lines are dropped");
         }
     }
 }

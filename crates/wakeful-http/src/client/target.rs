@@ -209,6 +209,9 @@ impl From<ListenAddr> for Target {
     }
 }
 
+/// The longest path, or abstract name, of a Unix socket in bytes: unix(7).
+const LONGEST_UNIX: usize = 107;
+
 impl FromStr for Target {
     type Err = InvalidTarget;
 
@@ -227,6 +230,11 @@ impl FromStr for Target {
             if path == "@" {
                 return Err(invalid("there is no name after `unix:@`"));
             }
+            if path.strip_prefix('@').unwrap_or(path).len() > LONGEST_UNIX {
+                return Err(invalid(
+                    "the path or name of a Unix socket has at most 107 bytes: unix(7)",
+                ));
+            }
             return Ok(Self::new(match path.strip_prefix('@') {
                 Some(name) => Place::Abstract(name.as_bytes().into()),
                 None => Place::Unix(path.into()),
@@ -238,7 +246,11 @@ impl FromStr for Target {
             Some(_) => return Err(invalid("its scheme is neither http nor https")),
             None => (text, None),
         };
-        let expected = "expected HOST:PORT, http://HOST[:PORT], https://HOST[:PORT] or unix:PATH";
+        let expected =
+            "expected HOST:PORT, http://HOST[:PORT], https://HOST[:PORT], unix:PATH or unix:@NAME";
+        if authority.starts_with("unix:") {
+            return Err(invalid("a Unix socket has no scheme: expected unix:PATH or unix:@NAME"));
+        }
         let authority: Authority = authority.parse().map_err(|_| invalid(expected))?;
         if scheme.is_none() && authority.port().is_none() {
             return Err(invalid(expected));
@@ -295,7 +307,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Target>().expect(text).to_string(), as_printed);
         }
+        let long = format!("unix:/{}", "x".repeat(LONGEST_UNIX));
         for text in [
+            long.as_str(),
+            "https://unix:/run/a.sock",
             "",
             "8080",
             "example.org",

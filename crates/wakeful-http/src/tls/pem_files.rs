@@ -74,7 +74,13 @@ impl Pair {
             rustls::Error::InvalidCertificate(error) => {
                 unusable(&self.certificate, format!("a certificate in it is not valid: {error}"))
             }
-            error => unusable(&self.key, format!("the private key cannot be used: {error}")),
+            error => {
+                let kinds = "ECDSA of P-256, P-384 or P-521, Ed25519, or RSA of 2,048 bits or more";
+                unusable(
+                    &self.key,
+                    format!("the private key cannot be used: {error}; expected {kinds}"),
+                )
+            }
         })
     }
 
@@ -87,6 +93,12 @@ impl Pair {
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
         let text = read(&self.key)?;
+        if is_encrypted(&text) {
+            return Err(unusable(
+                &self.key,
+                "the private key is encrypted: decrypt it into another file (`openssl pkey -in THIS -out OTHER`)",
+            ));
+        }
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
             let reason = match error {
                 pem::Error::NoItemsFound => "no private key in it: expected PEM of PKCS#8 (PRIVATE KEY), SEC1 (EC PRIVATE KEY) or PKCS#1 (RSA PRIVATE KEY), not encrypted".to_owned(),
@@ -95,6 +107,12 @@ impl Pair {
             unusable(&self.key, reason)
         })
     }
+}
+
+/// Is it a private key that needs a passphrase, in PKCS#8 or in OpenSSL's older form?
+fn is_encrypted(pem: &[u8]) -> bool {
+    let has = |text: &[u8]| pem.windows(text.len()).any(|part| part == text);
+    has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")
 }
 
 /// Larger than any bundle of certificates. (A device may have no end.)

@@ -214,9 +214,11 @@ impl Generator<'_> {
             }
         } else {
             self.answered += 1;
-            self.failed(request, || {
-                "the server answered with an error (a status of 400 or more, an error of RESP, ...)"
-                    .to_owned()
+            self.failed(request, || match answer.outcome {
+                Outcome::Status(status) => format!("the server answered with status {status}"),
+                _ => "the server answered with an error: of RESP, a status of gRPC, a reset \
+                      stream, or another payload"
+                    .to_owned(),
             });
         }
         if self.plan.use_of_connections == ConnectionUse::PerRequest {

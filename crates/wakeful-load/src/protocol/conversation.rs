@@ -63,8 +63,10 @@ pub struct Answer {
 pub enum Outcome {
     /// The server answered without an error.
     Success,
-    /// The server answered, but with an error: for example an HTTP status of 400 or more, a RESP
-    /// error, a reset stream, or a payload other than the one sent.
+    /// The server answered with this HTTP status, of 400 or more.
+    Status(u16),
+    /// The server answered with another error: a RESP error, a gRPC status, a reset stream, or a
+    /// payload other than the one sent.
     Failure,
 }
 
@@ -113,6 +115,10 @@ impl InOrder {
 }
 
 impl Outcome {
+    pub(super) fn of_status(status: u16) -> Self {
+        if status < 400 { Self::Success } else { Self::Status(status) }
+    }
+
     pub(super) fn of(good: bool) -> Self {
         if good { Self::Success } else { Self::Failure }
     }

@@ -102,7 +102,7 @@ impl Http1 {
             State::Head { searched } => {
                 let Some(head) = self.head(input, searched)? else { return Ok(None) };
                 if !(100..200).contains(&head.status) {
-                    self.outcome = Outcome::of(head.status < 400);
+                    self.outcome = Outcome::of_status(head.status);
                     self.closing = head.closing;
                     self.state = head.framing;
                     if matches!(self.state, State::Body { left: 0 }) {

@@ -114,7 +114,7 @@ pub struct Cpu {
 pub struct Interval {
     /// Seconds since the measured time began.
     pub start: f64,
-    /// Answered requests that were due in this slice.
+    /// The number of requests that were due in this slice and have ended, failed ones included.
     pub count: u64,
     /// The median response time.
     pub p50: u64,

@@ -23,7 +23,7 @@ pub(super) const KEPT: usize = 64 * 1024;
 /// | [`max_memory`](Self::max_memory) | 1 GiB | a write that needs more is refused |
 /// | [`max_value`](Self::max_value) | 16 MiB | the connection gets an error and is closed |
 /// | [`client_query_buffer_limit`](Self::client_query_buffer_limit) | 1 MiB more than `max_value` | the connection is closed |
-/// | [`max_memory_clients`](Self::max_memory_clients) | a quarter of `max_memory` | the connection is closed with an error, or the answer is an error |
+/// | [`max_memory_clients`](Self::max_memory_clients) | a quarter of `max_memory`, and at least four of the longest commands (256 MiB with the other defaults); none if `max_memory` is none | the connection is closed with an error, or the answer is an error |
 /// | [`max_connections`](Self::max_connections) | 10,000 | the connection gets an error and is closed |
 /// | [`idle_timeout`](Self::idle_timeout) | none | the connection is closed |
 /// | [`stall_timeout`](Self::stall_timeout) | 60 s | the connection is closed |
@@ -103,8 +103,9 @@ impl KvOptions {
     }
 
     /// Sets how long a peer may be silent before TCP probes it (keepalive), in whole seconds from 1
-    /// to 32,767. If the peer does not answer for the same time again, the connection is closed.
-    /// With `None` no peer is probed. In Redis this is `tcp-keepalive`.
+    /// to 32,767. If the peer does not answer for the same time again, the connection is closed. A
+    /// time outside of this range becomes the nearest one within. With `None` no peer is probed. In
+    /// Redis this is `tcp-keepalive`.
     pub fn keepalive(mut self, idle: impl Into<Option<Duration>>) -> Self {
         self.keepalive = idle.into();
         self

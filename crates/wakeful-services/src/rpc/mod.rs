@@ -1,8 +1,8 @@
 //! The gRPC service `wakeful.echo.v1.Echo`, which echoes in all four kinds of call. It also has the
 //! health and reflection services. Use it with grpcurl, ghz, and clients in any language.
 //!
-//! The proto file is `proto/wakeful/echo/v1/echo.proto`. The code that is generated from it is in
-//! `generated/`, and `tests/generated.rs` checks that it is current.
+//! The service is defined in `proto/wakeful/echo/v1/echo.proto`. The Rust code in `generated/` is
+//! generated from that file; `tests/generated.rs` checks that both agree.
 //!
 //! A request without the content type of gRPC (JSON, gRPC-Web) gets 415. Deadlines are enforced.
 //! When the server drains, the health service answers NOT_SERVING, and unary calls finish. Streams

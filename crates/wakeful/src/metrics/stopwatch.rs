@@ -287,11 +287,13 @@ impl Stopwatch {
         }
         self.reported.set(now);
         let (turn, unreported) = (self.clock.duration(took), self.unreported.take());
+        let threshold = self.clock.duration(self.slow);
         match longest {
             Some(Notable { took, spawned_at, slowest: Some(Named { name, work }), .. }) => {
                 panics::log!(
                     warn,
                     ?turn,
+                    ?threshold,
                     polls,
                     longest_poll = ?self.clock.duration(took),
                     slowest = name.as_str(),
@@ -306,6 +308,7 @@ impl Stopwatch {
             Some(Notable { took, spawned_at, .. }) => panics::log!(
                 warn,
                 ?turn,
+                ?threshold,
                 polls,
                 longest_poll = ?self.clock.duration(took),
                 %spawned_at,
@@ -317,6 +320,7 @@ impl Stopwatch {
             None => panics::log!(
                 warn,
                 ?turn,
+                ?threshold,
                 polls,
                 unreported,
                 "slow turn: many polls, or a callback or hook; no poll took an eighth of the threshold"

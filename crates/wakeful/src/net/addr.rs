@@ -40,6 +40,20 @@ impl ListenAddr {
     }
 }
 
+/// The longest path, or abstract name, of a Unix socket in bytes: unix(7).
+const LONGEST_UNIX: usize = 107;
+
+/// Why a text is no IP address with a port.
+fn why_no_ip(text: &str) -> &'static str {
+    if text.contains("://") {
+        "an address has no scheme: expected 127.0.0.1:8080, [::1]:8080, unix:PATH, or unix:@NAME"
+    } else if text.starts_with("localhost:") {
+        "names are not looked up: expected 127.0.0.1 or [::1] instead of localhost"
+    } else {
+        "expected an IP address and a port, as 127.0.0.1:8080 or [::1]:8080, unix:PATH, or unix:@NAME"
+    }
+}
+
 impl FromStr for ListenAddr {
     type Err = InvalidListenAddr;
 
@@ -48,15 +62,14 @@ impl FromStr for ListenAddr {
         match text.strip_prefix("unix:") {
             Some("") => Err(invalid("there is no path after `unix:`")),
             Some("@") => Err(invalid("there is no name after `unix:@`")),
+            Some(path) if path.strip_prefix('@').unwrap_or(path).len() > LONGEST_UNIX => {
+                Err(invalid("the path or name of a Unix socket has at most 107 bytes: unix(7)"))
+            }
             Some(path) => Ok(match path.strip_prefix('@') {
                 Some(name) => Self::Abstract(name.as_bytes().into()),
                 None => Self::Unix(path.into()),
             }),
-            None => text.parse().map(Self::Tcp).map_err(|_| {
-                invalid(
-                    "expected an IP address and a port, as 127.0.0.1:8080 or [::1]:8080, unix:PATH, or unix:@NAME",
-                )
-            }),
+            None => text.parse().map(Self::Tcp).map_err(|_| invalid(why_no_ip(text))),
         }
     }
 }
@@ -198,6 +211,16 @@ mod tests {
         for text in ["127.0.0.1:8080", "[::1]:8080", "unix:/run/a b.sock", "unix:@a b", "unix:./@a"]
         {
             assert_eq!(text.parse::<ListenAddr>().expect("valid").to_string(), text);
+        }
+        let long = format!("unix:/{}", "x".repeat(LONGEST_UNIX - 1));
+        assert!(long.parse::<ListenAddr>().is_ok());
+        for text in [format!("{long}x"), format!("unix:@{}x", &long["unix:".len()..])] {
+            let error = text.parse::<ListenAddr>().unwrap_err().to_string();
+            assert!(error.contains("at most 107 bytes"), "{error}");
+        }
+        for (text, why) in [("localhost:80", "not looked up"), ("https://unix:/a", "no scheme")] {
+            let error = text.parse::<ListenAddr>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains(why), "{error}");
         }
         for text in ["", "8080", "localhost", "127.0.0.1", "unix:", "unix:@", "1.2.3.4:99999"] {
             let error = text.parse::<ListenAddr>().expect_err(text).to_string();

@@ -54,6 +54,7 @@ impl Plan {
     }
 
     pub(super) fn expect(&self, lab: &mut Lab<'_>) {
+        floor::expect(&mut lab.bench, &self.loads[AT_10K]);
         for (contenders, rounds) in &self.groups {
             rounds::expect(&mut lab.bench, contenders.len(), &self.loads, *rounds);
         }

@@ -193,7 +193,7 @@ impl Http2 {
             (Status::Code(101), None) => false,
             (Status::Code(100..200), None) => !end,
             (Status::Code(code), None) => {
-                stream.outcome = Some(Outcome::of(code < 400));
+                stream.outcome = Some(Outcome::of_status(code));
                 true
             }
             _ => false,
@@ -213,7 +213,10 @@ impl Http2 {
             return self.fail(id, Code::Protocol, out, answers);
         };
         let is_ok = !self.request.is_grpc || stream.grpc_ok == Some(true);
-        let outcome = if is_ok { outcome } else { Outcome::Failure };
+        let outcome = match outcome {
+            Outcome::Success if !is_ok => Outcome::Failure,
+            outcome => outcome,
+        };
         // The peer does not want the rest of the body.
         if stream.unsent > 0 {
             wire::write_reset(out, id, Code::Cancel);

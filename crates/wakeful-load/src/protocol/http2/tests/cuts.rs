@@ -114,9 +114,10 @@ proptest! {
         prop_assert_eq!(rest, 0);
         answers.sort_unstable_by_key(|answer| answer.key);
         let expected: Vec<_> = said.iter().zip(0..).map(|(said, key)| {
-            Answer { key, outcome: Outcome::of(said.success) }
+            (key, said.success)
         }).collect();
-        prop_assert_eq!(answers, expected);
+        let is_success = |answer: &Answer| (answer.key, answer.outcome == Outcome::Success);
+        prop_assert_eq!(answers.iter().map(is_success).collect::<Vec<_>>(), expected);
         prop_assert!(http.streams.is_empty());
     }
 }
