@@ -181,8 +181,8 @@ pub fn expect(bench: &mut Bench<'_>, load: &Load) {
     bench.progress.expect(13, bench.expected_time(load));
 }
 
-/// Searches for the highest rate. Blocks are as long as the plan says, or longer where the percentile needs more
-/// samples.
+/// Searches for the highest rate. Blocks are as long as the plan says, or longer where the
+/// percentile needs more samples.
 ///
 /// # Errors
 /// A block's.

@@ -830,8 +830,8 @@ fn fork_while_another_thread_begins_and_ends_to_watch_for_signals<B: Backend>() 
     others.join().unwrap();
 }
 
-/// The standard library takes a lock when a thread begins and when it ends. The child starts threads
-/// itself, and they wait for no thread that it lacks.
+/// The standard library takes a lock when a thread begins and when it ends. The child starts
+/// threads itself, and they wait for no thread that it lacks.
 fn fork_while_threads_of_ours_begin_and_end<B: Backend>() {
     let _one = one_at_a_time();
     let stop = AtomicBool::new(false);
