@@ -133,7 +133,7 @@ mod with_tls {
         let parks = EventLoop::builder().idle(IdlePolicy::Park);
         let group = LoopGroup::builder().loops(1).event_loop(parks);
         let probes = probes(server.readiness());
-        let _probes = Server::bind("0.0.0.0:9090")?.group(group).start(probes)?;
+        let _probes = Server::bind("0.0.0.0:8090")?.group(group).start(probes)?;
         server.run(GrpcService::new(calls)).await?;
         Ok(())
     }

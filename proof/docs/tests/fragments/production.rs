@@ -47,7 +47,7 @@ fn operators(running: &Running) -> io::Result<Running> {
     };
     let pages = health(running.readiness()).route("/metrics", get(metrics));
     let parks = EventLoop::builder().idle(IdlePolicy::Park);
-    Server::bind("0.0.0.0:9090")?
+    Server::bind("0.0.0.0:8090")?
         .group(LoopGroup::builder().loops(1).event_loop(parks))
         .start(pages)
 }
