@@ -36,7 +36,7 @@ use wakeful_http::{DrainPlan, Peer, Readiness, Server};
 async fn proxy(State(clients): State<PerLoop<Client<Body>>>) -> Response {
     wakeful::on_this_loop(async move {
         let request =
-            Request::get("http://127.0.0.1:9090/").body(Body::empty()).expect("a valid URI");
+            Request::get("http://127.0.0.1:8081/").body(Body::empty()).expect("a valid URI");
         match clients.get().send(request).await {
             Ok(response) => response.map(ResponseBody::into_send).into_response(),
             Err(_) => StatusCode::BAD_GATEWAY.into_response(),
@@ -73,6 +73,18 @@ fn limits() -> Router {
         .layer(ConcurrencyLimitLayer::new(100))
         .layer(RateLimitLayer::new(1_000, Duration::from_secs(1)))
         .layer(TimeoutLayer::new(Duration::from_secs(5)));
+    app
+}
+
+fn towers_limit() -> Router {
+    let limit = tower::limit::ConcurrencyLimitLayer::new(100);
+    let app = Router::new().route("/report", get(report)).layer(limit).with_state(()); // limits
+    app
+}
+
+fn towers_limit_without_a_state() -> Router {
+    let limit = tower::limit::ConcurrencyLimitLayer::new(100);
+    let app = Router::new().route("/report", get(report)).layer(limit); // limits nothing
     app
 }
 
@@ -335,6 +347,35 @@ mod tests {
             }
         });
         assert!((1..=2).contains(&MOST_HASHES.load(Ordering::SeqCst)));
+    }
+
+    /// How many handlers of two requests begin, if one at a time may.
+    fn begun(limited: impl FnOnce(Router, tower::limit::ConcurrencyLimitLayer) -> Router) -> usize {
+        use futures_util::FutureExt;
+        use tower::ServiceExt;
+
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counts = begun.clone();
+        let handler = get(async move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        });
+        let limit = tower::limit::ConcurrencyLimitLayer::new(1);
+        let app = limited(Router::new().route("/", handler), limit);
+        let mut requests = [(); 2].map(|()| {
+            Box::pin(app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()))
+        });
+        for request in &mut requests {
+            assert!(request.now_or_never().is_none(), "no handler ends");
+        }
+        begun.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn towers_limit_needs_a_state() {
+        assert_eq!(begun(|app, limit| app.layer(limit).with_state(())), 1);
+        assert_eq!(begun(|app, limit| app.with_state(()).layer(limit)), 1);
+        assert_eq!(begun(|app, limit| app.layer(limit)), 2);
     }
 
     #[test]

@@ -220,7 +220,7 @@ mod with_sqlx {
 
     #[wakeful::main(tokio)]
     async fn main() -> Result<(), Box<dyn Error>> {
-        let url = env::var("DATABASE_URL")?;
+        let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
         let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
         let app = Router::new().route("/notes/{id}", get(note)).with_state(pool);
         wakeful_http::Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;
