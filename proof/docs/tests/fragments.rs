@@ -3,7 +3,7 @@
 //! A page whose blocks are programs is a doctest instead (`doc_pages::PROGRAMS`). Of a page, what
 //! is left to the reader is made up here: types and functions of their own, and of crates that no
 //! test of this workspace has (sqlx, reqwest). `ports/` has services that use those. The test
-//! `own_service` compiles and runs `fragments/own_service.rs`.
+//! `own_service` compiles and runs `fragments/own_service.rs` and `own_pod.rs`.
 
 #![allow(dead_code, unused_imports, unused_mut, unused_variables)] // Nothing here is called.
 #![allow(clippy::let_and_return, clippy::needless_pass_by_value)]
@@ -22,8 +22,6 @@ mod idle;
 mod keeper;
 #[path = "fragments/metrics.rs"]
 mod metrics;
-#[path = "fragments/production.rs"]
-mod production;
 #[path = "fragments/testing.rs"]
 mod testing;
 #[path = "fragments/tls.rs"]
@@ -42,8 +40,8 @@ const COMPILED: [&str; 12] = [
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/metrics.rs"),
+    include_str!("fragments/own_pod.rs"),
     include_str!("fragments/own_service.rs"),
-    include_str!("fragments/production.rs"),
     include_str!("fragments/testing.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),

@@ -228,6 +228,29 @@ mod with_sqlx {
     }
 }
 
+mod parked_main {
+    use super::{router, sqlx};
+
+    use std::env;
+    use std::error::Error;
+
+    use sqlx::postgres::PgPoolOptions;
+    use wakeful::{EventLoop, IdlePolicy, LoopGroup};
+    use wakeful_http::Server;
+
+    fn main() -> Result<(), Box<dyn Error>> {
+        let parks = || EventLoop::builder().idle(IdlePolicy::Park);
+        parks().tokio().build()?.block_on(async {
+            let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
+            let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
+            let app = router(pool);
+            let group = LoopGroup::builder().event_loop(parks());
+            Server::bind("0.0.0.0:8080")?.group(group).tokio().run(app).await?;
+            Ok(())
+        })?
+    }
+}
+
 mod with_sqlx_in_workers {
     use std::env;
     use std::error::Error;
