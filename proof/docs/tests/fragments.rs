@@ -16,6 +16,10 @@ mod from_tokio;
 mod getting_started;
 #[path = "fragments/grpc.rs"]
 mod grpc;
+// Part of it is generated.
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
+#[path = "fragments/grpc_pod.rs"]
+mod grpc_pod;
 #[path = "fragments/idle.rs"]
 mod idle;
 #[path = "fragments/keeper.rs"]
@@ -32,11 +36,13 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 12] = [
+const COMPILED: [&str; 14] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/getting_started.rs"),
     include_str!("fragments/grpc.rs"),
+    include_str!("../build.rs"),
+    include_str!("fragments/grpc_pod.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/metrics.rs"),
