@@ -26,6 +26,8 @@ mod idle;
 mod keeper;
 #[path = "fragments/metrics.rs"]
 mod metrics;
+#[path = "fragments/slow_requests.rs"]
+mod slow_requests;
 #[path = "fragments/testing.rs"]
 mod testing;
 #[path = "fragments/tls.rs"]
@@ -36,7 +38,7 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 14] = [
+const COMPILED: [&str; 15] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/getting_started.rs"),
@@ -48,6 +50,7 @@ const COMPILED: [&str; 14] = [
     include_str!("fragments/metrics.rs"),
     include_str!("fragments/own_pod.rs"),
     include_str!("fragments/own_service.rs"),
+    include_str!("fragments/slow_requests.rs"),
     include_str!("fragments/testing.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),
