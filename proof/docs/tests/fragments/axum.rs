@@ -427,7 +427,7 @@ mod tests {
     fn towers_limit_needs_a_state() {
         assert_eq!(begun(|app, limit| app.layer(limit).with_state(())), 1);
         assert_eq!(begun(|app, limit| app.with_state(()).layer(limit)), 1);
-        assert_eq!(begun(|app, limit| app.layer(limit)), 2);
+        assert_eq!(begun(Router::layer), 2);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! docs/slow-requests.md
 
+#![allow(clippy::explicit_auto_deref)] // A connection of sqlx itself needs it.
+
 /// In the place of sqlx.
 mod sqlx {
     use std::io::Error;
