@@ -3,7 +3,7 @@
 //! A page whose blocks are programs is a doctest instead (`doc_pages::PROGRAMS`). Of a page, what
 //! is left to the reader is made up here: types and functions of their own, and of crates that no
 //! test of this workspace has (sqlx, reqwest). `ports/` has services that use those. The test
-//! `own_service` compiles and runs `fragments/own_service.rs`.
+//! `own_service` compiles and runs `fragments/own_service.rs` and `own_pod.rs`.
 
 #![allow(dead_code, unused_imports, unused_mut, unused_variables)] // Nothing here is called.
 #![allow(clippy::let_and_return, clippy::needless_pass_by_value)]
@@ -16,14 +16,18 @@ mod from_tokio;
 mod getting_started;
 #[path = "fragments/grpc.rs"]
 mod grpc;
+// Part of it is generated.
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
+#[path = "fragments/grpc_pod.rs"]
+mod grpc_pod;
 #[path = "fragments/idle.rs"]
 mod idle;
 #[path = "fragments/keeper.rs"]
 mod keeper;
 #[path = "fragments/metrics.rs"]
 mod metrics;
-#[path = "fragments/production.rs"]
-mod production;
+#[path = "fragments/slow_requests.rs"]
+mod slow_requests;
 #[path = "fragments/testing.rs"]
 mod testing;
 #[path = "fragments/tls.rs"]
@@ -34,16 +38,19 @@ mod workers;
 use doc_pages::{Block, PROGRAMS, pages};
 
 /// All that is compiled here.
-const COMPILED: [&str; 12] = [
+const COMPILED: [&str; 15] = [
     include_str!("fragments/axum.rs"),
     include_str!("fragments/from_tokio.rs"),
     include_str!("fragments/getting_started.rs"),
     include_str!("fragments/grpc.rs"),
+    include_str!("../build.rs"),
+    include_str!("fragments/grpc_pod.rs"),
     include_str!("fragments/idle.rs"),
     include_str!("fragments/keeper.rs"),
     include_str!("fragments/metrics.rs"),
+    include_str!("fragments/own_pod.rs"),
     include_str!("fragments/own_service.rs"),
-    include_str!("fragments/production.rs"),
+    include_str!("fragments/slow_requests.rs"),
     include_str!("fragments/testing.rs"),
     include_str!("fragments/tls.rs"),
     include_str!("fragments/workers.rs"),

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use doc_pages::{CommandLine, blocks, command_lines, pages, root};
 
-const LANGUAGES: [(&str, &str); 12] = [
+const LANGUAGES: [(&str, &str); 13] = [
     ("", "a drawing, or what a program prints: nothing to run"),
     ("c", "compiled: crates/wakeful-awake-c/tests/readme.rs"),
     ("console", "its command lines, below"),
@@ -15,11 +15,12 @@ const LANGUAGES: [(&str, &str); 12] = [
     ("dockerfile", "compared: proof/docs/tests/container.rs"),
     ("ini", "read by systemd: proof/docs/tests/systemd.rs"),
     ("json", "compared: crates/wakeful-cli/tests/access_log_page.rs"),
+    ("proto", "compiled: proof/docs/build.rs; compared: proof/docs/tests/fragments/grpc_pod.rs"),
     ("rust", "a doctest; or compiled: proof/docs/tests/fragments.rs"),
     ("sh", "its command lines, below"),
     ("text", "what a program prints: nothing to run"),
     ("toml", "dependencies: proof/docs/tests/cargo.rs; settings: crates/wakeful-cli/src/docs.rs"),
-    ("yaml", "read as Prometheus does: proof/docs/tests/yaml.rs"),
+    ("yaml", "read as Prometheus and Kubernetes do: proof/docs/tests/yaml.rs"),
 ];
 
 const CARGO: &str = "what it names exists: proof/docs/tests/cargo.rs";

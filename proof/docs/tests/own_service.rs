@@ -2,11 +2,14 @@
 //!
 //! This test starts itself again as that program. So it has no harness: see `Cargo.toml`.
 
+#[path = "fragments/own_pod.rs"]
+mod pod;
 #[path = "fragments/own_service.rs"]
 mod program;
 
 use std::env;
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -24,7 +27,7 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     match env::var(ROLE).as_deref() {
         Ok("master") => return program::run(),
-        Ok(_) => return program::pod::run().map(|()| ExitCode::SUCCESS),
+        Ok(_) => return pod::run().map(|()| ExitCode::SUCCESS),
         Err(_) => {}
     }
     for (name, test) in TESTS {
@@ -51,13 +54,20 @@ impl Program {
     fn start(role: &str, database: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = |name: &str| format!("unix:{}", folder.path().join(name).display());
+        let log = folder.path().join("access.log");
+        // The pod writes its access log there.
+        let stdout = match role {
+            "pod" => Stdio::from(File::create(&log).unwrap()),
+            _ => Stdio::inherit(),
+        };
         let process = Command::new(env::current_exe().unwrap())
             .env(ROLE, role)
             .env("LISTEN", socket("http"))
             .env("ADMIN", socket("admin"))
             .env("PID_FILE", folder.path().join("pid"))
             .env("DATABASE_URL", database)
-            .env("ACCESS_LOG", folder.path().join("access.log"))
+            .env("ACCESS_LOG", log)
+            .stdout(stdout)
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -160,6 +170,9 @@ fn a_master_s_workers_serve_and_are_replaced() {
     program.until_logged(10);
     program.rotate("USR1");
     let asked = program.until("admin", "/metrics", |answer| requests(answer) >= 10);
+    for count in ["wakeful_log_dropped_total", "wakeful_access_log_dropped_total"] {
+        assert!(asked.contains(&format!("{count} 0\n")), "{asked}");
+    }
     let before = requests(&asked);
     let workers = children(program.process.id());
     if workers.len() == 2 {
@@ -188,9 +201,10 @@ fn a_pod_serves_and_drains() {
     let program = Program::start("pod", "postgres://notes");
     serves(&program);
     program.until_logged(1);
-    program.rotate("HUP");
-    serves(&program);
-    program.until_logged(1);
+    let metrics = program.until("admin", "/metrics", |answer| requests(answer) >= 1);
+    for count in ["wakeful_log_dropped_total", "wakeful_access_log_dropped_total"] {
+        assert!(metrics.contains(&format!("{count} 0\n")), "{metrics}");
+    }
     program.end();
 }
 

@@ -1,14 +1,16 @@
 //! docs/axum.md
 
+// For what the page leaves out.
+use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_lock::Semaphore;
@@ -21,22 +23,24 @@ use axum::routing::{get, post};
 use axum::{Form, Router};
 use futures_core::Stream;
 use serde::Deserialize;
+use wakeful::accept::SharedListener;
 use wakeful::signal::{SIGHUP, Signals};
 use wakeful::task::spawn_blocking;
-use wakeful::{LoopHandle, PerLoop};
+use wakeful::time::interval;
+use wakeful::{LoopGroup, LoopHandle, PerLoop};
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::client::{Client, ResponseBody};
 use wakeful_http::files::{Precompressed, ServeDir, ServeFile};
 use wakeful_http::layers::{ConcurrencyLimitLayer, RateLimitLayer, TimeoutLayer};
 use wakeful_http::observe::Observe;
 use wakeful_http::sse::KeepAlive;
-use wakeful_http::tls::{PeerCertificates, ServerTls};
-use wakeful_http::{DrainPlan, Peer, Readiness, Server};
+use wakeful_http::tls::{ClientTls, PeerCertificates, ServerTls};
+use wakeful_http::{DrainPlan, Peer, Readiness, Running, Server};
 
 async fn proxy(State(clients): State<PerLoop<Client<Body>>>) -> Response {
     wakeful::on_this_loop(async move {
         let request =
-            Request::get("http://127.0.0.1:9090/").body(Body::empty()).expect("a valid URI");
+            Request::get("http://127.0.0.1:8081/").body(Body::empty()).expect("a valid URI");
         match clients.get().send(request).await {
             Ok(response) => response.map(ResponseBody::into_send).into_response(),
             Err(_) => StatusCode::BAD_GATEWAY.into_response(),
@@ -56,6 +60,11 @@ fn clients() -> PerLoop<Client<Body>> {
     })
 }
 
+fn https() -> Result<Client<Body>, Box<dyn Error>> {
+    let client: Client<Body> = Client::builder().tls(ClientTls::builder().build()?).build();
+    Ok(client)
+}
+
 async fn who(peer: Peer, _certificates: Option<PeerCertificates>) -> String {
     format!("{}, by {:?}, {:?}\n", peer.addr, peer.security, peer.alpn)
 }
@@ -73,6 +82,18 @@ fn limits() -> Router {
         .layer(ConcurrencyLimitLayer::new(100))
         .layer(RateLimitLayer::new(1_000, Duration::from_secs(1)))
         .layer(TimeoutLayer::new(Duration::from_secs(5)));
+    app
+}
+
+fn towers_limit() -> Router {
+    let limit = tower::limit::ConcurrencyLimitLayer::new(100);
+    let app = Router::new().route("/report", get(report)).layer(limit).with_state(()); // limits
+    app
+}
+
+fn towers_limit_without_a_state() -> Router {
+    let limit = tower::limit::ConcurrencyLimitLayer::new(100);
+    let app = Router::new().route("/report", get(report)).layer(limit); // limits nothing
     app
 }
 
@@ -159,6 +180,50 @@ fn files() -> io::Result<Router> {
     Ok(app)
 }
 
+async fn clean_up() {}
+
+/// Once a minute, on the server's first loop: there Tokio runs, too, if the server has it.
+fn every_minute(running: &Running) -> io::Result<()> {
+    let job = async || {
+        let mut ticks = interval(Duration::from_secs(60));
+        loop {
+            ticks.tick().await;
+            clean_up().await;
+        }
+    };
+    running.handles()[0].spawn(job).map_err(io::Error::other)?.detach();
+    Ok(())
+}
+
+/// In the place of the crate.
+mod listenfd {
+    use std::io;
+    use std::net::TcpListener;
+
+    pub(super) struct ListenFd;
+
+    impl ListenFd {
+        pub(super) fn from_env() -> Self {
+            Self
+        }
+
+        pub(super) fn take_tcp_listener(&mut self, _: usize) -> io::Result<Option<TcpListener>> {
+            TcpListener::bind("127.0.0.1:0").map(Some)
+        }
+    }
+}
+
+fn passed_by_systemd() -> io::Result<Server> {
+    let listener = listenfd::ListenFd::from_env().take_tcp_listener(0)?;
+    let listener = listener.ok_or_else(|| io::Error::other("systemd has passed no socket"))?;
+    Ok(Server::from_listeners(vec![SharedListener::from_socket(listener.into())?]))
+}
+
+#[test]
+fn a_server_takes_a_socket_that_listens_already() {
+    assert!(passed_by_systemd().unwrap().start(Router::new()).is_ok());
+}
+
 /// They are handlers.
 fn handlers() -> Router<PerLoop<Client<Body>>> {
     Router::new()
@@ -220,7 +285,6 @@ mod hangup {
 
 mod payments {
     use futures_util::FutureExt;
-    use wakeful::LoopGroup;
 
     use super::*;
 
@@ -335,6 +399,35 @@ mod tests {
             }
         });
         assert!((1..=2).contains(&MOST_HASHES.load(Ordering::SeqCst)));
+    }
+
+    /// How many handlers of two requests begin, if one at a time may.
+    fn begun(limited: impl FnOnce(Router, tower::limit::ConcurrencyLimitLayer) -> Router) -> usize {
+        use futures_util::FutureExt;
+        use tower::ServiceExt;
+
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counts = begun.clone();
+        let handler = get(async move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        });
+        let limit = tower::limit::ConcurrencyLimitLayer::new(1);
+        let app = limited(Router::new().route("/", handler), limit);
+        let mut requests = [(); 2].map(|()| {
+            Box::pin(app.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()))
+        });
+        for request in &mut requests {
+            assert!(request.now_or_never().is_none(), "no handler ends");
+        }
+        begun.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn towers_limit_needs_a_state() {
+        assert_eq!(begun(|app, limit| app.layer(limit).with_state(())), 1);
+        assert_eq!(begun(|app, limit| app.with_state(()).layer(limit)), 1);
+        assert_eq!(begun(Router::layer), 2);
     }
 
     #[test]

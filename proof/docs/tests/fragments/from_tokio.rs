@@ -25,6 +25,10 @@ mod sqlx {
                 self
             }
 
+            pub(crate) fn acquire_timeout(self, time: std::time::Duration) -> Self {
+                self
+            }
+
             pub(crate) async fn connect(self, url: &str) -> Result<PgPool, Error> {
                 Ok(PgPool)
             }
@@ -54,12 +58,55 @@ mod sqlx {
 
 /// In the place of reqwest.
 mod reqwest {
+    use std::io::Error;
+    use std::time::Duration;
+
     #[derive(Clone)]
     pub(super) struct Client;
 
     impl Client {
-        pub(super) fn new() -> Self {
-            Self
+        pub(super) fn builder() -> ClientBuilder {
+            ClientBuilder
+        }
+
+        pub(super) fn get(&self, url: String) -> RequestBuilder {
+            RequestBuilder
+        }
+    }
+
+    pub(super) struct ClientBuilder;
+
+    impl ClientBuilder {
+        pub(super) fn connect_timeout(self, time: Duration) -> Self {
+            self
+        }
+
+        pub(super) fn timeout(self, time: Duration) -> Self {
+            self
+        }
+
+        pub(super) fn build(self) -> Result<Client, Error> {
+            Ok(Client)
+        }
+    }
+
+    pub(super) struct RequestBuilder;
+
+    impl RequestBuilder {
+        pub(super) async fn send(self) -> Result<Response, Error> {
+            Ok(Response)
+        }
+    }
+
+    pub(super) struct Response;
+
+    impl Response {
+        pub(super) fn error_for_status(self) -> Result<Self, Error> {
+            Ok(self)
+        }
+
+        pub(super) async fn text(self) -> Result<String, Error> {
+            Ok(String::new())
         }
     }
 }
@@ -220,11 +267,34 @@ mod with_sqlx {
 
     #[wakeful::main(tokio)]
     async fn main() -> Result<(), Box<dyn Error>> {
-        let url = env::var("DATABASE_URL")?;
+        let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
         let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
         let app = Router::new().route("/notes/{id}", get(note)).with_state(pool);
         wakeful_http::Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;
         Ok(())
+    }
+}
+
+mod parked_main {
+    use super::{router, sqlx};
+
+    use std::env;
+    use std::error::Error;
+
+    use sqlx::postgres::PgPoolOptions;
+    use wakeful::{EventLoop, IdlePolicy, LoopGroup};
+    use wakeful_http::Server;
+
+    fn main() -> Result<(), Box<dyn Error>> {
+        let parks = || EventLoop::builder().idle(IdlePolicy::Park);
+        parks().tokio().build()?.block_on(async {
+            let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
+            let pool = PgPoolOptions::new().max_connections(20).connect(&url).await?;
+            let app = router(pool);
+            let group = LoopGroup::builder().event_loop(parks());
+            Server::bind("0.0.0.0:8080")?.group(group).tokio().run(app).await?;
+            Ok(())
+        })?
     }
 }
 
@@ -271,22 +341,55 @@ mod with_sqlx_in_workers {
     }
 }
 
-mod one_for_each_loop {
+mod two_backends {
+    use super::{reqwest, sqlx};
+
+    use std::env;
+    use std::error::Error;
+    use std::time::Duration;
+
     use axum::Router;
-    use axum::extract::State;
+    use axum::extract::{Path, State};
+    use axum::http::StatusCode;
     use axum::routing::get;
+    use sqlx::postgres::{PgPool, PgPoolOptions};
     use wakeful::PerLoop;
+    use wakeful::time::timeout;
+    use wakeful_http::Server;
 
-    use super::reqwest;
-
-    async fn page(State(client): State<PerLoop<reqwest::Client>>) {
-        let client = client.with(Clone::clone);
+    #[derive(Clone)]
+    struct App {
+        pool: PgPool,                     // one for all loops
+        client: PerLoop<reqwest::Client>, // one for each loop
     }
 
-    fn app() -> Router {
-        let client: wakeful::PerLoop<reqwest::Client> = wakeful::PerLoop::new(reqwest::Client::new);
-        let app = Router::new().route("/", get(page)).with_state(client);
-        app
+    async fn author(State(app): State<App>, Path(id): Path<i64>) -> Result<String, StatusCode> {
+        let author = sqlx::query_scalar("SELECT author FROM notes WHERE id = $1").bind(id);
+        let author = timeout(Duration::from_secs(1), author.fetch_optional(&app.pool)).await;
+        let author: i64 = match author {
+            Ok(Ok(author)) => author.ok_or(StatusCode::NOT_FOUND)?,
+            Ok(Err(_)) | Err(_) => return Err(StatusCode::SERVICE_UNAVAILABLE),
+        };
+        let client = app.client.with(Clone::clone);
+        let request = client.get(format!("http://127.0.0.1:8081/authors/{author}"));
+        let response = request.send().await.and_then(reqwest::Response::error_for_status);
+        let response = response.map_err(|_| StatusCode::BAD_GATEWAY)?;
+        response.text().await.map_err(|_| StatusCode::BAD_GATEWAY)
+    }
+
+    #[wakeful::main(tokio)]
+    async fn main() -> Result<(), Box<dyn Error>> {
+        let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
+        let options = PgPoolOptions::new().max_connections(20);
+        let pool = options.acquire_timeout(Duration::from_secs(1)).connect(&url).await?;
+        let client = PerLoop::new(|| {
+            let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(1));
+            client.timeout(Duration::from_secs(5)).build().expect("valid settings")
+        });
+        let app = Router::new().route("/notes/{id}/author", get(author));
+        let app = app.with_state(App { pool, client });
+        Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;
+        Ok(())
     }
 }
 

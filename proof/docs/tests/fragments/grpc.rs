@@ -96,57 +96,6 @@ fn silent_clients(server: Server) -> Server {
     server
 }
 
-mod with_tls {
-    use super::Greeter;
-    use super::proto::GreeterServer;
-
-    /// For the test.
-    pub(super) fn pages(readiness: Readiness) -> Router {
-        probes(readiness)
-    }
-
-    use std::error::Error;
-    use std::time::Duration;
-
-    use axum::Router;
-    use axum::http::StatusCode;
-    use axum::routing::get;
-    use tonic::service::Routes;
-    use wakeful::{EventLoop, IdlePolicy, LoopGroup};
-    use wakeful_http::grpc::{GrpcService, health_reporter};
-    use wakeful_http::tls::ServerTls;
-    use wakeful_http::{DrainPlan, Readiness, Server};
-
-    #[wakeful::main]
-    async fn main() -> Result<(), Box<dyn Error>> {
-        let (reporter, health) = health_reporter();
-        reporter.set_serving::<GreeterServer<Greeter>>().await;
-        let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
-
-        let tls = ServerTls::from_files("/tls/tls.crt", "/tls/tls.key")?;
-        wakeful::spawn(tls.clone().reload_on_change(Duration::from_secs(60))).detach();
-        let (pre_drain, grace) = (Duration::from_secs(5), Duration::from_secs(25));
-        let plan = DrainPlan::new().pre_drain(pre_drain).grace(grace);
-        let server = Server::bind_tls("0.0.0.0:50051", tls)?.drain_plan(plan);
-
-        // For the kubelet: without TLS, and on a loop of its own.
-        let parks = EventLoop::builder().idle(IdlePolicy::Park);
-        let group = LoopGroup::builder().loops(1).event_loop(parks);
-        let probes = probes(server.readiness());
-        let _probes = Server::bind("0.0.0.0:9090")?.group(group).start(probes)?;
-        server.run(GrpcService::new(calls)).await?;
-        Ok(())
-    }
-
-    fn probes(readiness: Readiness) -> Router {
-        let readyz = async move || match readiness.is_ready() {
-            true => (StatusCode::OK, "ready\n"),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        };
-        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz))
-    }
-}
-
 fn both(calls: Router) -> Router {
     let rest = Router::new().route("/hello", get(|| async { "hello\n" }));
     let app = calls.reset_fallback().merge(rest);
@@ -277,7 +226,7 @@ mod tests {
         });
     }
 
-    /// What `with_tls::main` puts together, on free ports.
+    /// What `grpc_pod::main` puts together, on free ports.
     #[test]
     fn over_tls_health_knows_the_service_and_probes_need_no_tls() {
         let folder = tempfile::tempdir().unwrap();
@@ -292,7 +241,7 @@ mod tests {
             let calls = Routes::new(GreeterServer::new(Greeter)).add_service(health);
             let group = LoopGroup::builder().loops(1);
             let server = Server::bind_tls("127.0.0.1:0", tls).unwrap().group(group.clone());
-            let pages = with_tls::pages(server.readiness());
+            let pages = crate::grpc_pod::pages(server.readiness());
             let pages = Server::bind("127.0.0.1:0").unwrap().group(group).start(pages).unwrap();
             let running = server.start(wakeful_http::grpc::GrpcService::new(calls)).unwrap();
 

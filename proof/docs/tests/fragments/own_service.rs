@@ -1,8 +1,8 @@
 //! docs/own-service.md: the program, as the test `own_service` runs it. Of sqlx it has what needs
 //! no database: a pool that is opened by Tokio's timers, and so needs Tokio on its loop.
 
-mod sqlx {
-    pub(super) mod postgres {
+pub(crate) mod sqlx {
+    pub(crate) mod postgres {
         use std::io;
         use std::time::Duration;
 
@@ -43,7 +43,7 @@ mod sqlx {
         }
     }
 
-    pub(super) fn query_scalar(_: &str) -> postgres::QueryScalar {
+    pub(crate) fn query_scalar(_: &str) -> postgres::QueryScalar {
         postgres::QueryScalar
     }
 }
@@ -71,7 +71,7 @@ use wakeful::{EventLoop, IdlePolicy, LoopGroup, PerLoop};
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::Observe;
 use wakeful_http::{DrainPlan, Limits, Running, Server};
-use wakeful_prometheus::{TextSum, register_server};
+use wakeful_prometheus::{TextSum, register_access_log, register_log, register_server};
 use wakeful_workers::{Master, Reports, Role, Said};
 
 const PRE_DRAIN: Duration = Duration::from_secs(5);
@@ -84,8 +84,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let parks = EventLoop::builder().idle(IdlePolicy::Park);
     let group = LoopGroup::builder().loops(1).event_loop(parks).tokio();
     let master = Master::new(group.clone())
-        .listen([env::var("LISTEN")?.parse()?])
-        .admin([env::var("ADMIN")?.parse()?])
+        .listen([setting("LISTEN")?.parse()?])
+        .admin([setting("ADMIN")?.parse()?])
         .workers(2)
         .pid_file(env::var_os("PID_FILE").map(Into::into))
         .pre_drain(PRE_DRAIN)
@@ -102,11 +102,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     // If a worker is killed just when the kernel has woken it, another one answers.
     admin.iter().for_each(SharedListener::wake_every_loop);
     let admin = Server::from_listeners(admin);
-    let (url, reports) = (env::var("DATABASE_URL")?, worker.reports());
+    let (url, reports) = (setting("DATABASE_URL")?, worker.reports());
     let drained = worker.serve(
         || {
-            let running = start(server, url)?;
-            let (operators, metrics) = operators(admin, &running, reports)?;
+            let log = access_log()?;
+            let running = start(server, url, &log)?;
+            let (operators, metrics) = operators(admin, &running, reports, log)?;
             Ok((running, operators, metrics))
         },
         |(running, ..)| running.failure(),
@@ -118,6 +119,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     )?;
     drained.transpose()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn setting(name: &str) -> io::Result<String> {
+    env::var(name).map_err(|error| io::Error::other(format!("{name}: {error}")))
 }
 
 /// The log of a process that may have threads. The master has none of its own.
@@ -139,7 +144,7 @@ fn start_log_thread() -> FlushOnDrop {
 /// The pool of each loop: empty until the loop has opened it.
 type Pools = PerLoop<OnceCell<PgPool>>;
 
-fn start(server: Server, url: String) -> io::Result<Running> {
+fn start(server: Server, url: String, log: &AccessLog) -> io::Result<Running> {
     let limits = Limits::new()
         .max_connections(2_000)
         .max_header_size(16 * 1024)
@@ -150,7 +155,7 @@ fn start(server: Server, url: String) -> io::Result<Running> {
     let app = Router::new().route("/notes/{id}", get(note)).with_state(pools.clone());
     server
         .limits(limits)
-        .observe(Observe::new().access_log(access_log()?))
+        .observe(Observe::new().access_log(log.clone()))
         .on_each_loop(move || {
             let (pools, url) = (pools.get(), url.clone());
             async move {
@@ -191,8 +196,9 @@ fn operators(
     admin: Server,
     running: &Running,
     reports: Reports,
+    log: AccessLog,
 ) -> io::Result<(Running, Arc<Metrics>)> {
-    let metrics = Arc::new(Metrics::of(running, reports.clone())?);
+    let metrics = Arc::new(Metrics::of(running, reports.clone(), log)?);
     let (answers, asked) = (metrics.clone(), metrics.clone());
     wakeful::spawn(reports.answer(move || answers.said())?).detach();
     let readiness = running.readiness();
@@ -220,9 +226,13 @@ struct Metrics {
 }
 
 impl Metrics {
-    fn of(running: &Running, reports: Reports) -> io::Result<Self> {
+    fn of(running: &Running, reports: Reports, log: AccessLog) -> io::Result<Self> {
         let mut registry = Registry::default();
         register_server(&mut registry, running);
+        register_access_log(&mut registry, log);
+        if let Some(log) = LOG.get() {
+            register_log(&mut registry, log.clone());
+        }
         let left = reports.left_by_predecessor()?;
         let mut earlier = TextSum::new();
         earlier.add_counters(&left.earlier);
@@ -257,51 +267,4 @@ impl Metrics {
 
 pub(crate) fn run() -> Result<ExitCode, Box<dyn Error>> {
     main()
-}
-
-/// The same program without a master.
-pub(crate) mod pod {
-    use wakeful::signal::run_until_terminated_or_failed;
-
-    use super::*;
-
-    fn main() -> Result<(), Box<dyn Error>> {
-        start_log();
-        let _flush = start_log_thread();
-        Descriptors::raise_limit()?;
-
-        let parks = EventLoop::builder().idle(IdlePolicy::Park);
-        let group = LoopGroup::builder().event_loop(parks).tokio();
-        let server = Server::bind(env::var("LISTEN")?)?.group(group);
-        let url = env::var("DATABASE_URL")?;
-        let drained = run_until_terminated_or_failed(
-            || {
-                let running = start(server, url)?;
-                let operators = operators(&running)?;
-                Ok((running, operators))
-            },
-            |(running, _)| running.failure(),
-            |(running, _operators)| {
-                running.drain(DrainPlan::new().pre_drain(PRE_DRAIN).grace(GRACE))
-            },
-        )?;
-        drained.transpose()?;
-        Ok(())
-    }
-
-    /// docs/production.md has a longer one.
-    fn operators(running: &Running) -> io::Result<Running> {
-        let readiness = running.readiness();
-        let status = async move || match readiness.is_ready() {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        let addr = env::var("ADMIN").map_err(io::Error::other)?;
-        let group = LoopGroup::builder().loops(1);
-        Server::bind(addr)?.group(group).start(Router::new().route("/readyz", get(status)))
-    }
-
-    pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-        main()
-    }
 }

@@ -12,7 +12,10 @@ use wakeful_workers::{Master, Role};
 
 fn start() -> Result<ExitCode, Box<dyn Error>> {
     let group = LoopGroup::builder().loops(1);
-    let master = Master::new(group.clone()).listen(["0.0.0.0:8080".parse()?]).workers(4);
+    let master = Master::new(group.clone())
+        .listen(["0.0.0.0:8080".parse()?])
+        .workers(4)
+        .drain_timeout(Duration::from_secs(15)); // then a worker that still drains is killed
     let mut worker = match master.run()? {
         Role::Worker(worker) => worker,
         Role::Ended(code) => return Ok(code),
