@@ -193,7 +193,8 @@ impl Hog {
     fn on(cpu: &str) -> Option<Self> {
         let mut hog = Command::new("timeout");
         hog.args(["20", "chrt", "--fifo", "1", "taskset", "--cpu-list", cpu]);
-        hog.args(["sh", "-c", "echo; while :; do :; done"]).stdout(Stdio::piped());
+        // It ends by itself, also if timeout(1) is killed.
+        hog.args(["sh", "-c", "ulimit -t 20; echo; while :; do :; done"]).stdout(Stdio::piped());
         let mut hog = Self(hog.spawn().ok()?);
         let mut line = [0];
         hog.0.stdout.as_mut().unwrap().read_exact(&mut line).ok().map(|()| hog)

@@ -286,6 +286,6 @@ fn sockets_of_which_there_is_only_one_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let unix = format!("unix:{}", directory.path().join("socket").display());
     let program = || Command::new(PROGRAM);
-    refused(program(), &["--listen", &unix], 1, "a Unix socket has no SO_REUSEPORT");
+    refused(program(), &["--listen", &unix], 2, "a Unix socket has no SO_REUSEPORT");
     refused(passing_socket(), &["--listen", "systemd"], 2, "cannot be used with --listen systemd");
 }
