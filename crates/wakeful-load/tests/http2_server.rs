@@ -96,7 +96,7 @@ fn expect(answers: &[Answer], requests: u64) {
     assert!(answers.iter().map(|answer| answer.key).eq(0..requests));
     for answer in answers {
         let status = STATUSES[answer.key as usize % STATUSES.len()];
-        let expected = if status < 400 { Outcome::Success } else { Outcome::Failure };
+        let expected = if status < 400 { Outcome::Success } else { Outcome::Status(status) };
         assert_eq!(answer.outcome, expected, "request {}", answer.key);
     }
 }
