@@ -29,7 +29,7 @@ const OPTIONS: &str = "its options are compared with its help: proof/docs/tests/
 const PEERS: &str = "parsed by itself: proof/peers/peer-tests/tests/docs.rs";
 const SHELL: &str = "of the shell, which reads each block: here";
 
-const PROGRAMS: [(&str, &str); 40] = [
+const PROGRAMS: [(&str, &str); 41] = [
     ("[", SHELL),
     ("apt-get", "not run: it changes the machine; the names are Debian's"),
     ("break", SHELL),
@@ -46,6 +46,7 @@ const PROGRAMS: [(&str, &str); 40] = [
     ("for", SHELL),
     ("gdb", "not run: large, and it needs a process that hangs"),
     ("grep", SHELL),
+    ("grpcurl", "not run here: .ci/tls-clients and .ci/grpc-clients call services with it"),
     ("h2load", OPTIONS),
     ("hello_axum", "not run: the script that starts it gives it what it needs"),
     ("herd", PEERS),

@@ -60,9 +60,9 @@ fn clients() -> PerLoop<Client<Body>> {
     })
 }
 
-fn https() -> Result<Client<Body>, Box<dyn Error>> {
-    let client: Client<Body> = Client::builder().tls(ClientTls::builder().build()?).build();
-    Ok(client)
+fn https_clients() -> Result<PerLoop<Client<Body>>, Box<dyn Error>> {
+    let tls = ClientTls::builder().build()?;
+    Ok(PerLoop::new(move || Client::builder().tls(tls.clone()).build()))
 }
 
 async fn who(peer: Peer, _certificates: Option<PeerCertificates>) -> String {

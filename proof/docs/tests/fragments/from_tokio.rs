@@ -353,14 +353,13 @@ mod two_backends {
     use axum::http::StatusCode;
     use axum::routing::get;
     use sqlx::postgres::{PgPool, PgPoolOptions};
-    use wakeful::PerLoop;
-    use wakeful::time::timeout;
+    use tokio::time::timeout;
     use wakeful_http::Server;
 
     #[derive(Clone)]
     struct App {
-        pool: PgPool,                     // one for all loops
-        client: PerLoop<reqwest::Client>, // one for each loop
+        pool: PgPool,
+        client: reqwest::Client,
     }
 
     async fn author(State(app): State<App>, Path(id): Path<i64>) -> Result<String, StatusCode> {
@@ -370,8 +369,7 @@ mod two_backends {
             Ok(Ok(author)) => author.ok_or(StatusCode::NOT_FOUND)?,
             Ok(Err(_)) | Err(_) => return Err(StatusCode::SERVICE_UNAVAILABLE),
         };
-        let client = app.client.with(Clone::clone);
-        let request = client.get(format!("http://127.0.0.1:8081/authors/{author}"));
+        let request = app.client.get(format!("http://127.0.0.1:8081/authors/{author}"));
         let response = request.send().await.and_then(reqwest::Response::error_for_status);
         let response = response.map_err(|_| StatusCode::BAD_GATEWAY)?;
         response.text().await.map_err(|_| StatusCode::BAD_GATEWAY)
@@ -382,10 +380,8 @@ mod two_backends {
         let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
         let options = PgPoolOptions::new().max_connections(20);
         let pool = options.acquire_timeout(Duration::from_secs(1)).connect(&url).await?;
-        let client = PerLoop::new(|| {
-            let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(1));
-            client.timeout(Duration::from_secs(5)).build().expect("valid settings")
-        });
+        let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(1));
+        let client = client.timeout(Duration::from_secs(5)).build()?;
         let app = Router::new().route("/notes/{id}/author", get(author));
         let app = app.with_state(App { pool, client });
         Server::bind("0.0.0.0:8080")?.tokio().run(app).await?;

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Instant;
 
+use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::{Router, routing};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
@@ -51,6 +51,7 @@ fn start(app: Router) -> io::Result<(Running, Registry)> {
 #[test]
 fn a_request_is_measured_under_its_route() {
     use axum::body::Body;
+    use axum::routing;
     use tower_service::Service;
 
     let mut registry = Registry::default();
