@@ -29,7 +29,7 @@ const OPTIONS: &str = "its options are compared with its help: proof/docs/tests/
 const PEERS: &str = "parsed by itself: proof/peers/peer-tests/tests/docs.rs";
 const SHELL: &str = "of the shell, which reads each block: here";
 
-const PROGRAMS: [(&str, &str); 41] = [
+const PROGRAMS: [(&str, &str); 42] = [
     ("[", SHELL),
     ("apt-get", "not run: it changes the machine; the names are Debian's"),
     ("break", SHELL),
@@ -66,6 +66,7 @@ const PROGRAMS: [(&str, &str); 41] = [
     ("systemctl", OPTIONS),
     ("systemd-sysusers", "not run: it changes the machine, and has no options here"),
     ("tokio-current-thread", PEERS),
+    ("tokio-multi-thread", PEERS),
     ("tokio-on-wakeful", PEERS),
     ("trap", SHELL),
     ("usermod", OPTIONS),

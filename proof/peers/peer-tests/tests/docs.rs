@@ -8,8 +8,14 @@ use doc_pages::command_lines;
 use peer_tests::{Language, program};
 
 /// The programs that pages start.
-const STARTED: [&str; 5] =
-    ["epoll", "herd", "ready-list", "tokio-current-thread", "tokio-on-wakeful"];
+const STARTED: [&str; 6] = [
+    "epoll",
+    "herd",
+    "ready-list",
+    "tokio-current-thread",
+    "tokio-multi-thread",
+    "tokio-on-wakeful",
+];
 
 #[test]
 fn each_program_takes_its_command_lines() -> Result<()> {
