@@ -24,8 +24,8 @@ use super::before_fork::{count_unless_forking, is_forking};
 /// How many threads are starting or ending.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// How long one side waits for the other: so many pauses. A thread needs some ten microseconds, and
-/// a fork up to some milliseconds.
+/// One side waits for the other for this number of pauses at most. A thread needs some ten
+/// microseconds, and a fork up to some milliseconds.
 const MOST_PAUSES: u32 = 20_000;
 const PAUSE: Duration = Duration::from_micros(20);
 
