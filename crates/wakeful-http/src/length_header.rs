@@ -3,7 +3,7 @@
 //! hyper may write it although the body has another length. Then the receiver takes the next
 //! message of the connection for a part of this one, or the rest of this one for the next message.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use wakeful::log::OncePerSecond;
 
 use crate::foreign_code;
@@ -14,12 +14,19 @@ use crate::foreign_code;
 #[inline]
 pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>) -> bool {
     // To compare a few names takes less than the hash of one.
-    let is_length = |(name, _): &(&HeaderName, &HeaderValue)| *name == header::CONTENT_LENGTH;
-    let mut named = headers.iter().filter(is_length).map(|(_, value)| number(value));
-    let Some(first) = named.next() else { return false };
-    let is_right = first.is_some_and(|first| length().is_none_or(|length| length == first));
-    let is_coded = || headers.keys().any(|name| *name == header::TRANSFER_ENCODING);
-    !is_right || named.next().is_some() || is_coded()
+    let (mut named, mut is_coded) = (None, false);
+    for (name, value) in headers {
+        if *name == header::CONTENT_LENGTH {
+            if named.replace(value).is_some() {
+                return true;
+            }
+        } else {
+            is_coded |= *name == header::TRANSFER_ENCODING;
+        }
+    }
+    let Some(named) = named else { return false };
+    let is_right = |named| length().is_none_or(|length| length == named);
+    is_coded || !number(named).is_some_and(is_right)
 }
 
 /// Digits only: a parser of the standard library also takes a sign.
