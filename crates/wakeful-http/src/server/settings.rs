@@ -293,7 +293,7 @@ impl Server {
     ///             let client = client.get();
     ///             async move {
     ///                 // The first request of each loop finds a connection.
-    ///                 let hello = http::Request::get("http://127.0.0.1:9090/")
+    ///                 let hello = http::Request::get("http://127.0.0.1:8081/")
     ///                     .body(Body::empty())
     ///                     .map_err(std::io::Error::other)?;
     ///                 client.send(hello).await.map(drop).map_err(std::io::Error::other)
