@@ -142,14 +142,15 @@ impl<T: AsFd> Registered<T> {
         let found = fds[0].revents();
         let has_ended = found.intersects(PollFlags::HUP | PollFlags::RDHUP);
         let is_error_alone = found == PollFlags::ERR;
-        let is_closed = has_ended || is_error_alone;
+        let lasts = || socket_type(self.io()).is_err();
+        // A pipe without a reader that is not full is writable, too.
+        let is_broken = direction == Direction::Write && found.contains(PollFlags::ERR) && lasts();
+        let is_closed = has_ended || is_error_alone || is_broken;
         told.set(is_closed);
         // An error without other readiness lasts on a descriptor that has no way to take the error,
         // such as a pipe without a reader. On a socket it passes. It can also mean that the socket
         // has an error queue that nobody reads, and then operations block all the same.
-        let is_ready = has_ended
-            || found.intersects(asked)
-            || (is_error_alone && socket_type(self.io()).is_err());
+        let is_ready = has_ended || found.intersects(asked) || (is_error_alone && lasts());
         Now { is_closed, has_ended, is_ready, is_unknown: false }
     }
 

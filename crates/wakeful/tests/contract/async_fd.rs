@@ -322,13 +322,19 @@ fn an_end_stays_ready<B: Backend>() {
         }
         assert_eq!(soon(ours.async_io(Interest::READABLE, read)).await.unwrap(), 0);
 
-        // A full pipe whose reader is gone has an error, and nothing else.
-        let (reads, writes) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
-        let writes = AsyncFd::new(writes).unwrap();
-        while rustix::io::write(&writes, &[0; 4096]).is_ok() {}
-        drop(reads);
-        for _ in 0..2 {
-            soon(writes.writable()).await.unwrap().clear_ready();
+        // A full pipe whose reader is gone has an error, and nothing else. One with room is
+        // writable, too.
+        for is_full in [true, false] {
+            let (reads, writes) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+            let writes = AsyncFd::new(writes).unwrap();
+            while is_full && rustix::io::write(&writes, &[0; 4096]).is_ok() {}
+            drop(reads);
+            ask_the_kernel().await;
+            for _ in 0..3 {
+                let mut guard = soon(writes.writable()).await.unwrap();
+                assert!(guard.ready().is_write_closed());
+                guard.clear_ready();
+            }
         }
     });
 }
