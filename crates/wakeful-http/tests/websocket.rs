@@ -196,7 +196,10 @@ fn what_breaks_the_protocol_or_a_limit_is_told_so_by_its_close_code() {
             let mut client = connect(addr(&running), "/ws").await;
             client.send(Message::text("right")).await.unwrap();
             assert_eq!(client.next().await.unwrap().unwrap().into_data(), "right");
-            client.get_mut().write_all(&[header, &[0; 304]].concat()).await.unwrap();
+            // What comes before it, even in the same read, is heard.
+            let before = b"\x81\x86\0\0\0\0before";
+            client.get_mut().write_all(&[before, header, &[0; 304]].concat()).await.unwrap();
+            assert_eq!(client.next().await.unwrap().unwrap().into_data(), "before");
             assert_eq!(closed(&mut client).await.code, CloseCode::Protocol);
         }
     });

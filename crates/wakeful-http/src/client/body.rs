@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use http_body::{Body, Frame, SizeHint};
@@ -173,6 +173,15 @@ impl ResponseBody {
         self.end();
     }
 
+    /// Is the response late? Then it ends here.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<ClientError> {
+        let Some(deadline) = &mut self.deadline else { return Poll::Pending };
+        ready!(Pin::new(&mut deadline.end).poll(cx));
+        let (target, after) = (self.target.clone(), deadline.after);
+        self.end();
+        Poll::Ready(ClientError::TotalTimeout { target, after })
+    }
+
     fn end(&mut self) {
         self.stream = None;
         self.answering = None;
@@ -207,16 +216,17 @@ impl Body for ResponseBody {
             if let Some(stream) = &this.stream {
                 stream.listener.wakes(cx.waker());
             }
-            let Some(deadline) = &mut this.deadline else { return Poll::Pending };
-            std::task::ready!(Pin::new(&mut deadline.end).poll(cx));
-            let (target, after) = (this.target.clone(), deadline.after);
-            this.end();
-            return Poll::Ready(Some(Err(ClientError::TotalTimeout { target, after })));
+            return this.poll_deadline(cx).map(|late| Some(Err(late)));
         };
         if matches!(frame, Some(Err(_))) {
             this.end();
         } else if frame.is_none() || this.incoming.is_end_stream() {
             this.end_whole();
+        } else if this.deadline.as_ref().is_some_and(|it| it.end.instant() <= turn_time())
+            && let Poll::Ready(late) = this.poll_deadline(cx)
+        {
+            // Code that reads slowly, or a server that sends without a pause, never waits here.
+            return Poll::Ready(Some(Err(late)));
         }
         let broken = |source| ClientError::Body { target: this.target.clone(), source };
         Poll::Ready(frame.map(|frame| frame.map_err(broken)))

@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
 
 use super::until_head::UntilHead;
@@ -49,6 +50,9 @@ pub(super) struct Observed {
     /// With HTTP/1.1 only: whether to read what came before a reset.
     hears_out: Cell<bool>,
     is_reset: Cell<bool>,
+    /// The reset came without the server's end. Then the end that the next reads find is none of
+    /// the response.
+    is_broken_off: Cell<bool>,
 }
 
 impl Observed {
@@ -136,13 +140,37 @@ impl ObservedTransport {
         match &written {
             Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
                 self.observed.is_reset.set(true);
+                // The kernel reports a reset behind the server's end as `BrokenPipe`. With TLS the
+                // server's end is a message.
+                let has_no_end = error.kind() == io::ErrorKind::ConnectionReset;
+                let is_plain = matches!(self.transport, Transport::Plain(_));
+                self.observed.is_broken_off.set(has_no_end && is_plain);
                 // The response, or the end, is there, so the next read must ask the kernel.
-                self.stream().ask_anew();
+                self.observed.asks.set(true);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             _ => written,
         }
+    }
+
+    /// Reads what came before a reset. A response that ends with its connection is not whole.
+    #[cold]
+    fn poll_read_broken_off(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.observed.asks.set(true);
+        let mut scratch = [MaybeUninit::uninit(); 4096];
+        let room = scratch.len().min(buf.remaining());
+        let mut read = ReadBuf::uninit(&mut scratch[..room]);
+        ready!(Pin::new(&mut self.transport).poll_read(cx, read.unfilled()))?;
+        if read.filled().is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        buf.put_slice(read.filled());
+        Poll::Ready(Ok(()))
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -174,6 +202,9 @@ impl Read for ObservedTransport {
     ) -> Poll<io::Result<()>> {
         if self.observed.asks.take() {
             self.stream().ask_anew();
+            if self.observed.is_broken_off.get() {
+                return self.poll_read_broken_off(cx, buf);
+            }
         }
         let Self { transport, observed, ration } = &mut *self;
         let read = ration.poll_read(cx, buf, |cx, buf| {

@@ -30,7 +30,10 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), NotMinimal> {
+    /// # Errors
+    /// A length is not minimal. This many of the bytes come before its frame.
+    fn follow(&mut self, all: &[u8]) -> Result<(), usize> {
+        let (mut bytes, mut before) = (all, 0);
         while !bytes.is_empty() {
             if self.left > 0 {
                 let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
@@ -38,10 +41,13 @@ impl Lengths {
                 bytes = &bytes[skipped..];
                 continue;
             }
+            if self.held == 0 {
+                before = all.len() - bytes.len();
+            }
             self.header[self.held] = bytes[0];
             self.held += 1;
             bytes = &bytes[1..];
-            self.take_header()?;
+            self.take_header().map_err(|NotMinimal| before)?;
         }
         Ok(())
     }
@@ -78,11 +84,14 @@ pub(super) struct Followed {
     pub(super) inner: Upgraded,
     lengths: Lengths,
     ration: ReadRation,
+    /// The next frame is refused. What came before it was read.
+    is_refused: bool,
 }
 
 impl Followed {
     pub(super) fn new(inner: Upgraded) -> Self {
-        Self { inner, lengths: Lengths::default(), ration: ReadRation::default() }
+        let (lengths, ration) = (Lengths::default(), ReadRation::default());
+        Self { inner, lengths, ration, is_refused: false }
     }
 }
 
@@ -92,12 +101,18 @@ impl AsyncRead for Followed {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { inner, lengths, ration } = &mut *self;
-        let room = buf.len();
-        let read = ready!(ration.give(room, cx, |cx| Pin::new(inner).poll_read(cx, buf)))?;
-        let followed = lengths.follow(&buf[..read]);
-        let read = followed.map(|()| read);
-        Poll::Ready(read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
+        let Self { inner, lengths, ration, is_refused } = &mut *self;
+        if !*is_refused {
+            let room = buf.len();
+            let read = ready!(ration.give(room, cx, |cx| Pin::new(inner).poll_read(cx, buf)))?;
+            let Err(before) = lengths.follow(&buf[..read]) else { return Poll::Ready(Ok(read)) };
+            *is_refused = true;
+            // The messages before the frame are whole.
+            if before > 0 {
+                return Poll::Ready(Ok(before));
+            }
+        }
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, NotMinimal)))
     }
 }
 

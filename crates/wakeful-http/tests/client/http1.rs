@@ -430,6 +430,23 @@ fn a_response_that_came_before_a_reset_is_read() {
 }
 
 #[test]
+fn a_response_without_a_length_that_a_reset_ends_is_broken_off() {
+    on_a_loop(async {
+        let (addr, body) = resets_behind("HTTP/1.1 200 OK\r\n\r\nhalf".to_owned());
+        let client = Client::builder().max_connections(1).build::<Pieces>();
+        let host = client.host(&Target::from(addr));
+        for ends in [false, true] {
+            let request = Request::post("/").body(body(ends)).unwrap();
+            let mut body = host.send(request).await.unwrap().into_body();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+            let error = body.frame().await.unwrap().unwrap_err();
+            assert!(matches!(error, ClientError::Body { .. }), "{error}");
+            until(|| host.connections() == 0).await;
+        }
+    });
+}
+
+#[test]
 fn a_reset_without_a_response_is_an_error() {
     on_a_loop(async {
         for part in ["", "HTTP/1.1 200 OK\r\n"] {

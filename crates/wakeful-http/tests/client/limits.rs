@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use axum::routing;
+use futures_util::stream;
+
 use super::common::{Gate, addr, router, server};
 use super::*;
 
@@ -258,6 +261,32 @@ fn a_connection_that_is_not_kept_at_all_serves_its_request_to_its_end() {
                 make(Client::builder().idle_timeout(Duration::ZERO), addr(&running));
             assert_eq!(text(host.send(get("/slow")).await).await, "slow");
             until(|| host.connections() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn the_time_in_all_ends_a_body_that_comes_faster_than_it_is_read() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let endless = || async {
+        let more = Bytes::from_static(&[0; 1 << 14]);
+        axum::body::Body::from_stream(stream::repeat(Ok::<_, Infallible>(more)))
+    };
+    let running = server().start(router().route("/endless", routing::get(endless))).unwrap();
+    on_a_loop(async {
+        for version in [HttpVersion::Http1, HttpVersion::Http2] {
+            let settings = Client::builder().total_timeout(LIMIT);
+            let (_client, host) = host(settings, addr(&running), version);
+            let mut body = host.send(get("/endless")).await.unwrap().into_body();
+            let error = loop {
+                match body.frame().await.unwrap() {
+                    // The next one comes meanwhile.
+                    Ok(_) => wakeful::time::sleep(LIMIT / 1000).await,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, ClientError::TotalTimeout { after: LIMIT, .. }), "{error}");
+            assert!(body.frame().await.is_none());
         }
     });
 }
