@@ -73,6 +73,24 @@ fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
 }
 
 #[test]
+fn a_body_that_its_client_cuts_short_without_an_error_is_not_whole() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let read = post(move |body: Body| async move {
+        let _ = tell.send(body.collect().await.map(|body| body.to_bytes()));
+        "read"
+    });
+    let running = server().start(Router::new().route("/read", read)).unwrap();
+    let mut client = Client::new(&running);
+    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read"));
+    client.send(DATA, 0, 1, b"half");
+    client.send(RST_STREAM, 0, 1, &0_u32.to_be_bytes());
+    told.recv_timeout(Duration::from_secs(10)).expect("it is called").expect_err("not whole");
+    client.send(HEADERS, END_HEADERS, 3, &head("POST", "/read"));
+    client.send(DATA, END_STREAM, 3, b"whole");
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)).unwrap().unwrap(), "whole");
+}
+
+#[test]
 fn a_body_of_which_nothing_more_comes_is_408() {
     let running = start(Limits::new().body_timeout(SHORT));
     let mut client = Client::new(&running);

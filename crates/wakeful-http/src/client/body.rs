@@ -40,9 +40,10 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Unpin + 'static> OutgoingBody 
 /// of the request's body is not sent.
 ///
 /// # Errors
-/// A read fails with [`ClientError::Body`] if the response breaks off, with
-/// [`ClientError::TotalTimeout`] if it is not complete in time, and with [`ClientError::Panicked`]
-/// if the program panicked within its HTTP/2 connection. After an error the body has ended.
+/// A read fails with [`ClientError::Body`] or [`ClientError::CutShort`] if the response breaks off,
+/// with [`ClientError::TotalTimeout`] if it is not complete in time, and with
+/// [`ClientError::Panicked`] if the program panicked within its HTTP/2 connection. After an error
+/// the body has ended.
 pub struct ResponseBody {
     _of_one_loop: PhantomData<*const BelongsToOneLoop_UseOnThisLoop>,
     incoming: Locking<Incoming>,
@@ -173,6 +174,15 @@ impl ResponseBody {
         self.end();
     }
 
+    /// With HTTP/2: hyper takes a reset or a GOAWAY without an error code for the body's end, also
+    /// if the server has not ended the stream.
+    fn is_cut_short(&self) -> bool {
+        let incoming = &self.incoming;
+        self.stream.is_some()
+            && !incoming.is_end_stream()
+            && incoming.size_hint().exact() != Some(0)
+    }
+
     /// Is the response late? Then it ends here.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<ClientError> {
         let Some(deadline) = &mut self.deadline else { return Poll::Pending };
@@ -220,6 +230,9 @@ impl Body for ResponseBody {
         };
         if matches!(frame, Some(Err(_))) {
             this.end();
+        } else if frame.is_none() && this.is_cut_short() {
+            this.end();
+            return Poll::Ready(Some(Err(ClientError::CutShort { target: this.target.clone() })));
         } else if frame.is_none() || this.incoming.is_end_stream() {
             this.end_whole();
         } else if this.deadline.as_ref().is_some_and(|it| it.end.instant() <= turn_time())

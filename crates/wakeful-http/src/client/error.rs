@@ -125,6 +125,13 @@ pub enum ClientError {
         /// The server.
         target: Arc<str>,
     },
+    /// The server ended the stream of its response, or its connection, without an error, before the
+    /// response was complete (HTTP/2).
+    #[error("the response of {target} broke off: its stream ended without an error")]
+    CutShort {
+        /// The server.
+        target: Arc<str>,
+    },
     /// The body was read on a thread other than that of its client's loop.
     #[error(
         "a response must be read on the thread of its client's loop, and this is another thread"

@@ -1,6 +1,7 @@
 //! Bodies on their way through the limits: a request's as the service reads it, and a response's.
 
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +13,7 @@ use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
-use crate::connection::Progress;
+use crate::connection::{Progress, Protocol};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::foreign_error;
@@ -25,7 +26,8 @@ use crate::own_values;
 /// If the body is larger than [`Limits::max_body`](crate::Limits::max_body), a read fails with a
 /// [`LengthLimitError`](http_body_util::LengthLimitError), like that of `http_body_util::Limited`.
 /// The client then gets 413, whatever the service answers, unless the response has begun. If the
-/// client's connection or stream breaks off, a read fails with a [`hyper::Error`].
+/// client's connection or stream breaks off, a read fails with a [`hyper::Error`], or with an
+/// [`io::Error`] of the kind `UnexpectedEof` if the client gave no error code (HTTP/2).
 ///
 /// # Threads
 /// `Send`.
@@ -42,19 +44,35 @@ struct Unread {
     waker: SafeWaker,
     /// What the time limits need to know.
     progress: Option<Progress>,
+    protocol: Protocol,
     /// Whether the body has returned its end, or an error.
     has_ended: bool,
 }
 
 impl RequestBody {
     #[inline]
-    pub(crate) fn new(inner: Incoming, progress: Option<Progress>, most: Option<u64>) -> Self {
+    pub(crate) fn new(
+        inner: Incoming,
+        protocol: Protocol,
+        progress: Option<Progress>,
+        most: Option<u64>,
+    ) -> Self {
         if inner.is_end_stream() {
             return Self(None);
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        Self(Some(Box::new(Unread { inner, waker, progress, has_ended: false })))
+        Self(Some(Box::new(Unread { inner, waker, progress, protocol, has_ended: false })))
+    }
+}
+
+impl Unread {
+    /// With HTTP/2: hyper takes a reset without an error code for the body's end.
+    fn is_cut_short(&self) -> bool {
+        let inner = &self.inner;
+        self.protocol == Protocol::Http2
+            && !inner.is_end_stream()
+            && inner.size_hint().exact() != Some(0)
     }
 }
 
@@ -85,7 +103,12 @@ impl Body for RequestBody {
             ready!(pin!(consume_budget()).poll(cx));
         }
         let Some(this) = &mut self.0 else { return Poll::Ready(None) };
-        let polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        let mut polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        if !this.has_ended && matches!(polled, Poll::Ready(None)) && this.is_cut_short() {
+            let text = "the client ended its request's stream before the request was complete";
+            let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+            polled = Poll::Ready(Some(Err(error.into())));
+        }
         this.has_ended = matches!(polled, Poll::Ready(None | Some(Err(_))));
         if let Some(progress) = &this.progress {
             progress.saw(&polled);

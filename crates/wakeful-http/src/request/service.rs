@@ -139,7 +139,7 @@ where
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
         let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, progress, most);
+        let body = RequestBody::new(body, protocol, progress, most);
         let service = self.service.clone();
         // The request is built where it stays: each variable of its own would be another copy.
         Answer {

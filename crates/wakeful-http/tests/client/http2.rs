@@ -237,6 +237,37 @@ fn a_refused_stream_is_sent_again_whatever_its_method() {
 }
 
 #[test]
+fn a_response_that_ends_without_its_end_and_without_an_error_is_broken_off() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| {
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok((asked, mut answer))) = connection.accept().await {
+                let mut stream = answer.send_response(Response::new(()), false).unwrap();
+                stream
+                    .send_data(Bytes::from_static(b"half"), asked.uri().path() == "/whole")
+                    .unwrap();
+                if asked.uri().path() == "/reset" {
+                    // Its DATA goes first.
+                    wakeful::spawn(async move {
+                        wakeful::time::sleep(Duration::from_millis(50)).await;
+                        stream.send_reset(h2::Reason::NO_ERROR);
+                    })
+                    .detach();
+                }
+            }
+        })
+        .await;
+        let (_client, host) = http2(Client::builder(), addr);
+        let mut body = host.send(get("/reset")).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        let error = body.frame().await.unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::CutShort { .. }), "{error}");
+        assert!(body.frame().await.is_none());
+        assert_eq!(text(host.send(get("/whole")).await).await, "half");
+    });
+}
+
+#[test]
 fn after_a_goaway_what_is_under_way_ends_and_the_rest_gets_a_new_connection() {
     on_a_loop(async {
         let addr = scripted(async |number, stream| {
