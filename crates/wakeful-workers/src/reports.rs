@@ -150,7 +150,8 @@ impl Reports {
 
     /// Stores the text of `say` without a call of [`collect`](Self::collect). Use this at the end
     /// of the worker, so that its last counts are not lost. If several threads call it, the calls
-    /// run one after the other, so `say` must not call it itself. In a forked child of the worker it has no effect.
+    /// run one after the other, so `say` must not call it itself. In a forked child of the worker
+    /// it has no effect.
     ///
     /// # Errors
     /// The text has more than 64 MiB; no memory is left; or a limit on file sizes (`RLIMIT_FSIZE`)
