@@ -76,7 +76,7 @@ fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
 fn a_body_that_its_client_cuts_short_without_an_error_is_not_whole() {
     let (tell, told) = std::sync::mpsc::channel();
     let read = post(move |body: Body| async move {
-        let _ = tell.send(body.collect().await.map(|body| body.to_bytes()));
+        let _ = tell.send(body.collect().await.map(http_body_util::Collected::to_bytes));
         "read"
     });
     let running = server().start(Router::new().route("/read", read)).unwrap();
