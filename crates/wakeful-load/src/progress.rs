@@ -113,7 +113,8 @@ impl Progress {
     }
 
     /// The remaining time, including the current block: the expected time, scaled by how long the
-    /// finished blocks took compared with what was expected of them.
+    /// finished blocks took compared with what was expected of them. A twentieth of the plan counts
+    /// as if it had gone as expected, because the first block may wait for a quiet machine.
     fn left(&self) -> Duration {
         let (mut done, mut expected, mut left) = (self.done, Duration::ZERO, Duration::ZERO);
         for &(blocks, each) in &self.parts {
@@ -126,7 +127,8 @@ impl Progress {
             return left;
         }
         let took = self.block_began.duration_since(self.began);
-        left.mul_f64(took.as_secs_f64() / expected.as_secs_f64())
+        let assumed = (expected + left) / 20;
+        left.mul_f64((took + assumed).as_secs_f64() / (expected + assumed).as_secs_f64())
     }
 
     fn line(&self) -> String {
@@ -157,20 +159,32 @@ mod tests {
         assert_eq!(progress.line(), "[1/3] a at 10k/s · about 5 min 0 s left");
         progress.end();
         progress.begin("b");
-        assert_eq!(progress.line(), "[2/3] b · about 1 s left");
+        assert_eq!(progress.line(), "[2/3] b · about 27 s left");
     }
 
     #[test]
     fn parts_that_come_later_count_with_the_pace_of_the_first() {
         let mut progress = Progress::silent();
-        progress.expect(1, Duration::from_secs(10));
-        progress.expect(3, Duration::from_secs(100));
+        progress.expect(1, Duration::from_secs(100));
+        progress.expect(3, Duration::from_secs(300));
         progress.begin("a");
-        assert_eq!(progress.line(), "[1/4] a · about 5 min 10 s left");
+        assert_eq!(progress.line(), "[1/4] a · about 16 min 40 s left");
         progress.end();
         progress.begin("b");
-        progress.began = progress.block_began - Duration::from_secs(20);
-        assert_eq!(progress.line(), "[2/4] b · about 10 min 0 s left");
+        progress.began = progress.block_began - Duration::from_secs(250);
+        assert_eq!(progress.line(), "[2/4] b · about 30 min 0 s left");
+    }
+
+    #[test]
+    fn a_first_block_that_waits_does_not_decide_the_time_left() {
+        let mut progress = Progress::silent();
+        progress.expect(1, Duration::from_secs(1));
+        progress.expect(999, Duration::from_secs(1));
+        progress.begin("a");
+        progress.end();
+        progress.begin("b");
+        progress.began = progress.block_began - Duration::from_secs(50);
+        assert_eq!(progress.line(), "[2/1000] b · about 32 min 39 s left");
     }
 
     #[test]
