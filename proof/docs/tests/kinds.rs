@@ -29,9 +29,11 @@ const OPTIONS: &str = "its options are compared with its help: proof/docs/tests/
 const PEERS: &str = "parsed by itself: proof/peers/peer-tests/tests/docs.rs";
 const SHELL: &str = "of the shell, which reads each block: here";
 
-const PROGRAMS: [(&str, &str); 42] = [
+const PROGRAMS: [(&str, &str); 44] = [
     ("[", SHELL),
     ("apt-get", "not run: it changes the machine; the names are Debian's"),
+    ("axum-tokio", PEERS),
+    ("axum-wakeful", PEERS),
     ("break", SHELL),
     ("cargo", CARGO),
     ("cc", "run: crates/wakeful-awake-c/tests/readme.rs"),

@@ -8,7 +8,9 @@ use doc_pages::command_lines;
 use peer_tests::{Language, program};
 
 /// The programs that pages start.
-const STARTED: [&str; 6] = [
+const STARTED: [&str; 8] = [
+    "axum-tokio",
+    "axum-wakeful",
     "epoll",
     "herd",
     "ready-list",
