@@ -79,14 +79,18 @@ fn a_body_that_its_client_cuts_short_without_an_error_is_not_whole() {
         let _ = tell.send(body.collect().await.map(http_body_util::Collected::to_bytes));
         "read"
     });
-    let running = server().start(Router::new().route("/read", read)).unwrap();
+    // What is cut off is once shorter than a body may be, and once as long.
+    let limits = Limits::new().max_body(5);
+    let running = server().limits(limits).start(Router::new().route("/read", read)).unwrap();
     let mut client = Client::new(&running);
-    client.send(HEADERS, END_HEADERS, 1, &head("POST", "/read"));
-    client.send(DATA, 0, 1, b"half");
-    client.send(RST_STREAM, 0, 1, &0_u32.to_be_bytes());
-    told.recv_timeout(Duration::from_secs(10)).expect("it is called").expect_err("not whole");
-    client.send(HEADERS, END_HEADERS, 3, &head("POST", "/read"));
-    client.send(DATA, END_STREAM, 3, b"whole");
+    for (stream, part) in [(1, "half"), (3, "whole")] {
+        client.send(HEADERS, END_HEADERS, stream, &head("POST", "/read"));
+        client.send(DATA, 0, stream, part.as_bytes());
+        client.send(RST_STREAM, 0, stream, &0_u32.to_be_bytes());
+        told.recv_timeout(Duration::from_secs(10)).expect("it is called").expect_err("not whole");
+    }
+    client.send(HEADERS, END_HEADERS, 5, &head("POST", "/read"));
+    client.send(DATA, END_STREAM, 5, b"whole");
     assert_eq!(told.recv_timeout(Duration::from_secs(10)).unwrap().unwrap(), "whole");
 }
 

@@ -174,8 +174,8 @@ impl ResponseBody {
         self.end();
     }
 
-    /// With HTTP/2: hyper takes a reset or a GOAWAY without an error code for the body's end, also
-    /// if the server has not ended the stream.
+    /// With HTTP/2: hyper takes a reset without an error code for the body's end, also if the
+    /// server has not ended the stream. A body of which all bytes have come is whole all the same.
     fn is_cut_short(&self) -> bool {
         let incoming = &self.incoming;
         self.stream.is_some()

@@ -125,8 +125,8 @@ pub enum ClientError {
         /// The server.
         target: Arc<str>,
     },
-    /// The server ended the stream of its response, or its connection, without an error, before the
-    /// response was complete (HTTP/2).
+    /// The server reset the stream of its response without an error code, before the response was
+    /// complete (HTTP/2).
     #[error("the response of {target} broke off: its stream ended without an error")]
     CutShort {
         /// The server.

@@ -140,8 +140,8 @@ impl ObservedTransport {
         match &written {
             Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
                 self.observed.is_reset.set(true);
-                // The kernel reports a reset behind the server's end as `BrokenPipe`. With TLS the
-                // server's end is a message.
+                // If the server had ended the connection before the reset, the kernel reports
+                // `BrokenPipe`. TLS has a message for the end, so there this tells nothing.
                 let has_no_end = error.kind() == io::ErrorKind::ConnectionReset;
                 let is_plain = matches!(self.transport, Transport::Plain(_));
                 self.observed.is_broken_off.set(has_no_end && is_plain);

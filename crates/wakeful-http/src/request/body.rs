@@ -69,10 +69,7 @@ impl RequestBody {
 impl Unread {
     /// With HTTP/2: hyper takes a reset without an error code for the body's end.
     fn is_cut_short(&self) -> bool {
-        let inner = &self.inner;
-        self.protocol == Protocol::Http2
-            && !inner.is_end_stream()
-            && inner.size_hint().exact() != Some(0)
+        self.protocol == Protocol::Http2 && !self.inner.is_end_stream()
     }
 }
 

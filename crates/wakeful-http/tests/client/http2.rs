@@ -241,29 +241,53 @@ fn a_response_that_ends_without_its_end_and_without_an_error_is_broken_off() {
     on_a_loop(async {
         let addr = scripted(async |_, stream| {
             let mut connection = accept(stream, 100).await;
-            while let Some(Ok((asked, mut answer))) = connection.accept().await {
-                let mut stream = answer.send_response(Response::new(()), false).unwrap();
-                stream
-                    .send_data(Bytes::from_static(b"half"), asked.uri().path() == "/whole")
-                    .unwrap();
-                if asked.uri().path() == "/reset" {
-                    // Its DATA goes first.
-                    wakeful::spawn(async move {
-                        wakeful::time::sleep(Duration::from_millis(50)).await;
-                        stream.send_reset(h2::Reason::NO_ERROR);
-                    })
-                    .detach();
+            let mut held = None;
+            while let Some(Ok(mut asked)) = connection.accept().await {
+                if asked.0.uri().path() == "/half" {
+                    let mut stream = asked.1.send_response(Response::new(()), false).unwrap();
+                    stream.send_data(Bytes::from_static(b"half"), false).unwrap();
+                    held = Some(stream);
+                } else {
+                    // By then the client has read the half.
+                    held.take().unwrap().send_reset(h2::Reason::NO_ERROR);
+                    respond(asked, "whole");
                 }
             }
         })
         .await;
         let (_client, host) = http2(Client::builder(), addr);
-        let mut body = host.send(get("/reset")).await.unwrap().into_body();
+        let mut body = host.send(get("/half")).await.unwrap().into_body();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        assert_eq!(text(host.send(get("/reset")).await).await, "whole");
         let error = body.frame().await.unwrap().unwrap_err();
         assert!(matches!(error, ClientError::CutShort { .. }), "{error}");
         assert!(body.frame().await.is_none());
-        assert_eq!(text(host.send(get("/whole")).await).await, "half");
+    });
+}
+
+#[test]
+fn a_response_whose_connection_ends_by_a_goaway_without_an_error_is_broken_off() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| {
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok((asked, mut answer))) = connection.accept().await {
+                if asked.uri().path() == "/half" {
+                    let mut stream = answer.send_response(Response::new(()), false).unwrap();
+                    stream.send_data(Bytes::from_static(b"half"), false).unwrap();
+                    std::mem::forget(stream); // Its drop would reset it.
+                } else {
+                    connection.abrupt_shutdown(h2::Reason::NO_ERROR);
+                }
+            }
+        })
+        .await;
+        let (_client, host) = http2(Client::builder().max_connections(1), addr);
+        let mut body = host.send(get("/half")).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        host.send(get("/end")).await.unwrap_err();
+        let error = body.frame().await.unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::Body { .. }), "{error}");
+        assert!(body.frame().await.is_none());
     });
 }
 
