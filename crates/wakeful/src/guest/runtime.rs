@@ -12,7 +12,7 @@ use ::tokio::runtime::{Builder, EnterGuard, Handle, LocalOptions, LocalRuntime};
 
 use super::together::Together;
 use crate::sys::fork_check::Process;
-use crate::sys::limits::explain_call;
+use crate::sys::limits::{explain_call, no_descriptors};
 use crate::sys::panics;
 use crate::sys::watcher::epoll_that_watches;
 
@@ -96,14 +96,14 @@ impl Runtime {
         let mut builder = Builder::new_current_thread();
         #[cfg(feature = "test-util")]
         builder.start_paused(settings.start_paused);
-        let runtime = builder
+        builder
             .enable_io()
             .enable_time()
             .max_blocking_threads(settings.blocking_threads)
             .thread_name("tokio-blocking")
             .on_thread_park(hooks.before_park)
-            .on_thread_unpark(hooks.after_park)
-            .build_local(LocalOptions::default())?;
+            .on_thread_unpark(hooks.after_park);
+        let runtime = build(&mut builder)?;
         match watch(&runtime, epoll) {
             Ok(epoll) => {
                 let Settings { together, .. } = settings;
@@ -179,6 +179,14 @@ impl Runtime {
         }
         runtime.shutdown_background();
     }
+}
+
+/// Tokio's feature `signal`, which the program may enable, panics if it finds no descriptors left.
+fn build(builder: &mut Builder) -> io::Result<LocalRuntime> {
+    let mut built = None;
+    panics::contain(|| built = Some(builder.build_local(LocalOptions::default())));
+    let panicked = "Tokio panicked while it made its runtime (see the message of the panic), as its feature `signal` does if too few descriptors are left; raise RLIMIT_NOFILE (ulimit -n)";
+    built.unwrap_or_else(|| Err(no_descriptors(panicked)))
 }
 
 /// Has `runtime` watch a duplicate of `epoll`.

@@ -46,6 +46,12 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
     because(errno, Cow::Borrowed(limit))
 }
 
+/// The error of a call that others made, and that found no descriptors left.
+#[cfg(feature = "tokio")]
+pub(crate) fn no_descriptors(why: &'static str) -> io::Error {
+    because(Errno::MFILE, Cow::Borrowed(why))
+}
+
 fn because(errno: Errno, why: Cow<'static, str>) -> io::Error {
     let cause = io::Error::from(errno);
     io::Error::new(cause.kind(), Explained { why, cause })
