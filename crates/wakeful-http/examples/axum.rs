@@ -3,12 +3,12 @@
 //! ```console
 //! $ cargo run --release -p wakeful-http --example axum
 //! $ curl 127.0.0.1:8080/you
-//! $ curl '127.0.0.1:8080/notes?text=milk'
-//! $ curl --data-urlencode 'text=buy milk' 127.0.0.1:8080/notes
+//! $ curl --json '{"text": "buy milk"}' 127.0.0.1:8080/notes
 //! ```
 
-use axum::extract::{Form, Path, Query};
-use axum::{Json, Router, debug_handler, routing::get};
+use axum::extract::Path;
+use axum::routing::{get, post};
+use axum::{Json, Router, debug_handler};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use wakeful_http::{Peer, Server, layers::TimeoutLayer};
@@ -25,10 +25,9 @@ async fn greet(Path(name): Path<String>, peer: Peer) -> String {
 }
 
 fn main() -> std::io::Result<()> {
-    let echo = get(async |Query(note): Query<Note>| Json(note));
     let app = Router::new()
         .route("/{name}", get(greet))
-        .route("/notes", echo.post(async |Form(note): Form<Note>| Json(note)))
+        .route("/notes", post(async |Json(note): Json<Note>| Json(note)))
         .layer(TimeoutLayer::new(Duration::from_secs(5)));
     Server::bind("127.0.0.1:8080")?.serve(app)
 }
