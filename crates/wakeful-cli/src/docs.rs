@@ -16,7 +16,7 @@ use crate::{Arguments, Command, Refusal, arguments, config, lab, serve, serve_ar
 /// If fewer command lines are found, the search itself is broken.
 const AT_LEAST: usize = 60;
 
-/// What stands for an address in the documentation.
+/// The placeholders for addresses in the documentation.
 const PLACES: [&str; 4] = ["ADDR", "{addr}", "A", "B"];
 
 /// The directory of certificates in the documentation.

@@ -139,8 +139,8 @@ fn serve_only(arguments: Result<Arguments, Refusal>) -> Result<serve::Arguments,
 enum Refusal {
     /// The settings file cannot be read, is malformed, or lacks something.
     File(String),
-    /// clap's message, which may also be that of `--help`; and the settings file with the line, if
-    /// the message is about it.
+    /// clap's message, or the text of `--help`. `file` is the settings file and its line, if the
+    /// message is about one of its settings.
     Words { file: Option<String>, error: clap::Error },
 }
 

@@ -143,14 +143,14 @@ impl CommandLine {
     }
 }
 
-/// The option of this setting.
+/// Returns the option that this setting sets.
 fn setting<'a>(service: &'a Command, name: &str) -> Option<&'a Arg> {
     let mut options = service.get_arguments();
     let option = options.find(|option| option.get_long() == Some(name));
     option.filter(|_| !matches!(name, "config" | "help" | "version"))
 }
 
-/// Says whose setting it is, if it is another service's.
+/// Says that the service has no such setting, and which other services have one.
 fn no_setting(serve: &Command, service: &Command, name: &str) -> String {
     let of = match service.get_name() {
         own if own == serve.get_name() => "serve".to_owned(),
@@ -166,7 +166,7 @@ fn no_setting(serve: &Command, service: &Command, name: &str) -> String {
     }
 }
 
-/// The names of the options that clap's error is about.
+/// Returns the names of the options that clap's error is about.
 fn named_by(error: &clap::Error) -> Vec<String> {
     let of_kind = |kind| match error.get(kind) {
         Some(ContextValue::String(one)) => vec![one.as_str()],
@@ -178,7 +178,7 @@ fn named_by(error: &clap::Error) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The number of the line with this byte.
+/// Returns the number of the line with this byte.
 fn line_of(text: &str, byte: usize) -> usize {
     text.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1
 }
@@ -211,8 +211,9 @@ fn options_of(words: &[OsString]) -> BTreeSet<String> {
 /// The words for one setting, as they would stand on the command line.
 ///
 /// # Errors
-/// A table, a date, a list without a value, which would silently be the default, or true and false
-/// where the option takes a value, or anything else where it takes none.
+/// The value is a table, a date, or an empty list (which would silently mean the default). Or it is
+/// true or false although the option takes a value, or something else although the option takes
+/// none.
 fn words_of(option: &Arg, name: &str, value: &Value) -> Result<Vec<OsString>, String> {
     match (option.get_action().takes_values(), value) {
         (true, Value::Boolean(_)) => {

@@ -1,8 +1,8 @@
 //! Wrong usage, and its exit code.
 //!
-//! The rule for all commands: the exit code is 2 if the command line, with its settings file, is
-//! wrong whatever the rest of the machine does, and 1 if something else fails, for example a file,
-//! a socket or a server.
+//! The rule for all commands: the exit code is 2 if the command line, with its settings file, would
+//! be wrong on any machine. It is 1 if something else fails, for example a file, a socket or a
+//! server.
 
 use std::fmt::Display;
 use std::process::ExitCode;

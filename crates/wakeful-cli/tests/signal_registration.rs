@@ -1,5 +1,5 @@
-//! A signal that comes while its handler is registered. Alone in its process, because it waits for
-//! all threads that it traces.
+//! A signal that arrives while its handler is registered. The test is alone in its process, because
+//! it waits for all threads that it traces.
 #![allow(unsafe_code)]
 
 mod common;
@@ -14,25 +14,25 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Does the call of this stop install a handler of TERM?
+/// Has this thread stopped at the entry of a call that installs a handler of TERM?
 fn installs(thread: Pid) -> bool {
     let Ok(info) = ptrace::syscall_info(thread) else { return false };
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
         return false;
     }
-    // SAFETY: this is the variant of such a stop.
+    // SAFETY: at the entry of a call, this variant of the union is valid.
     let call = unsafe { info.u.entry };
     let is_sigaction = call.nr == libc::SYS_rt_sigaction.unsigned_abs();
     is_sigaction && call.args[0] == Signal::SIGTERM as u64 && call.args[1] != 0
 }
 
-/// Runs the program. TERM comes when the program has just installed a handler of it, before the
+/// Runs the program, and sends it TERM when it has just installed a handler of TERM, before the
 /// call returns. Returns how the program ended. `None`: nothing can be traced here.
 #[allow(clippy::zombie_processes, reason = "`waitpid` waits for it")]
 fn ended_by_an_early_term(arguments: &[&str]) -> Option<WaitStatus> {
     let mut command = Command::new("sh");
     command.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
-    // Of a service that runs these tests.
+    // A service that runs these tests may have set them.
     command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
     let program = command.spawn().unwrap();
     let pid = Pid::from_raw(program.id().try_into().unwrap());
@@ -91,7 +91,7 @@ fn ended_by_an_early_term(arguments: &[&str]) -> Option<WaitStatus> {
             }
             _ => continue,
         };
-        // It may have been killed meanwhile.
+        // The thread may have been killed meanwhile.
         let _ = ptrace::syscall(thread, signal);
     }
 }

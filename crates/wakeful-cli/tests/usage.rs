@@ -252,7 +252,7 @@ fn a_help_names_only_what_the_service_has() {
     }
     let http = Command::new(PROGRAM).args(["serve", "http", "--help"]).output().unwrap();
     assert!(String::from_utf8(http.stdout).unwrap().contains("reopen the access log"));
-    // It is parsed all the same, so that the error says why it cannot be used.
+    // A hidden option is still parsed, so that the error says why it cannot be used.
     let kv = Command::new(PROGRAM).args(["serve", "kv", "--workers", "2"]).output().unwrap();
     let text = String::from_utf8(kv.stderr).unwrap();
     assert!(kv.status.code() == Some(2) && text.contains("--workers cannot be used"), "{text}");

@@ -19,9 +19,9 @@ use crate::framing::Framing;
 use crate::limits::Limits;
 use crate::limits::frames::{Frame, FrameReader, GOAWAY};
 
-/// Reads `data` as the bytes of an HTTP/1 connection, and checks two things. hyper and [`Framing`]
-/// find the same requests at the same places. Of these, exactly those with both lengths are
-/// refused.
+/// Reads `data` as the bytes of an HTTP/1 connection, and checks that hyper and [`Framing`] find
+/// the same requests at the same places. [`Framing`] must refuse a request if and only if it has
+/// both a `Content-Length` and a `Transfer-Encoding`.
 ///
 /// # Panics
 /// If one of the checks fails.
@@ -62,11 +62,11 @@ fn in_pieces(data: &[u8]) {
     }
 }
 
-/// Bytes of a connection of HTTP/2, of either side: however they are cut, the reader finds the
-/// frames that a look at all of them at once finds.
+/// Reads `data` as the bytes of an HTTP/2 connection, of either side. Checks that `FrameReader`
+/// finds the right frames, whatever pieces the bytes come in.
 ///
 /// # Panics
-/// It finds others.
+/// If it finds other frames.
 pub fn http2(data: &[u8]) {
     const PREFACE: usize = 24;
     http2_in_pieces(data, 0, FrameReader::of_server);
@@ -95,9 +95,9 @@ struct Seen {
 }
 
 impl Seen {
-    /// Without the reader.
+    /// Finds the frames in all bytes at once, without a [`FrameReader`].
     fn at_once(data: &[u8], preface: usize) -> Self {
-        /// Of a GOAWAY, no more is kept; the first 8 bytes are its numbers.
+        /// No more of a GOAWAY is kept. Its first 8 bytes are its numbers.
         const KEPT: usize = 64;
         let (mut frames, mut farewell, mut at) = (Vec::new(), Vec::new(), preface);
         while let Some(header) = data.get(at..at + 9) {

@@ -8,12 +8,15 @@ use wakeful::log::OncePerSecond;
 
 use crate::foreign_code;
 
-/// Returns whether `headers` have several lengths, or one that is not a number or not the `length`
-/// of the body (`None`: the body may have any length), or one beside a `Transfer-Encoding`. hyper's
-/// server would end the connection over the last, without an answer.
+/// Returns whether the `Content-Length` of `headers` is wrong:
+/// * there are several,
+/// * it is not a number,
+/// * it is not `length`, the length of the body (`None`: the body may have any length), or
+/// * there is also a `Transfer-Encoding`. hyper's server would then end the connection without an
+///   answer.
 #[inline]
 pub(crate) fn is_wrong(headers: &HeaderMap, length: impl FnOnce() -> Option<u64>) -> bool {
-    // To compare a few names takes less than the hash of one.
+    // Comparing a few names takes less time than hashing one.
     let (mut named, mut is_coded) = (None, false);
     for (name, value) in headers {
         if *name == header::CONTENT_LENGTH {

@@ -45,7 +45,7 @@
 //! | tower-http's `timeout`, tower's `timeout` | tokio's timers: a panic, and 500, in each request | [`layers::TimeoutLayer`] |
 //! | tower's `limit` | tokio's timers, in the rate limit | [`layers::ConcurrencyLimitLayer`], [`layers::RateLimitLayer`]; for the whole server [`Limits`] |
 //! | tower-http's `fs` (`ServeDir`, `ServeFile`) | tokio's blocking pool | `files::ServeDir`, `files::ServeFile` (feature `files`) |
-//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`: the crate `wakeful-prometheus` makes Prometheus text of them, and its docs show a router for it |
+//! | tower-http's `metrics` | tokio's timers | [`Running::http_counts`], `counts`, `loads` and `handles`: the crate `wakeful-prometheus` exports them as Prometheus text, and its docs show a router for that |
 //! | tower's `buffer`, `spawn-ready`, `retry`, `hedge`, `load`, `balance` | tokio's timers or `spawn` | |
 //! | axum's `Sse::keep_alive` | tokio's timers | [`sse::KeepAlive`] |
 //! | axum's `axum::serve` | tokio's sockets | [`Server`] |

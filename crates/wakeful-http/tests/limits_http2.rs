@@ -79,7 +79,7 @@ fn a_body_that_its_client_cuts_short_without_an_error_is_not_whole() {
         let _ = tell.send(body.collect().await.map(http_body_util::Collected::to_bytes));
         "read"
     });
-    // What is cut off is once shorter than a body may be, and once as long.
+    // The body that is cut off is once shorter than `max_body`, and once exactly as long.
     let limits = Limits::new().max_body(5);
     let running = server().limits(limits).start(Router::new().route("/read", read)).unwrap();
     let mut client = Client::new(&running);

@@ -239,7 +239,7 @@ fn an_upgrade_by_hyper_may_be_used_on_another_thread_than_its_loops() {
     until("the connection is closed", || running.counts().open() == 0);
 }
 
-/// Its user cannot close it any more.
+/// The user of such a connection cannot close it any more.
 #[test]
 fn a_connection_that_was_used_on_its_loop_and_then_moved_away_ends_with_the_server() {
     let (tell, told) = mpsc::channel();
@@ -264,7 +264,7 @@ fn a_connection_that_was_used_on_its_loop_and_then_moved_away_ends_with_the_serv
     }
 }
 
-/// Its thread may do so before the connection's loop has even answered.
+/// The other thread may drop it before the connection's loop has even answered.
 #[test]
 fn an_upgrade_by_hyper_that_is_dropped_on_another_thread_at_once_is_a_101_all_the_same() {
     let dropped = async |request: Request| {

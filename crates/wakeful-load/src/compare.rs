@@ -50,7 +50,7 @@ pub fn expect(bench: &mut Bench<'_>, load: &Load, size: Size) {
     bench.progress.expect(2 * (size.pairs + size.noise_pairs), bench.expected_time(load));
 }
 
-/// Measures the pairs. Ended by the user, it returns what is complete.
+/// Measures the pairs. If the user ends it, it returns what is complete.
 ///
 /// # Errors
 /// A block's.

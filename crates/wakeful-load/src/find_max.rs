@@ -185,7 +185,7 @@ pub fn expect(bench: &mut Bench<'_>, load: &Load) {
 /// percentile needs more samples.
 ///
 /// # Errors
-/// A block's.
+/// The errors of a block.
 pub fn search(
     bench: &mut Bench<'_>,
     server: &ServerSpec,

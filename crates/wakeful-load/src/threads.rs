@@ -11,7 +11,8 @@ pub(crate) fn start<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(run).map_err(|error| explain(name, &error))
 }
 
-/// Like [`start`], for [`std::thread::scope`]. (Its own `spawn` panics.)
+/// Like [`start`], for [`std::thread::scope`]. ([`Scope::spawn`] panics if no thread can be
+/// started.)
 pub(crate) fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

@@ -67,7 +67,7 @@ fn a_backend_that_is_down_is_told_once_and_once_when_it_is_back() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("INFO") && lines[0].contains("is back"), "{lines:?}");
 
-    // The length of a 304 is that of the response that it stands for.
+    // The `Content-Length` of a 304 is that of the corresponding 200.
     let unchanged = Backend::on(TcpListener::bind("127.0.0.1:0").unwrap(), |this, stream| {
         while this.read(stream).is_some() {
             stream.write_all(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n").unwrap();

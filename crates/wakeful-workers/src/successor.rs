@@ -1,9 +1,9 @@
 //! The upgrade: the program is started again from its file, and gets the sockets.
 //!
-//! A variable of its environment says whose successor the new process is, and which descriptor is a
-//! file in memory with the rest, a word or more a line: where it says that it is ready, where it
-//! passes the sockets that it makes, and the sockets of this master with their names. It is
-//! believed only by a child of the process that the variable names.
+//! An environment variable names the old master, and the descriptor of a file in memory. Each line
+//! of that file has one or more words. They name the descriptor by which the new master reports
+//! that it is ready, the descriptor to which it passes the sockets that it makes, and the sockets
+//! of the old master. Only a child of the process that the variable names believes the variable.
 
 use std::env;
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How the program was started.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// An error: nobody can say (there is no /proc).
+    /// An error if it is not known, because there is no /proc.
     path: io::Result<PathBuf>,
     /// The first word of its command line. It need not be a path to the program's file.
     called: OsString,
@@ -46,8 +46,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// To be asked at the start: later the file may be another one, which the kernel would call
-    /// deleted.
+    /// Call this at the start. Later another file may be at this path, and the kernel then marks
+    /// the path of this program as deleted.
     pub(crate) fn this() -> Self {
         let mut arguments = env::args_os();
         let called = arguments.next().unwrap_or_default();
@@ -293,10 +293,10 @@ impl Inheritance {
         Ok(this)
     }
 
-    /// The master before has these sockets, too, until this one is in charge.
+    /// Passes these sockets to the previous master, which keeps copies until this one is in charge.
     ///
     /// # Errors
-    /// The same as for [`passing::pass`]. But it is no error if that master is dead.
+    /// The same as for [`passing::pass`]. But it is not an error if the previous master is dead.
     pub(crate) fn has_made(&self, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         let Some(made) = &self.made else { return Ok(()) };
         passing::pass(made, sockets).or_else(|error| match error.kind() {

@@ -216,12 +216,12 @@ pub(crate) enum End {
     Held,
 }
 
-/// Has the child ended? `true` also if that cannot be asked for.
+/// Has the child ended? `true` also if the kernel cannot be asked.
 pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     is_dead(pidfd) != Ok(false)
 }
 
-/// An error means that the limit of descriptors was lowered to nothing.
+/// An error means that the limit of descriptors was lowered to 0.
 fn is_dead(pidfd: &OwnedFd) -> Result<bool, Errno> {
     let mut fd = [PollFd::new(pidfd, PollFlags::IN)];
     poll(&mut fd, Some(&Timespec::default())).map(|ready| ready > 0)

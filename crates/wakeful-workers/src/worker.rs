@@ -158,7 +158,7 @@ impl Worker {
     /// The same as for
     /// [`run_until_terminated_or_failed`](wakeful::signal::run_until_terminated_or_failed). With
     /// [`Orphans::Drain`] it is also an error if the worker has drained because its master was
-    /// gone: [`MasterIsGone`] inside of the [`io::Error`].
+    /// gone: the [`io::Error`] contains [`MasterIsGone`].
     ///
     /// # Panics
     /// If one of the closures panics.

@@ -1,5 +1,5 @@
-//! A signal that comes while its handler is registered. Alone in its process, because it replaces
-//! the C library's `sigaction`.
+//! A signal that arrives while its handler is registered. The test is alone in its process, because
+//! it replaces the C library's `sigaction`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -14,8 +14,8 @@ static INSTALLED: AtomicUsize = AtomicUsize::new(0);
 
 type SigAction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-/// Does what the C library's function does. Directly after it has installed a handler of SIGUSR1,
-/// the signal comes.
+/// Does what the C library's function does. Raises SIGUSR1 directly after its handler was
+/// installed.
 // SAFETY: the signature is that of the C library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(

@@ -1,6 +1,7 @@
-//! A loop with a guest, however few descriptors are left, is built or says why not. Tokio's feature
-//! `signal` is on, as in many a program: it panics if it finds none. In a process of its own,
-//! because the limit and Tokio's signal pipe are the process's.
+//! A loop with a guest is built or returns an error, however few descriptors are left. Tokio's
+//! feature `signal` is on, as in many programs: it panics if no descriptors are left. The test has
+//! a process of its own, because it uses up the descriptors, and because Tokio's signal pipe
+//! belongs to the process.
 
 use std::fs::File;
 
@@ -13,7 +14,7 @@ mod descriptors;
 
 use self::descriptors::open;
 
-/// A loop and its guest take fewer.
+/// A loop and its guest need fewer descriptors than this.
 const PLENTY: usize = 32;
 
 #[test]

@@ -114,7 +114,7 @@ fn a_fork_within_a_hook_takes_no_event_from_the_parent() {
     let read = event_loop.block_on(async {
         let mut socket = wakeful::net::UnixStream::from_std(ours).unwrap();
         let read = async { Some(socket.read(&mut [0; 1]).await) };
-        // The timer is looked at first: its turn would find the event, too.
+        // The timer is polled first, because a turn for the timer would also find the event.
         let late = async {
             wakeful::time::sleep(LONG).await;
             None

@@ -38,7 +38,7 @@ pub enum KeeperStartError {
     /// The machine has none of the CPUs that clients may hold.
     #[error("clients may hold only CPU {asked}, and this machine has only {there}")]
     NoSuchCpus {
-        /// The CPUs of the settings, as `4-7`.
+        /// The CPUs of the settings, for example `4-7`.
         asked: String,
         /// The CPUs of the machine.
         there: String,

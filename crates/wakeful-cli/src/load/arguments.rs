@@ -308,7 +308,7 @@ impl Arguments {
         let (addr, path) = match addr.strip_prefix("http://") {
             None if addr.contains("://") => {
                 return Err(Refusal::WrongUsage(format!(
-                    "`{addr}`: of URLs only http:// can be measured, without TLS"
+                    "`{addr}`: only http:// URLs can be measured, without TLS"
                 )));
             }
             None => (addr.clone(), None),

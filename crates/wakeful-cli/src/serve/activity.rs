@@ -20,7 +20,7 @@ pub(super) struct ActivityArguments {
     spread: bool,
 }
 
-/// Of services whose connections move.
+/// The options of services whose connections move.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Balance")]
 pub(super) struct MoveArguments {

@@ -228,7 +228,7 @@ fn passed() -> Result<Vec<SharedListener>, String> {
 fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Result<(), String> {
     let mut seen: Vec<(&str, ListenAddr)> = Vec::new();
     for (option, text) in given {
-        // `systemd`.
+        // Only `systemd` is not an address: the others have been checked.
         let Ok(addr) = text.parse::<ListenAddr>() else { continue };
         if matches!(addr, ListenAddr::Tcp(addr) if addr.port() == 0) {
             continue;
@@ -244,8 +244,8 @@ fn each_once<'a>(given: impl Iterator<Item = (&'static str, &'a String)>) -> Res
     Ok(())
 }
 
-/// Parses an address. clap does not do this, so that the settings file may also have one that is
-/// malformed, and the error is one line.
+/// Parses an address. clap does not parse addresses, so that a malformed address gets a one-line
+/// error, also if it is in the settings file.
 ///
 /// # Errors
 /// A line for the user.

@@ -22,7 +22,8 @@ const LARGEST_QUERY_BUFFER: usize = 1 << 30;
 #[derive(Debug, Args)]
 #[command(
     after_help = other_signals::HELP_WITHOUT_WORKERS,
-    // Not among the options, but they are parsed, so that the error says why not.
+    // `--help` does not list these options. They are still parsed, so that the error says why they
+    // cannot be used.
     mut_args = |arg| if super::workers::OPTIONS.contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg },
     mut_arg("config", |arg| arg.help("Read options from a TOML file, for example `grace = 20`. Options on the command line win")),
     mut_arg("placement", |arg| arg.help("With --accept dispatch: which loop gets the next connection: round-robin, random, least-loaded or power-of-two [default: power-of-two]")),

@@ -35,7 +35,7 @@ impl Scheme {
         match (self, addr) {
             (Self::Plain, _) => addr.to_string(),
             (Self::Https, ListenAddr::Tcp(_)) => format!("https://{addr}"),
-            // There is no URL of a Unix socket.
+            // A Unix socket has no URL.
             (Self::Https, _) => format!("{addr}, TLS"),
         }
     }
@@ -128,7 +128,7 @@ where
     };
     let drained = drained.map_err(|error| match error.get_ref() {
         Some(orphaned) if orphaned.is::<MasterIsGone>() => {
-            format!("this worker has drained, and ends, because {orphaned}")
+            format!("this worker has drained and ends, because {orphaned}")
         }
         _ => format!("cannot serve: {error}"),
     })?;

@@ -130,9 +130,9 @@ impl Caught {
         self.draining.clone()
     }
 
-    /// Logs each arrival, also the earlier ones, for as long as this thread's loop runs. HUP
-    /// does what `reloaded` names, whose code has caught it by now; PWR and XCPU end the service as
-    /// TERM does.
+    /// Logs each signal, including those that arrived before this call, for as long as this
+    /// thread's loop runs. PWR and XCPU end the service as TERM does. `reloaded` names what HUP
+    /// does: the code that reloads must catch HUP before this call.
     ///
     /// # Errors
     /// No loop runs here; no descriptors left.

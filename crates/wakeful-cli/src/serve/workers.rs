@@ -95,8 +95,8 @@ impl WorkerArguments {
         })
     }
 
-    /// Checks that the pid file can be written. The file stays as it is, because a server that runs
-    /// may have it.
+    /// Checks that the pid file can be written. The file does not change, because a running server
+    /// may use it.
     ///
     /// # Errors
     /// A line for the user.
@@ -140,10 +140,11 @@ pub(super) fn keep<T: Clone + PartialEq>(
     is_other.then_some(option)
 }
 
-/// Checks this as the master replaces its pid file: by a new file in the same directory.
+/// Checks that the pid file can be replaced. As the master does for that, it makes a new file in
+/// the same directory.
 ///
 /// # Errors
-/// The directory may not be written, or something other than a file is there.
+/// The directory may not be written, or the path is not a regular file.
 fn can_be_replaced(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(io::Error::other("it is not a regular file"));

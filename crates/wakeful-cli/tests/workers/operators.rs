@@ -260,8 +260,8 @@ fn it_is_ready_as_long_as_somebody_serves() {
     while master.pid() == before {
         assert!(get(&admin, "/readyz").ends_with("\r\n\r\nready\n"));
     }
-    // The new master's workers answer, and count anew. An old worker takes clients until it hears
-    // of its end: two were replaced, and two end here.
+    // The new master's workers answer, and count anew. An old worker accepts clients until it is
+    // told to end. Four workers end: the two that were replaced, and these two.
     master.waits_until(|this| pids(&admin) == this.workers(), "answering");
     master.waits_for("has ended", 4);
     ask(&addr, 2);

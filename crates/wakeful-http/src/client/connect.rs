@@ -59,7 +59,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Makes a TLS handshake. The protocol is known before, so only this one is offered.
+/// Makes a TLS handshake. The caller knows the protocol, so the handshake offers only that one.
 async fn handshake(
     stream: Stream,
     target: &Target,

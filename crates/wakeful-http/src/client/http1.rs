@@ -1,15 +1,16 @@
-//! A connection of HTTP/1.1: one request at a time, kept between requests.
+//! An HTTP/1.1 connection: one request at a time, kept between requests.
 //!
 //! Its task drives hyper's connection. It returns the connection to the pool when hyper would take
 //! another request and the response's head was checked. hyper takes another request when it has
 //! written the whole request and read the whole response, even if the caller has not yet taken the
 //! response's body from its channel.
 //!
-//! A connection does not return if the response is of HTTP/1.0, if a body is dropped before its end
-//! (hyper closes it then), or if the response ends before the request's body
-//! ([`upload`](super::upload)). The task ends the connection when it was idle for too long, when
-//! hyper could not send the rest of a request within the same time after the response, and when the
-//! last sender is gone. If the server resets it, it ends with the response that came before.
+//! A connection does not return to the pool if the response is HTTP/1.0, if a body is dropped
+//! before its end (hyper then closes the connection), or if the response ends before the request's
+//! body ([`upload`](super::upload)). The task ends the connection when it was idle for too long,
+//! when hyper could not send the rest of a request within the same time after the response, and
+//! when the last sender is gone. If the server resets the connection, the task still reads the
+//! response that arrived before the reset.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2: many requests at a time, as many as the server allows.
+//! An HTTP/2 connection: many requests at a time, as many as the server allows.
 //!
 //! hyper would queue further requests without a bound. So streams are counted here: from the
 //! request until both bodies have ended and h2 has written the request's body

@@ -32,9 +32,9 @@
 //!   `max_connections` allows another one: other pooled connections may be about to close, too.
 //!
 //! A server may end an HTTP/2 connection before it has handled all requests that share it. The
-//! client sends such a request again, on another connection. For each request, the first eight of
-//! these repeats do not count as retries. (If `retries` is 0, the request is not sent again, and
-//! fails.)
+//! client sends the unhandled requests again, on another connection. The first eight of these
+//! repeats of a request do not count as retries. (If `retries` is 0, the request is not sent again,
+//! and fails.)
 //!
 //! If a request cannot be retried (its method is not idempotent, or its body is not kept), the
 //! client checks before the write whether the pooled connection has ended. Over HTTP/1.1 this is

@@ -50,8 +50,8 @@ pub(super) struct Observed {
     /// With HTTP/1.1 only: whether to read what came before a reset.
     hears_out: Cell<bool>,
     is_reset: Cell<bool>,
-    /// The reset came without the server's end. Then the end that the next reads find is none of
-    /// the response.
+    /// The server reset the connection without ending it first. Then the end of file that the next
+    /// reads return is not the end of a response.
     is_broken_off: Cell<bool>,
 }
 
@@ -141,7 +141,8 @@ impl ObservedTransport {
             Poll::Ready(Err(error)) if self.observed.hears_out.get() && is_reset(error) => {
                 self.observed.is_reset.set(true);
                 // If the server had ended the connection before the reset, the kernel reports
-                // `BrokenPipe`. TLS has a message for the end, so there this tells nothing.
+                // `BrokenPipe`. With TLS the end is a message, so the kernel's error does not tell
+                // whether it came.
                 let has_no_end = error.kind() == io::ErrorKind::ConnectionReset;
                 let is_plain = matches!(self.transport, Transport::Plain(_));
                 self.observed.is_broken_off.set(has_no_end && is_plain);

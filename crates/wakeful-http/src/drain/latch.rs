@@ -1,6 +1,6 @@
 //! A signal that is set once, and that any number of tasks of any executor await.
 //!
-//! A channel that is closed would not do: a panic in one waiter's waker would end the call that
+//! Closing a channel would not be enough: a panic in one waiter's waker would end the call that
 //! closes the channel, and the waiters after it would not learn of the drain.
 
 use std::future::Future;

@@ -1,10 +1,11 @@
 //! Conditional requests: entity tags, dates, and their precedence (RFC 9110, 13.2.2).
 //!
 //! The tag is made of inode, size and time of the last change, in nanoseconds. It is strong once
-//! that time is a second in the past: a later change has another time. Before, two changes within a
-//! tick of the file system's clock could share one, so the tag is weak, and no range is continued
-//! with it. (If somebody changes a file without changing its length, and then sets its time back,
-//! that is not noticed.) Each encoding is a file of its own, and so has its own tag.
+//! that time is a second in the past: a later change has another time. Until then, two changes
+//! within a tick of the file system's clock may have the same time, so the tag is weak, and no
+//! range is continued with it. (If somebody changes a file without changing its length, and then
+//! sets its time back, that is not noticed.) Each encoding is a file of its own, and so has its own
+//! tag.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

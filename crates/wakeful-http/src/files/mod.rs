@@ -72,11 +72,11 @@ use settings::Shared;
 ///   parts, up to 16, are sent as `multipart/byteranges`. It ignores a `range` header that is
 ///   malformed, that asks for more than 16 parts, or whose parts have more bytes together than the
 ///   file, as RFC 9110 allows.
-/// * It answers 412 by `if-match` and `if-unmodified-since`, and 304 by `if-none-match` and
-///   `if-modified-since`. If `if-range` does not match, it sends the whole file. The entity tag
-///   consists of inode, size and modification time. The tag is weak while the modification time is
-///   less than a second ago, because a further change could have the same time. Copies of a file on
-///   several machines have different tags.
+/// * It answers 412 if the condition of `if-match` or `if-unmodified-since` fails, and 304 if that
+///   of `if-none-match` or `if-modified-since` fails. If `if-range` does not match, it sends the
+///   whole file. The entity tag consists of inode, size and modification time. The tag is weak
+///   while the modification time is less than a second ago, because a further change could have the
+///   same time. Copies of a file on several machines have different tags.
 /// * It sets `content-type` by the extension of the name, with `x-content-type-options: nosniff`.
 ///   Text is declared as UTF-8.
 /// * It answers 404 for a file that is missing, is not a regular file, or is outside the directory.

@@ -90,8 +90,8 @@ pub(super) async fn close(
 }
 
 /// Closes the connection after the service or a body has failed or panicked. The client can still
-/// read the responses before. With HTTP/1.0, the failed response may end by the close: then a close
-/// that is announced, as TLS does it, would make the response look complete.
+/// read the earlier responses. The close itself may mark the end of the failed response (HTTP/1.0).
+/// Then no `close_notify` of TLS is sent, because it would make the response look complete.
 pub(super) async fn close_after_failure(mut io: impl Io, observed: &Observed) {
     if observed.ends_by_close.get() {
         io.forgo_goodbye();

@@ -3,8 +3,8 @@
 //! h2 bounds the memory that they cost (answers to PING and SETTINGS do not queue up, CONTINUATION
 //! frames and reset streams are counted), but not the work. Here each connection has two buckets,
 //! one for frames without use and one for resets. The clock is read only when one of them is empty.
-//! Two kinds are free as long as the server has given cause for them: answers to its own frames,
-//! and window updates for what it has sent, however late the client reads it.
+//! Two kinds do not count, as long as the server has caused them: answers to its own frames, and
+//! window updates for what it has sent, however late the client reads it.
 
 use std::time::Instant;
 

@@ -69,7 +69,8 @@ impl Peer {
         CURRENT.get()
     }
 
-    /// Returns the internet address of the other end, or `None` if the client uses a Unix socket.
+    /// Returns the IP address and port of the other end, or `None` if the client uses a Unix
+    /// socket.
     #[must_use]
     pub const fn socket_addr(&self) -> Option<SocketAddr> {
         match self.addr {

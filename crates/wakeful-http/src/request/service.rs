@@ -141,7 +141,7 @@ where
         let (head, body) = request.into_parts();
         let body = RequestBody::new(body, protocol, progress, most);
         let service = self.service.clone();
-        // The request is built where it stays: each variable of its own would be another copy.
+        // The request is built in its final place: each further variable would cost another copy.
         Answer {
             state: State::Called { call: Some((service, Request::from_parts(head, body))) },
             held: None,
@@ -313,7 +313,7 @@ where
         let has_no_length = match response.status() {
             // RFC 9110, 8.6.
             StatusCode::NO_CONTENT => true,
-            // The length may rightly be that of a 200. hyper does not send it with HTTP/1.
+            // The length may be that of the corresponding 200. hyper does not send it with HTTP/1.
             StatusCode::NOT_MODIFIED => !is_bodiless && length() == Some(0),
             _ => false,
         };

@@ -26,7 +26,7 @@ use crate::tls::ServerTls;
 /// | [`strategy`](Self::strategy) | [`AcceptStrategy::Exclusive`]; with Tokio on each loop, [`AcceptStrategy::Dispatch`] | [`AcceptStrategy`] | how connections reach the loops |
 /// | [`moves`](Self::moves) | 1.25 times the mean, after 1 s | [`Moves`], or `None` | when HTTP/1.1 connections move to another loop, between two requests |
 /// | [`descriptors`](Self::descriptors) | a sixteenth of the free descriptors, from 16 to 64, is kept back | [`Descriptors`] | limits the connections, so that descriptors are left; further connections wait |
-/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | has [a table of its own](Limits) |
+/// | [`limits`](Self::limits) | [`Limits::default`] | [`Limits`] | deadlines, sizes, numbers and rates: see [their own table](Limits) |
 /// | [`observe`](Self::observe) | a span at debug level | [`Observe`] | access log, request ids, traces |
 /// | [`on_each_loop`](Self::on_each_loop) | nothing | | what each loop does before any loop accepts |
 /// | [`drain_plan`](Self::drain_plan) | [`DrainPlan::default`] | [`DrainPlan`] | how the server ends; connections that remain after its grace period are aborted |

@@ -162,8 +162,9 @@ impl ServerTlsBuilder {
     /// refuses such a certificate.
     ///
     /// # Errors
-    /// A file cannot be read, or contains no PEM of the right kind; a key does not belong to its
-    /// certificate; or there is no certificate.
+    /// A file cannot be read, or contains no PEM of the right kind; a private key is encrypted, is
+    /// of a kind that is not supported, or does not belong to its certificate; or there is no
+    /// certificate.
     pub fn build(self) -> Result<ServerTls, TlsError> {
         let Self(settings) = self;
         let looks = settings.looks();

@@ -3,9 +3,9 @@
 //! A ticket contains the number of its period, a nonce, and the session, encrypted with
 //! AES-256-GCM. Each period of six hours has a key of its own, derived (HKDF-SHA256, RFC 5869) from
 //! the secret, from the period's number, and from how and by which authorities clients are
-//! verified: a ticket vouches for a client that was verified in this way. Tickets of the period
-//! before are read, too, and those of the next one, if another process changed over a moment
-//! earlier.
+//! verified: a ticket vouches for a client that was verified in this way. Tickets of the previous
+//! period are also accepted, and so are those of the next period, because another process may have
+//! begun it a moment earlier.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -136,8 +136,8 @@ impl Drop for Offered {
     }
 }
 
-/// Turns a 1xx response into a 500, because a 1xx cannot be the last response, except for a change
-/// of protocol that the request asked for. hyper would end the whole connection.
+/// Turns a 1xx response into a 500, because a 1xx cannot be the final response to a request. (Only
+/// a change of protocol that the request asked for can.) hyper would end the whole connection.
 #[cold]
 pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
     static LIMIT: OncePerSecond = OncePerSecond::new();
@@ -147,7 +147,7 @@ pub(crate) fn refuse_interim<B>(response: &mut Response<B>) {
         foreign_code::log!(
             error,
             count,
-            "a handler answered {status}, which is not a last response here: answered 500"
+            "a handler answered {status}, which is not a final response here: answered 500"
         );
     }
 }

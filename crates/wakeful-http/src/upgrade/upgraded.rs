@@ -21,7 +21,8 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// (`close_notify` of TLS). It does not wait: what the socket does not take now is lost.
     fn say_goodbye(&mut self) {}
 
-    /// Makes a later shutdown announce no end: the peer sees that the connection is cut off.
+    /// Stops a later shutdown from announcing the end. The peer then sees that the connection was
+    /// cut off.
     fn forgo_goodbye(&mut self) {}
 }
 

@@ -97,8 +97,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns whether a Close of the server may still be on its way to the client, so that the
-    /// connection has to be read on. The time for that is limited from now on, at the latest.
+    /// Returns whether a Close of the server may still be on its way to the client. If so, the
+    /// caller must continue to read, and the time for that is limited from now on at the latest.
     pub(super) fn is_closing(&mut self) -> bool {
         if self.has_close && matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
@@ -158,8 +158,8 @@ impl Connection {
                     };
                     return Poll::Ready(error.map(Err));
                 }
-                // Code that polls again and again would always get an answer at once, so this uses
-                // up budget.
+                // This uses up budget, because code that polls again and again always gets an
+                // answer at once.
                 Phase::Ended => return pin!(consume_budget()).poll(cx).map(|()| None),
             }
             // One read may bring very many messages, and tungstenite does not stop when the budget
@@ -236,7 +236,7 @@ impl Connection {
         Poll::Pending
     }
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        // After the end this fails at once each time, so it uses up budget.
+        // This uses up budget, because after the end it fails at once each time.
         ready!(pin!(consume_budget()).poll(cx));
         Pin::new(&mut self.inner).poll_ready(&mut self.flushers.with_writer(cx))
     }

@@ -1,4 +1,4 @@
-//! Who waits until bytes are sent.
+//! The tasks that wait until bytes are sent.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -7,8 +7,9 @@ use futures_util::task::AtomicWaker;
 
 use crate::foreign_code::{self, SafeWaker};
 
-/// The tasks that wait until something is sent: the half that writes, and the half that reads, when
-/// it has to send a Close. They may be two tasks, and tungstenite knows only one waker.
+/// The tasks that wait until something is sent: the task of the writing half, and the task of the
+/// reading half when it has to send a Close. These may be two tasks, but tungstenite keeps only one
+/// waker.
 #[derive(Debug)]
 pub(super) struct Flushers {
     both: Arc<Both>,

@@ -1,4 +1,4 @@
-//! The answers to requests that are no valid handshake.
+//! The answers to requests that are not a valid handshake.
 
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};

@@ -1,8 +1,8 @@
 //! An open WebSocket, as its handler has it.
 //!
-//! If it is dropped while a Close is on its way to the client (by a handler that leaves when it can
-//! send no more, for example), a task of its own reads on: a connection that is closed with unread
-//! bytes is reset, and a reset may overtake the Close.
+//! A handler may drop the socket while a Close is on its way to the client, for example because it
+//! can send no more. A separate task then continues to read: a connection that is closed with
+//! unread bytes is reset, and the reset may overtake the Close.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -216,7 +216,7 @@ impl Generator<'_> {
             self.answered += 1;
             self.failed(request, || match answer.outcome {
                 Outcome::Status(status) => format!("the server answered with status {status}"),
-                _ => "the server answered with an error: of RESP, a status of gRPC, a reset \
+                _ => "the server answered with an error: a RESP error, a gRPC status, a reset \
                       stream, or another payload"
                     .to_owned(),
             });

@@ -69,7 +69,7 @@ impl Http1 {
     /// Makes a conversation that sends the template's request.
     ///
     /// # Errors
-    /// The template is no request of HTTP/1.1.
+    /// The template is not an HTTP/1.1 request.
     pub fn new(template: &Template) -> Result<Self, InvalidTemplate> {
         template.check_http()?;
         let Template { method, path, body, .. } = template;

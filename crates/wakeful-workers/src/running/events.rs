@@ -128,8 +128,8 @@ impl Running {
         if over.is_empty() {
             return;
         }
-        // They may have accepted since the last look, and then their start has not failed. It comes
-        // before they are reaped, because until then no other process has their numbers.
+        // A dead worker may have accepted since the last look: then its start has not failed. Look
+        // before the workers are reaped, because until then no other process gets their ids.
         self.see_who_is_ready();
         let mut ends = Vec::new();
         let is_dead = |process: &mut Process| {

@@ -44,7 +44,7 @@ impl Running {
             }
             Request::End => {
                 tracing::info!("{signal}: the workers drain; a second signal stops them at once");
-                // Whoever told this master may have told its workers, too.
+                // The sender of this signal may also have sent one to the workers.
                 self.ending_since = Some(Instant::now());
                 // Clients that wait for a dead worker are served by another one.
                 self.see_who_is_dead();

@@ -143,7 +143,7 @@ impl<T: AsFd> Registered<T> {
         let has_ended = found.intersects(PollFlags::HUP | PollFlags::RDHUP);
         let is_error_alone = found == PollFlags::ERR;
         let lasts = || socket_type(self.io()).is_err();
-        // A pipe without a reader that is not full is writable, too.
+        // A pipe that has no reader and is not full is also writable.
         let is_broken = direction == Direction::Write && found.contains(PollFlags::ERR) && lasts();
         let is_closed = has_ended || is_error_alone || is_broken;
         told.set(is_closed);

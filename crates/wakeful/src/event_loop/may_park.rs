@@ -79,7 +79,7 @@ impl Inner {
 
     /// The one predicate that decides whether the loop may sleep. `next_timer` is what
     /// [`until_next_timer`](Self::until_next_timer) has just returned, so that a park reads the
-    /// clock once. As a call this and [`ask`](Inner::ask) cost 16 instructions a turn.
+    /// clock once. Without inlining, this and [`ask`](Inner::ask) cost 16 more instructions a turn.
     #[inline(always)]
     pub(super) fn may_park_before(&self, next_timer: Option<Duration>) -> MayPark {
         if self.work_before(next_timer).any() {

@@ -118,8 +118,8 @@ use crate::task::{JoinHandle, coop, keep_a_thread};
 ///
 /// The standard library takes a lock in each thread that starts or ends. If a process forks at that
 /// moment, each thread that the child starts waits for ever. A fork waits for such threads of this
-/// crate, but not for those that your program starts, or that Tokio starts. So start them before,
-/// or start none in the child.
+/// crate, but not for those that your program starts, or that Tokio starts. So start and end those
+/// threads at other times, or start no thread in the child.
 ///
 /// A handler of `pthread_atfork(3)` detects the fork. A bare `clone(2)` and `_Fork(3)` call no such
 /// handler: then only [`run`](Self::run) and [`block_on`](Self::block_on) detect the child, by its

@@ -128,7 +128,7 @@ impl Inner {
         loop {
             let silence = holder.as_mut().and_then(|holder| {
                 let silence = self.before_sleep(holder);
-                // To begin or end a hold takes a while.
+                // Beginning or ending a hold takes time.
                 next_timer = self.until_next_timer();
                 silence
             });

@@ -107,7 +107,8 @@ fn take_full(
 ) -> Result<Message, Errno> {
     let mut taken = Vec::new();
     let message = unix_message::receive(socket.as_fd(), buf, Some(&mut taken), Leave::Nothing)?;
-    // If not all of the second copies could be opened, there were descriptors: those of the peek.
+    // `is_cut` means that not all descriptors could be opened a second time. But there were some,
+    // and they are the ones that the peek has.
     if taken.is_empty() && !message.is_cut {
         fds.truncate(before);
     }

@@ -76,9 +76,10 @@ macro_rules! sending_methods {
     ($($type:ident),*) => { $(
         impl $type {
             /// Sends `buf` together with descriptors, and returns how many bytes of `buf` were
-            /// sent. The receiver gets duplicates of them (`SCM_RIGHTS`, unix(7)), with the first
-            /// byte of `buf`. One call sends at most 253 of them. A stream may accept only a part
-            /// of `buf`, but then it has accepted all descriptors: write the rest without them.
+            /// sent. The receiver gets duplicates of the descriptors (`SCM_RIGHTS`, unix(7)), with
+            /// the first byte of `buf`. One call sends at most 253 descriptors. A stream may accept
+            /// only a part of `buf`, but then it has accepted all descriptors: write the rest
+            /// without them.
             ///
             /// Several tasks may wait at once.
             ///

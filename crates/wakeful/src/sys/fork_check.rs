@@ -151,16 +151,16 @@ impl Process {
     }
 }
 
-/// The process in which something was done, for crates that use this one. A lock that another
-/// thread held at a fork stays locked in the child. So code that drops something in a child must
-/// not take a lock.
+/// A mark of the process in which something was done, for crates that use this one. A lock that
+/// another thread held at a fork stays locked in the child. So code that drops something in a child
+/// must not take a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessMark {
     forks: u32,
 }
 
 impl ProcessMark {
-    /// Returns this process. Only the first call makes a system call.
+    /// Returns a mark of this process. Only the first call makes a system call.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
@@ -169,13 +169,13 @@ impl ProcessMark {
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Returns a process that this one is a fork of, for tests.
+    /// Returns a mark of this process's parent, as if this process were a fork. For tests.
     #[must_use]
     pub fn of_parent() -> Self {
         Self { forks: FORKS.load(Ordering::Relaxed).wrapping_sub(1) }
     }
 
-    /// Returns whether this is a fork of that process. Costs one load.
+    /// Returns whether this process is a fork of the marked one. Costs one load.
     #[inline]
     #[must_use]
     pub fn is_forked(&self) -> bool {

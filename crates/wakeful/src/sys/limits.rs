@@ -46,7 +46,7 @@ pub(crate) fn explain(errno: Errno) -> io::Error {
     because(errno, Cow::Borrowed(limit))
 }
 
-/// The error of a call that others made, and that found no descriptors left.
+/// The error of another library's call that found no descriptors left.
 #[cfg(feature = "tokio")]
 pub(crate) fn no_descriptors(why: &'static str) -> io::Error {
     because(Errno::MFILE, Cow::Borrowed(why))

@@ -79,8 +79,8 @@ pub(crate) fn end_by(signal: i32, from: Instant) -> io::Result<()> {
 /// Calls `f` while `signal` is blocked on this thread.
 ///
 /// `signal-hook` first installs its handler, and then stores what the handler calls. A signal that
-/// comes in between would have no effect at all. (Another thread that does not block the signal may
-/// still receive it then.)
+/// arrives in between would be lost. (Another thread that does not block the signal may still
+/// receive it in between.)
 fn blocked_during<R>(signal: i32, f: impl FnOnce() -> R) -> R {
     let (mut set, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the first call fills in `set`, which the others read. A number that is no signal
@@ -88,7 +88,7 @@ fn blocked_during<R>(signal: i32, f: impl FnOnce() -> R) -> R {
     let is_blocked = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // A sandbox may refuse it.
+        // A sandbox may refuse the call.
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) == 0
     };
     let result = f();

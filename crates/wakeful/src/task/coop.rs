@@ -2,17 +2,17 @@
 //! complete in one poll before it must let others run.
 //!
 //! Without it, a task whose socket always has data never returns to the loop. When the budget is
-//! spent the next operation is pending although it is ready, and the task is woken at once: it goes
-//! to the back.
+//! spent, the next operation is pending although it is ready, and the task is woken at once: it
+//! goes to the end of the ready queue.
 //!
-//! A sleep that is over is put off at most once (`time::sleep`). Otherwise it would never complete
-//! in a task that spends its budget on something else in every poll.
+//! A sleep that is over is postponed at most once (`time::sleep`). Otherwise it would never
+//! complete in a task that spends its budget on something else in every poll.
 //!
 //! A `block_on` of another library inside a task polls again at once, and never returns to the
-//! loop. So after [`MOST_FORCED_YIELDS`] operations of a poll were put off, the next one is not,
-//! and the `block_on` comes to its end. The poll gets no new budget, so that others also return
-//! soon: many futures in one task, or a codec that goes on with what it has read while its write
-//! is pending.
+//! loop. So after [`MOST_FORCED_YIELDS`] operations of a poll were postponed, the next one is not,
+//! and the `block_on` completes in the end. The poll gets no new budget, so that other code also
+//! returns soon: many futures in one task, or a codec that continues with what it has read while
+//! its write is pending.
 //!
 //! A task of Tokio has Tokio's budget, also for operations of the loop: see `tokio_budget`.
 

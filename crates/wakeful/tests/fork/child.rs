@@ -19,8 +19,8 @@ pub(crate) fn fork() -> libc::pid_t {
     unsafe { libc::fork() }
 }
 
-/// Forks. In the parent: the status with which the child has ended. A child that hangs is killed by
-/// SIGALRM.
+/// Forks. Returns in the parent the status with which the child has ended. A child that hangs is
+/// killed by SIGALRM.
 fn fork_and_wait() -> i32 {
     let (child, mut status) = (fork(), 0);
     // SAFETY: our own child, and a place for its status.
@@ -57,8 +57,8 @@ impl ForkingHook {
         Self { parent: std::process::id(), status, _hook: hook }
     }
 
-    /// Returns what the run of the loop gave in the parent, after the child's was an error. The
-    /// child ends here.
+    /// Returns what the loop's run returned in the parent. Asserts that the child's run was an
+    /// error. The child ends here.
     pub(crate) fn in_parent<T>(&self, ran: io::Result<T>) -> T {
         if std::process::id() != self.parent {
             // SAFETY: the child ends here, without running what its parent has registered.
