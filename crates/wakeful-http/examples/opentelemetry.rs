@@ -50,7 +50,7 @@ fn observe() -> Observe {
             client.address = %head.peer.addr,
             status = Empty,
         );
-        // No error but that nobody collects traces.
+        // The only possible error is that nothing collects traces.
         let _ = span.set_parent(propagator.extract(&Headers(head.headers)));
         span
     })

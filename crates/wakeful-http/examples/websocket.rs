@@ -2,8 +2,8 @@
 //! `cargo run -p wakeful-http --features ws --example websocket`, then open http://127.0.0.1:8080
 //! in two windows.
 //!
-//! Who is there is an `Rc` in a thread-local: sockets and their tasks stay on their loop, so
-//! nothing is `Send` and nothing is locked. With one loop, as here, everybody meets everybody.
+//! The list of guests is an `Rc` in a thread-local: sockets and their tasks stay on their loop, so
+//! nothing is `Send` and nothing is locked. With one loop, as here, every guest meets every other.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ thread_local! {
     static GUESTS: Rc<RefCell<Vec<Sender<Utf8Bytes>>>> = Rc::default();
 }
 
-/// Who reads so slowly that so many lines wait is left out.
+/// How many lines may wait for a guest. A guest with more of them is disconnected.
 const LINES: usize = 100;
 
 enum Event {

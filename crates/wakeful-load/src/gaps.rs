@@ -15,10 +15,10 @@ const DURATION: Duration = Duration::from_secs(1);
 /// Longer times between two readings of the clock were not due to the reading itself.
 const LEAST: u64 = 10_000;
 
-/// Spins on a CPU for a second; anywhere if there is none to name.
+/// Spins for a second on `cpu`. `None`: on any CPU.
 ///
 /// # Errors
-/// The CPU may not be used, or there is no thread to be had.
+/// The CPU may not be used, or no thread can be started.
 pub fn on_cpu(cpu: Option<usize>) -> io::Result<Gaps> {
     let spin = move || {
         cpu.map_or(Ok(()), |cpu| affinity::pin_current_thread(&[cpu]))?;

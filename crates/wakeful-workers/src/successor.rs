@@ -1,9 +1,9 @@
 //! The upgrade: the program is started again from its file, and gets the sockets.
 //!
 //! An environment variable names the old master, and the descriptor of a file in memory. Each line
-//! of that file has one or more words. They name the descriptor by which the new master reports
-//! that it is ready, the descriptor to which it passes the sockets that it makes, and the sockets
-//! of the old master. Only a child of the process that the variable names believes the variable.
+//! of that file names a descriptor: a pipe for the report that the new master is ready, a socket to
+//! which it passes the listeners that it makes, and each listener of the old master. The variable
+//! has an effect only in a child of the process that it names.
 
 use std::env;
 use std::ffi::OsString;
@@ -63,7 +63,8 @@ impl Program {
     pub(crate) fn again(&self) -> Command {
         let mut command = Command::new(THIS_FILE);
         command.arg0(&self.called).args(&self.arguments);
-        // Whoever runs it is nobody's successor.
+        // The program that is started is not a successor, unless the caller sets the variable
+        // again.
         command.env_remove(SUCCEEDS);
         command
     }
@@ -144,7 +145,7 @@ impl Successor {
                 Ok(Self { process, pidfd, ready, made, start_by, is_given_up, is_held })
             }
             Err(error) => {
-                // One that lives on is waited for by nobody.
+                // If it cannot be killed, nothing waits for it.
                 if sys::signal_child(Pid::from_child(&process), None, Signal::KILL) {
                     let _ = process.wait();
                 }
@@ -163,7 +164,7 @@ impl Successor {
     }
 
     pub(crate) fn progress(&mut self) -> Progress {
-        // Also if it was ready: who is dead takes over nothing.
+        // This comes first, because a dead successor cannot take over, even if it was ready.
         match end_of(Pid::from_child(&self.process), &self.pidfd) {
             Some(End::As(status)) => {
                 let status = ExitStatus::from_raw(status.as_raw());
@@ -217,7 +218,8 @@ impl Successor {
     }
 }
 
-/// Waits a moment for whoever still writes to the program's file, or has just forked from who did.
+/// Starts the command. If the program's file is busy (ETXTBSY), retries for a moment: another
+/// process still writes to it, or was just forked from one that did.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     for _ in 0..TRIES {
         match command.spawn() {
@@ -243,7 +245,7 @@ impl Inheritance {
     /// not started as a successor.
     ///
     /// # Errors
-    /// What the environment says is not true.
+    /// The environment or the file that it names is wrong: for example, a descriptor is not open.
     pub(crate) fn take() -> io::Result<Self> {
         let Some(text) = told() else { return Ok(Self::default()) };
         let not_true = |error: io::Error| {

@@ -242,7 +242,7 @@ pub(crate) fn end_of(child: Pid, pidfd: &OwnedFd) -> Option<End> {
 /// Makes `program` (see `steering.rs`) choose among all sockets on the port of this one.
 ///
 /// # Errors
-/// The kernel's: it has no such programs, or this process may not use them.
+/// Kernel errors: the kernel has no such programs, or this process may not use them.
 pub(crate) fn steer(socket: impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,

@@ -67,7 +67,7 @@ impl EchoArguments {
     }
 
     /// # Errors
-    /// The backend's address is none: a line for the user.
+    /// The backend's address is not valid: a line for the user.
     fn backend(&self) -> Result<Option<ListenAddr>, String> {
         let backend = self.backend.as_deref().map(address).transpose();
         backend.map_err(|error| format!("--backend: {error}"))

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 /// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// A JSON object on each line: `time` (RFC 3339, UTC, when the request arrived), `peer`,
-    /// `method`, `path`, `query` if it is logged, `protocol`, `status` (null if none was sent),
-    /// `bytes` (the size of the response's body), `duration_us` (microseconds from the request's
-    /// header to the last byte of the body), `aborted` (whether the body did not reach its end, or
-    /// there was no response), and, if known, `user_agent`, `referer`, `request_id` and `trace_id`.
-    /// Bytes that are not UTF-8 become U+FFFD.
+    /// A JSON object on each line. Bytes that are not UTF-8 become U+FFFD. The fields:
+    /// * `time`: when the request arrived (RFC 3339, UTC);
+    /// * `peer`, `method`, `path`, `query` (if it is logged), `protocol`;
+    /// * `status`: null if none was sent;
+    /// * `bytes`: the size of the response's body;
+    /// * `duration_us`: microseconds from the request's header to the last byte of the body;
+    /// * `aborted`: whether the body did not reach its end, or there was no response;
+    /// * `user_agent`, `referer`, `request_id` and `trace_id`, if known.
     #[default]
     Json,
     /// The common log format of Apache:

@@ -35,17 +35,17 @@ use crate::foreign_code::{contain, contain_payload};
 /// The server's own time limits for requests also apply, unless
 /// [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls.
 ///
-/// # Panics
-/// Deadlines need a loop. On a thread where no loop runs, a call that has a deadline
-/// (`grpc-timeout` or [`max_deadline`](Self::max_deadline)) and has to wait gets INTERNAL. Any
-/// other request with a deadline panics when it has to wait, and so does the body of a response
-/// with a deadline.
-///
 /// | setting | default | range | what happens beyond it |
 /// |---|---|---|---|
 /// | [`max_deadline`](Self::max_deadline) | none | any | DEADLINE_EXCEEDED |
 /// | [`linger`](Self::linger) | 1 s | any | UNAVAILABLE |
 /// | [`refuse_other_types`](Self::refuse_other_types) | off | | 415 |
+///
+/// # Panics
+/// Deadlines need a loop. On a thread where no loop runs, a call that has a deadline
+/// (`grpc-timeout` or [`max_deadline`](Self::max_deadline)) and has to wait gets INTERNAL. Any
+/// other request with a deadline panics when it has to wait, and so does the body of a response
+/// with a deadline.
 #[derive(Debug, Clone)]
 pub struct GrpcLayer {
     max_deadline: Option<Duration>,

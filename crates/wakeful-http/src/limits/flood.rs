@@ -180,7 +180,7 @@ mod tests {
         for _ in 0..FRAMES * 2 * 4 {
             flood.received(update).unwrap();
         }
-        // The answers pay for no other frames, and not for ever.
+        // The answers allow no other frames, and do not allow them for ever.
         let refused = (0..100).find_map(|_| flood.received(CLIENT).err());
         assert_eq!(refused, Some(Refusal::Http2PingFlood));
         let refused = (0..FRAMES * 20).find_map(|_| flood.received(update).err());

@@ -110,7 +110,7 @@ impl Connection {
         while self.written < self.output.len() {
             match send(fd, &self.output[self.written..], SendFlags::NOSIGNAL) {
                 Ok(count) => self.written += count,
-                // The socket is full or not connected yet. An event says when to go on.
+                // The socket is full or not connected yet. An event says when to continue.
                 Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -35,7 +35,7 @@ pub use plan::{ConnectionUse, Plan};
 /// How many events are taken from the kernel at a time.
 const EVENTS: usize = 64;
 
-/// How often the watch is asked whether to go on.
+/// How often the watch is asked whether to continue.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long the load continues between the reading of the server's counters and the beginning of

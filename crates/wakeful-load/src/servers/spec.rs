@@ -49,7 +49,7 @@ pub enum SpecError {
     /// A URL instead of an address.
     #[error("{0:?} is a URL: an address is HOST:PORT or unix:/PATH, without a scheme or a path")]
     Url(String),
-    /// An address without a port, or with one that is none.
+    /// An address without a valid port.
     #[error("the address {0:?} needs a port from 1 to 65535: HOST:PORT")]
     Port(String),
     /// `unix:` and nothing after it.

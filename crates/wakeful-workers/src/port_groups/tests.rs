@@ -110,7 +110,7 @@ fn places_that_leave_get_nothing_and_close_when_nobody_waits_there() {
     let waiting: Vec<_> =
         (0..200).map(|_| TcpStream::connect(addr(&groups)).expect("refused")).collect();
     groups.retire(2, now);
-    // In the first two, which go on.
+    // Connections wait in the first two places, which continue.
     groups.sockets_of(0).chain(groups.sockets_of(1)).for_each(|socket| {
         assert!(accept_all(socket) > 0);
     });

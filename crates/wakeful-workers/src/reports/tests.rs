@@ -27,7 +27,7 @@ fn list(desk: &mut Desk, is_served_elsewhere: bool, workers: &[WorkerInfo]) {
     desk.list(true, is_served_elsewhere, workers.iter().cloned(), loops);
 }
 
-/// A desk for so many workers, all in one process, and what they have.
+/// A desk for workers in these states, all in one process, and the reports that they have.
 fn desk(states: &[WorkerState]) -> ((Desk, OwnedFd), Vec<Reports>) {
     let (mut desk, master) = new_desk();
     let reports = states.iter().map(|_| {

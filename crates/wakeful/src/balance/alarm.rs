@@ -50,8 +50,8 @@ pub(super) struct Alarm {
     /// When the alarm rings, in ticks; 0: it is not set.
     due: Due,
     /// Held by the thread of this process that sets the alarm. No other thread waits for it: a
-    /// thread that postpones the alarm may leave that to the holder, which does the same, and a
-    /// thread that stops the alarm checks afterwards whether it should be set again.
+    /// thread that postpones the alarm may leave that to the holder, because the holder postpones
+    /// it as well. A thread that stops the alarm checks afterwards whether it should be set again.
     setting: Mutex<()>,
 }
 

@@ -99,8 +99,8 @@ impl Inner {
         let next_timer = self.until_next_timer();
         match self.may_park_before(next_timer) {
             MayPark::Yes => {}
-            // A failed attempt to sleep makes no system call. But there are not two such attempts
-            // in a row, because under a flood of pushes the loop must still ask the kernel.
+            // A failed attempt to sleep makes no system call. But the next one in a row does,
+            // because under a flood of pushes the loop must still ask the kernel.
             MayPark::RemoteWork if !self.skipped.replace(true) => return Ok(Ended::ByWork),
             MayPark::RemoteWork | MayPark::LocalWork => {
                 return self.ask(Timeout::Zero).map(|_| Ended::ByWork);

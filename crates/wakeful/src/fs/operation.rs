@@ -86,7 +86,7 @@ fn rewind(mut file: &File, ahead: usize) -> io::Result<bool> {
 
 fn read(file: &File, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // If there is no memory, only this read fails, and the process goes on.
+    // If there is no memory, only this read fails, and the process continues.
     bytes.try_reserve_exact(most).map_err(|_| Errno::NOMEM)?;
     patiently(file, PollFlags::IN, || rustix::io::read(file, spare_capacity(&mut bytes)))?;
     Ok(bytes)

@@ -54,7 +54,8 @@ pub(crate) fn within<T>(
     start()
 }
 
-/// Has `tell` called when the process is told to end. `None`: on this thread nobody knows of that.
+/// Arranges that `tell` is called when the process is told to end. `None`: on this thread nothing
+/// listens for that.
 pub(crate) fn listen(tell: Tell) -> Option<Listening> {
     let listen = LISTEN.with_borrow(Clone::clone)?;
     Some(listen(tell))

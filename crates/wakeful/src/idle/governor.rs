@@ -30,14 +30,15 @@ const WORTH: f32 = 2.0;
 /// If the longest window meets less than this share, spinning does not pay any more. (A trial wants
 /// a half.)
 const LEAST_MET: f32 = 0.4;
-/// How long the loop sleeps at once after a failed attempt, and after many of them, in nanoseconds.
+/// After a failed attempt to spin, the loop sleeps without a spin for this long, in nanoseconds:
+/// after the first attempt, and at most.
 const SHORTEST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 200_000_000;
 /// The longest pause while another thread needs the CPU. The loop should notice within 0.3 s that
 /// the other thread has left, even if something else disturbs the first attempt.
 const LONGEST_PAUSE_BESIDE: u64 = 130_000_000;
-/// A pause also lasts at least this many of the longest windows, because a failed attempt costs up
-/// to eight of them.
+/// The longest pause is at least this many of the longest windows, because a failed attempt costs
+/// up to eight of them.
 const PAUSE_WINDOWS: u64 = 100;
 /// If the loop has spun for this many of its last pauses without another thread taking the CPU, the
 /// next pause is the shortest one again. Spinning for the second number, in nanoseconds, is enough

@@ -17,11 +17,11 @@ use crate::metrics::HoldState;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
-/// After a no, the thread measures again after the first time, then after twice as long, up to the
-/// second time; and never before there is traffic.
+/// If a measurement finds no gain, the thread measures again after the first of these times, then
+/// after twice as long, up to the second. It measures only when there is traffic.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
-/// This no in a row is logged as a warning. Earlier ones are not, because the first one may be a
-/// coincidence.
+/// After this many attempts in a row without a gain, a warning is logged. The first of them may be
+/// a coincidence.
 const TOLD: u32 = 3;
 
 static GAIN: AtomicU8 = AtomicU8::new(UNKNOWN);

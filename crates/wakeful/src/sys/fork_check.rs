@@ -169,7 +169,7 @@ impl ProcessMark {
         Self { forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Returns a mark of this process's parent, as if this process were a fork. For tests.
+    /// Returns the mark of another process, as if this one were its fork. For tests.
     #[must_use]
     pub fn of_parent() -> Self {
         Self { forks: FORKS.load(Ordering::Relaxed).wrapping_sub(1) }

@@ -85,9 +85,9 @@ impl Deref for SharedWords {
     type Target = [AtomicUsize];
 
     fn deref(&self) -> &[AtomicUsize] {
-        // SAFETY: so many words are mapped, by whole pages and so aligned, as long as this lives;
-        // the file keeps its size. Every bit pattern is a word. Nothing but atomics reaches them,
-        // in each process that has them.
+        // SAFETY: `words` words are mapped as long as this lives, and the file keeps its size. They
+        // begin at a page, so they are aligned. Every bit pattern is a word. In each process that
+        // has them, only atomics access them.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }

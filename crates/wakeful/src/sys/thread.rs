@@ -101,7 +101,7 @@ fn has_room_for_stack() -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
     // SAFETY: a mapping of its own, at an address that the kernel chooses; nobody else knows of it,
-    // and it is gone behind this.
+    // and it is unmapped below.
     unsafe {
         let stack = libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0);
         stack != libc::MAP_FAILED && libc::munmap(stack, size) == 0

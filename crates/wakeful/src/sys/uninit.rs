@@ -157,7 +157,7 @@ pub(crate) fn fill<B: ReadBuffer + ?Sized>(buf: &mut B, bytes: &[u8]) -> usize {
     for (to, from) in memory.iter_mut().zip(bytes) {
         to.write(*from);
     }
-    // SAFETY: so many were just written.
+    // SAFETY: `count` bytes were just written.
     unsafe { buf.written(count) };
     count
 }

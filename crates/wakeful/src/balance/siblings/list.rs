@@ -8,8 +8,7 @@
 //! in. If there is none, it comes in again. If two go out at the same time, at least one of them
 //! sees that the other is out.
 //!
-//! A worker that steps back comes in again by itself after a short time, unless it is no longer its
-//! turn.
+//! A worker that steps back comes in again by itself after a short time, if it is still its turn.
 //!
 //! # Somebody comes in if nobody is
 //! When the last worker that is in leaves, the bells of all that are out ring, and each that finds
