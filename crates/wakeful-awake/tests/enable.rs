@@ -64,12 +64,12 @@ fn enabled() {
     assert!(done.why_not.is_none(), "{done:?}");
     drop(device);
     assert!(traffic(|| is_held() == Some(true)), "it ended with another one's");
-    // SAFETY: the child only sleeps and ends, which is allowed behind a fork.
+    // SAFETY: the child only sleeps and ends, which is allowed after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // It does not watch, and waits for nobody to say so.
         assert!(wakeful_awake::enabled().is_none());
-        // SAFETY: both are allowed behind a fork.
+        // SAFETY: both are allowed after a fork.
         unsafe {
             libc::sleep(30);
             libc::_exit(0);

@@ -160,7 +160,7 @@ impl Hypervisor {
         self.directory.path().join("stat")
     }
 
-    /// A second of two CPUs, of which it takes so many hundredths.
+    /// A second of two CPUs passes, of which the hypervisor takes `stolen` hundredths.
     fn passes(&self, stolen: u64) {
         self.ticks.set(self.ticks.get() + 200 - stolen);
         self.stolen.set(self.stolen.get() + stolen);
@@ -168,7 +168,8 @@ impl Hypervisor {
         fs::write(self.stat(), text).unwrap();
     }
 
-    /// The program behind it sees this hypervisor. `None`: no mounts of its own.
+    /// The program that is appended to it sees this hypervisor. `None`: it can have no mounts of
+    /// its own.
     fn command(&self) -> Option<Command> {
         let mut command = Command::new("unshare");
         let script = r#"mount --bind "$0" /proc/stat || exit 99; exec "$@""#;
@@ -310,12 +311,12 @@ fn whatever_signal_is_sent_the_command_gets_it_and_none_stops_the_watch() {
     // The tests may have been started by `nohup`.
     let as_by_default = || {
         for signal in 1..32 {
-            // SAFETY: it is allowed behind a fork, and refused for those that cannot be changed.
+            // SAFETY: it is allowed after a fork, and refused for those that cannot be changed.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         Ok(())
     };
-    // SAFETY: what it calls is allowed behind a fork.
+    // SAFETY: what it calls is allowed after a fork.
     unsafe { command.pre_exec(as_by_default) };
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -340,7 +341,7 @@ fn signals_that_were_blocked_by_whoever_started_it_end_it() {
         }
         Ok(())
     };
-    // SAFETY: what it calls is allowed behind a fork.
+    // SAFETY: what it calls is allowed after a fork.
     unsafe { command.pre_exec(block) };
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);

@@ -278,7 +278,7 @@ fn no_signal_that_can_be_caught_leaves_a_cpu_held() {
         for signal in [Signal::USR1, Signal::USR2] {
             kill_process(Pid::from_child(&keeper.child), signal).unwrap();
         }
-        // It goes on.
+        // It continues.
         let _other = holding(&directory.path().join("sock"));
         assert_eq!(keeper.end(ending).0, Some(0), "{ending:?}");
         assert_eq!(FirstCpu::says(), "0", "{ending:?}");

@@ -660,7 +660,7 @@ fn until_all_sleep(pid: u32) {
     }
 }
 
-/// The system calls of an echo server, by name, from behind its second answer on a connection to
+/// The system calls of an echo server, by name, from after its second answer on a connection to
 /// its last of so many. What happens once is not among them: at the start and at the end threads
 /// talk to each other, in an order that is not the same each time; and a new socket is announced as
 /// writable, alone or together with the second request.
@@ -697,8 +697,8 @@ fn traced(requests: usize) -> Option<BTreeMap<String, usize>> {
     server.wait();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
-    // `PID NAME(ARGUMENTS) = RESULT`; what goes on behind another thread's line is
-    // `PID <... NAME resumed>` there.
+    // `PID NAME(ARGUMENTS) = RESULT`; a call that continues after another thread's line is `PID
+    // <... NAME resumed>` there.
     let lines = text.lines().filter_map(|line| Some(line.split_once(' ')?.1.trim()));
     let calls = lines.filter(|line| !line.starts_with("<...")).filter_map(|l| l.split_once('('));
     let calls: Vec<(&str, &str)> = calls.collect();

@@ -54,7 +54,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Waits until so many more are answered.
+/// Waits until `more` further requests are answered.
 fn until_more(answered: &AtomicU32, more: u32) {
     let before = answered.load(Ordering::Relaxed);
     let start = std::time::Instant::now();

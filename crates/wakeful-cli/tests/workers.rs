@@ -1371,7 +1371,7 @@ fn signal_at_random(accept: &[&'static str; 2], seconds: u64, mut random: Random
             signal(worker, of_worker[random.below(of_worker.len())]);
         }
     }
-    // Whoever is stopped goes on, an upgrade that is under way ends, and then all is in order.
+    // Stopped processes continue, an upgrade that is under way ends, and then all is in order.
     for pid in processes_of(&master).0 {
         signal(pid, "CONT");
     }
@@ -1420,7 +1420,8 @@ fn a_master_has_one_thread_and_nobody_wakes_in_silence() {
     let pid = master.pid();
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
     let all = |this: &Master| this.workers().into_iter().chain([pid]).map(switches).sum::<u64>();
-    // Nobody who sleeps for good is switched to; what is left of the start ends some time.
+    // The kernel never switches to a process that sleeps. What is left of the start ends after a
+    // while.
     let quiet = |this: &Master| {
         let before = all(this);
         thread::sleep(Duration::from_secs(2));

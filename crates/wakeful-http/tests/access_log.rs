@@ -350,7 +350,7 @@ fn a_line_comes_without_a_second_request_and_a_rotated_file_is_left() {
     ask();
     until("it goes on in the new file", || lines(&logging.file()) == 1);
     assert_eq!(lines(&rotated), 2);
-    // A directory that is gone: it goes on in what it has.
+    // A directory that is gone: it continues in what it has.
     fs::rename(logging.dir.path(), logging.dir.path().with_extension("gone")).unwrap();
     logging.log.reopen();
     ask();
@@ -439,7 +439,7 @@ fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missi
         answers.read_exact(&mut [0; 5]).unwrap();
     }
     assert!(log.dropped() > 0);
-    // The reader goes on.
+    // The reader continues.
     let copy = reader.try_clone().unwrap();
     rustix::fs::fcntl_setfl(&copy, OFlags::empty()).unwrap();
     let reading = thread::spawn(move || {

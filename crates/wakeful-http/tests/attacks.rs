@@ -118,7 +118,8 @@ fn connect_and_reset() {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         }
     });
-    // Who is reset in the backlog is never seen; who comes and goes beside the honest ones is.
+    // The server never sees a connection that is reset in the backlog. It sees those that come and
+    // go beside the honest ones.
     let counts = running.counts();
     until("it is counted", || refused(&running, Refusal::NoRequest) > 0);
     assert!(refused(&running, Refusal::NoRequest) <= counts.accepted());

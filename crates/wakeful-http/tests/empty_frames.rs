@@ -19,7 +19,7 @@ use wakeful_http::client::Client;
 
 use common::*;
 
-/// Frames without data, so many; then one with data.
+/// `left` frames without data, then one with data.
 struct Empty {
     left: u64,
     ended: bool,
@@ -82,7 +82,7 @@ fn a_request_without_data_leaves_its_loop_to_others() {
         let client = Client::new();
         let endless = http::Request::post(&url).body(Body::new(ENDLESS)).unwrap();
         let cut = timeout(Duration::from_millis(200), client.send(endless)).await;
-        // Its method is refused, or it waits for the body's end: this loop goes on either way.
+        // Its method is refused, or it waits for the body's end: this loop continues either way.
         drop(cut);
         let some = client.send(http::Request::get(&url).body(Body::empty()).unwrap()).await;
         assert_eq!(some.expect("the loop goes on").status(), 200);

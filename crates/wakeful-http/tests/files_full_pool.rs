@@ -10,7 +10,7 @@ use common::{GUARD, raw, read_all, server};
 use wakeful_http::Refusal;
 use wakeful_http::files::ServeDir;
 
-/// Twice the pool's threads: what comes behind waits.
+/// Twice the number of the pool's threads: further work waits.
 const BLOCKERS: usize = 1000;
 
 #[test]

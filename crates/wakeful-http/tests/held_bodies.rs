@@ -59,7 +59,7 @@ fn read_answer(stream: &mut TcpStream) {
 }
 
 fn is_over(running: &Running, stream: TcpStream) {
-    // What was sent behind the body is not answered: it was not read.
+    // What was sent after the body is not answered: it was not read.
     assert!(!read_all(stream).contains("hello"));
     until("it is closed", || running.counts().open() == 0);
     assert_eq!(running.http_counts().refused(Refusal::IdleTimeout), 1);
@@ -122,7 +122,7 @@ fn a_task_that_reads_on_behind_the_response_reads_all_that_comes() {
         stream.write_all(b"x").unwrap();
         until("it is read", || received.load(Ordering::Relaxed) == sent);
     }
-    // And the connection goes on.
+    // And the connection continues.
     ask(&mut stream, 0, "");
     read_answer(&mut stream);
 }

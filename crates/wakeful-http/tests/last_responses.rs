@@ -96,7 +96,7 @@ fn in_a_drain_a_response_of_http2_comes_whole_however_slowly_it_is_read() {
     assert_eq!(drain.join().unwrap(), 0);
 }
 
-/// What is behind the last request that is answered is unread when the connection closes.
+/// What is after the last request that is answered is unread when the connection closes.
 #[test]
 fn responses_to_pipelined_requests_come_whole_though_there_are_more_requests_than_answers() {
     const ANSWERED: u64 = 20;
@@ -141,7 +141,7 @@ impl Body for FailingBody {
     }
 }
 
-/// What comes behind the request that fails is unread when the connection closes.
+/// What comes after the request that fails is unread when the connection closes.
 #[test]
 fn the_response_before_one_that_fails_comes_whole() {
     for (panics, version) in [(false, "1.1"), (true, "1.1"), (false, "1.0"), (true, "1.0")] {

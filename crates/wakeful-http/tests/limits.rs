@@ -127,7 +127,7 @@ fn a_header_that_does_not_end_is_408_and_a_client_that_says_nothing_gets_nothing
     assert_closes_with(&answer(&running, "GET / HTTP/1.1\r\nhos"), "408");
     assert_eq!(read_all(raw(&running)), "");
     counted(&running, Refusal::HeaderTimeout, 2);
-    // Also behind a request, from the first byte on.
+    // Also after a request, from the first byte on.
     let mut stream = ask(&running, &get_request("/"));
     assert!(read_response(&mut stream).ends_with("hello"));
     stream.write_all(b"GET").unwrap();
@@ -427,7 +427,7 @@ fn a_header_is_counted_to_the_byte_from_its_first_line_to_its_empty_line() {
         let head = "POST /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\nx: \r\n\r\n";
         head.replace("x: \r\n\r\n", &format!("x: {}\r\n\r\n", "y".repeat(size - head.len())))
     };
-    // What comes behind it does not count.
+    // What comes after it does not count.
     for _ in 0..3 {
         let text = answer(&running, &format!("{}hello", of_size(limit)));
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("hello"), "{text:?}");

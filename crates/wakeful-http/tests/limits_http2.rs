@@ -39,7 +39,7 @@ fn counted(running: &Running, refusal: Refusal, times: u64) {
     assert_eq!(counts.refused(refusal), times, "{refusal:?}");
 }
 
-/// The connection goes on.
+/// The connection continues.
 fn serves(client: &mut Client, stream: u32) {
     client.get(stream, "/");
     assert_eq!(client.wait_for(HEADERS).status(), "200");
@@ -377,7 +377,7 @@ fn the_smallest_window_of_a_stream_lets_a_body_through() {
     let addr = addr(&running);
     wakeful::block_on(async {
         let mut client = http2_client(addr).await;
-        // Its answer comes behind the server's settings.
+        // Its answer comes after the server's settings.
         client.send_request(request("GET", "/", "")).await.unwrap();
         let sent = client.send_request(request("POST", "/read", vec![b'x'; LENGTH]));
         let answer = wakeful::time::timeout(GUARD, sent).await.expect("there is room").unwrap();

@@ -259,7 +259,7 @@ fn one_that_came_from_another_loop_and_had_no_request_there_is_asked_too() {
         let is_moved = counts.moved() > 0;
         if !is_moved {
             assert!(!kept[turns.next().unwrap()].get("/").expect("it is kept").is_last);
-            // It moves behind its answer, if it does.
+            // If it moves, it does so after its answer.
             thread::sleep(Duration::from_millis(2));
         }
         is_moved

@@ -80,7 +80,7 @@ impl Drop for PanicsInItsDrop {
     }
 }
 
-/// A future that panics when it is polled, and again when it is dropped behind that.
+/// A future that panics when it is polled, and again when it is dropped after that.
 struct PanicsPolledAndDropped(PanicsInItsDrop);
 
 impl Future for PanicsPolledAndDropped {
@@ -174,7 +174,7 @@ fn a_handler_that_panics_with_its_body_unread_is_answered_500_and_no_later_reque
         let mut stream = raw(&running);
         let head = format!("POST /later HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
-        // What is sent behind an answer may meet a closed connection.
+        // What is sent after an answer may meet a closed connection.
         let body = vec![b'G'; length];
         let next = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         let _ = stream.write_all(&body).and_then(|()| stream.write_all(next));

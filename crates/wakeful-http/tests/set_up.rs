@@ -132,8 +132,8 @@ fn a_server_that_is_awaited_drains_when_it_is_told_to_stop() {
     });
 }
 
-/// A connection is aborted where the grace is too short, and the one who awaits the server has
-/// nobody else to hear it from.
+/// If the grace period is too short, a connection is aborted, and code that awaits the server
+/// learns this only from the log.
 #[test]
 fn what_a_server_that_is_awaited_aborts_is_logged() {
     let (gate, app) = Gate::on(router());

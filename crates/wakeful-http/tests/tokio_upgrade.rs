@@ -90,7 +90,7 @@ fn read_header(stream: &mut impl Read) -> String {
     String::from_utf8(header).unwrap()
 }
 
-/// A connection that was upgraded behind an ordinary request. `early` comes with the request.
+/// A connection that was upgraded after an ordinary request. `early` comes with the request.
 fn upgraded(running: &Running, path: &str, early: &str) -> TcpStream {
     let mut stream = raw(running);
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -172,7 +172,7 @@ fn an_upgrade_by_hyper_that_is_not_wanted_is_told_so_and_one_that_nobody_has_is_
     assert!(read_header(&mut stream).starts_with("HTTP/1.1 200"));
     stream.read_exact(&mut [0; 2]).unwrap();
     assert!(told.recv_timeout(GUARD).unwrap().is_canceled());
-    // The connection goes on.
+    // The connection continues.
     stream.write_all(UPGRADE.replace("/upgrade", "/drop").as_bytes()).unwrap();
     assert!(read_header(&mut stream).starts_with("HTTP/1.1 500"));
     stream.write_all(UPGRADE.replace("/upgrade", "/task").as_bytes()).unwrap();

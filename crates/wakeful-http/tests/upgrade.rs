@@ -329,7 +329,7 @@ fn an_upgrade_that_nobody_takes_up_is_no_101() {
         stream.write_all(UPGRADE.replace("/upgrade", path).as_bytes()).unwrap();
         let header = read_header(&mut stream);
         assert!(header.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {header}");
-        // The connection goes on.
+        // The connection continues.
         stream.write_all(b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
         assert!(read_header(&mut stream).starts_with("HTTP/1.1 426"), "{path}");
     }

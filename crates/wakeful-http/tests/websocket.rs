@@ -424,7 +424,7 @@ async fn flood(socket: WebSocket, ended: Sender<()>) {
     ended.send(()).await.unwrap();
 }
 
-/// A server of [`flood`], and who hears of the end of each.
+/// A server of [`flood`], and a receiver that gets a message when each one ends.
 fn flooding() -> (Running, Receiver<()>) {
     let (ended, ends) = async_channel::unbounded();
     let open = async move |ws: WebSocketUpgrade| ws.on_upgrade(|socket| flood(socket, ended));

@@ -61,8 +61,8 @@ enum Attempt {
 /// Only what was measured while hardly anybody else used the machine, and is VALID, says anything
 /// about the generator. It is waited for that, and tried again, for as long as `patience` lasts; a
 /// machine that is never quiet skips the test and says so. An attempt has a measurement of each
-/// server, one behind the other. `attempts` of them have to be wrong before the generator is, since
-/// the hypervisor takes what no counter here shows: that is decided even behind the end of
+/// server, one after the other. `attempts` of them have to be wrong before the generator is, since
+/// the hypervisor takes what no counter here shows: that is decided even after the end of
 /// `patience`.
 fn on_a_quiet_machine<const SERVERS: usize>(
     patience: &mut Duration,

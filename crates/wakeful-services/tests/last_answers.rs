@@ -37,7 +37,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
 }
 
 /// Sends `ask`, has the server drain, and reads the answer of `length` bytes in pieces, with a
-/// `more` behind each.
+/// `more` after each.
 fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<u8> {
     let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
     let mut stream = connect(addr);
@@ -46,8 +46,8 @@ fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<
     stream.read_exact(&mut answer).unwrap();
     let (counts, began) = (serving.counts(), Instant::now());
     let draining = thread::spawn(move || serving.shutdown(GUARD));
-    // As long as the server would need to close. It must not, so this is no more than a chance for
-    // what is wrong.
+    // The server would close within this time. It must not, so the wait only gives a wrong server
+    // time to do so.
     while counts.open() > 0 && began.elapsed() < Duration::from_millis(300) {
         thread::sleep(Duration::from_millis(10));
     }

@@ -23,7 +23,7 @@ fn refuse(calls: &[c_long], error: i32) -> bool {
     // The call's number is the first field.
     let mut filter = vec![instruction(load, 0, 0)];
     for (number, call) in calls.iter().enumerate() {
-        // To the last instruction: behind the other calls and the one that allows.
+        // To the last instruction, which is after those of the other calls and the one that allows.
         let behind = (calls.len() - number) as u8;
         filter.push(instruction(jump, behind, *call as u32));
     }

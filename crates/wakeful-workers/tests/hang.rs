@@ -116,7 +116,7 @@ fn asks(addr: &str, byte: u8) -> io::Result<u8> {
     Ok(answer[0])
 }
 
-/// What is behind `text` in the next line that has it.
+/// What is after `text` in the next line that has it.
 fn behind(log: &mut BufReader<ChildStderr>, text: &str) -> String {
     loop {
         let mut line = String::new();

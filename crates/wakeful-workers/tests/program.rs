@@ -22,13 +22,13 @@ use wakeful_workers::{Master, Role, StartMethod, is_executed_worker};
 #[path = "../../wakeful/tests/refused/mod.rs"]
 mod refused;
 
-/// What the master that is started is to do.
+/// What the started master should do.
 const ROLE: &str = "WAKEFUL_TEST_ROLE";
 /// A file: while it exists, new workers do not get ready.
 const SLOW: &str = "WAKEFUL_TEST_SLOW";
-/// Is there if workers execute the program.
+/// Set if workers execute the program.
 const EXEC: &str = "WAKEFUL_TEST_EXEC";
-/// By which an executed worker is told that it is one.
+/// Tells an executed worker that it is one.
 const WORKER: &str = "WAKEFUL_WORKER";
 
 const GUARD: Duration = Duration::from_secs(60);
@@ -103,7 +103,7 @@ const TESTS: [Test; 15] = [
     ),
 ];
 
-/// Of executed workers alone.
+/// The tests that only executed workers have.
 const OF_EXECUTED: [(&str, fn()); 4] = [
     (
         "a_process_that_inherits_a_worker_s_variable_is_a_master",
@@ -223,7 +223,7 @@ fn serve(role: &str) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// With a line's end and what is no text.
+/// Contains line ends, and bytes that are not UTF-8.
 const SHARED: &[u8] = b"\n\nshared\0\xff";
 
 fn wait_while_slow() {
@@ -232,7 +232,7 @@ fn wait_while_slow() {
     }
 }
 
-/// Those that a seccomp filter refuses.
+/// The system calls that a seccomp filter refuses.
 fn refused_calls(role: &str) -> &'static [libc::c_long] {
     match role {
         "no kill" => &[libc::SYS_kill],
@@ -304,7 +304,7 @@ impl Running {
         Self { first, log, read: String::new(), seen }
     }
 
-    /// What is behind `text` in the next line that has it.
+    /// What is after `text` in the next line that has it.
     fn says(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();
@@ -359,7 +359,7 @@ impl Drop for Running {
     }
 }
 
-/// Not another process that was given the number since.
+/// Is this process ours, and not another process that has the number now?
 fn is_ours(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|all| all.windows(ROLE.len()).any(|part| part == ROLE.as_bytes()))
@@ -631,7 +631,7 @@ fn a_log_that_starts_a_thread_ends_the_first_start(method: StartMethod) {
     assert!(!master.ends_within_guard().success());
 }
 
-/// One that executes the program has begun with that.
+/// Returns a worker that is starting. If it executes the program, it has begun to do so.
 fn worker_that_starts(master: &mut Running, method: StartMethod) -> u32 {
     let (pid, start) = (master.first.id(), Instant::now());
     let worker = loop {

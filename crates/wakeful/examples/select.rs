@@ -16,7 +16,7 @@ async fn main() {
         let _ = send.send("the message").await;
     });
 
-    // Whichever is first; the other may go on.
+    // Whichever is first; the other may continue.
     let message = pin!(receive.recv());
     let tick = pin!(sleep(Duration::from_millis(1)));
     match select(message, tick).await {

@@ -70,8 +70,8 @@ impl Wake for DropsTheHandler {
     }
 }
 
-/// Closes the socket, on a loop that goes on or that ends with it. The socket's peer reads when it
-/// is asked to.
+/// Closes the socket, on a loop that continues or that ends with it. The socket's peer reads when
+/// it is asked to.
 type Close = fn(EventLoop, UnixStream, &StdUnixStream) -> Option<EventLoop>;
 
 /// Where a socket is dropped that has a write pending.

@@ -93,16 +93,16 @@ fn a_fork_ends_no_hold_and_its_child_has_no_copy_of_it() {
     let (handle, running) = start_loop(Duration::from_secs(1));
     handle.post(|| ()).unwrap();
     next(&hears, "hold");
-    // SAFETY: the child only waits for its end, which is allowed behind a fork.
+    // SAFETY: the child only waits for its end, which is allowed after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: both are allowed behind a fork.
+        // SAFETY: both are allowed after a fork.
         unsafe {
             libc::sleep(60);
             libc::_exit(0);
         }
     }
-    // It goes on holding, and lets go by itself.
+    // It continues holding, and lets go by itself.
     next(&hears, "release");
     handle.stop();
     running.join().unwrap();
@@ -118,7 +118,7 @@ fn a_fork_ends_no_hold_and_its_child_has_no_copy_of_it() {
 static FORK_MAY_GO_ON: OnceLock<Mutex<Receiver<()>>> = OnceLock::new();
 static FORK_HAS_BEGUN: OnceLock<mpsc::Sender<()>> = OnceLock::new();
 
-/// Registered before wakeful's own, so it runs behind that.
+/// Registered before wakeful's own handler, so it runs after it.
 extern "C" fn prepare() {
     FORK_HAS_BEGUN.get().unwrap().send(()).unwrap();
     let _ = FORK_MAY_GO_ON.get().unwrap().lock().unwrap().recv_timeout(2 * LONG);

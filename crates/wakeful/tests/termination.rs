@@ -147,7 +147,7 @@ fn a_start_that_blocks_is_no_slow_turn<B: Backend>() {
     let (ran, has_run) = mpsc::channel();
     let start = || {
         let handle = wakeful::LoopHandle::current();
-        // It is code of the loop, which goes on with what it spawned.
+        // It is code of the loop, which continues with what it spawned.
         wakeful::spawn(async move {
             ran.send(()).unwrap();
             send(Signal::TERM);

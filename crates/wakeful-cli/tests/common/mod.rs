@@ -40,7 +40,7 @@ impl Service {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// What is behind `text` in the next line that has it, up to a comma.
+    /// What is after `text` in the next line that has it, up to a comma.
     pub fn behind(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();

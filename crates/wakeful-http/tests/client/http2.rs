@@ -710,7 +710,7 @@ async fn or_end(
     .await
 }
 
-/// Is there a frame of HEADERS behind the preface?
+/// Is there a frame of HEADERS after the preface?
 fn has_headers(mut bytes: &[u8]) -> bool {
     bytes = bytes.get(24..).unwrap_or_default();
     while let [a, b, c, kind, rest @ ..] = bytes {

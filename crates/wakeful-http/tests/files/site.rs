@@ -68,7 +68,7 @@ impl Site {
         self.tree.path().join("root")
     }
 
-    /// `head` is the request line and headers that come behind `host`.
+    /// `head` is the request line and headers that come after `host`.
     pub fn ask(&self, line: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request =
             format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n").into_bytes();

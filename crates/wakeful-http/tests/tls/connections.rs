@@ -167,7 +167,7 @@ fn two_lengths_are_refused_by_tls_too_and_large_bodies_are_read_on() {
 }
 
 /// More than the socket and both sides' buffers take: the server has to wait for the client, and
-/// goes on.
+/// continues.
 #[test]
 fn a_client_that_reads_late_gets_all_of_a_large_response() {
     let site = Site::new();

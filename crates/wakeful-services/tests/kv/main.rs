@@ -96,7 +96,7 @@ fn info_counts_what_happened() {
     each(|service| {
         let (mut client, mut other) = (service.connect(), service.connect());
         assert_eq!(other.ask("SET a 1"), ok());
-        // In one write: what INFO says comes behind what was asked before it.
+        // In one write: INFO must count the commands before it.
         client.send(b"SET b 1\r\nSET c 1\r\nSET d 1\r\nGET a\r\nGET x\r\nINFO\r\nINFO memory\r\n");
         for answer in [ok(), ok(), ok(), bulk("1"), NULL] {
             assert_eq!(client.answer(), answer);
@@ -351,7 +351,7 @@ fn keys_of_a_loop_that_has_ended_are_an_error_and_the_others_go_on() {
         assert!(start.elapsed() < GUARD);
         std::thread::yield_now();
     }
-    // Of one read, so that each of them is beside others.
+    // They arrive in one read, so each command has others beside it.
     let mut client = service.connect();
     let bytes: Vec<u8> = (0..200)
         .flat_map(|key| encode(&["SET".to_owned(), format!("k{key}"), "v".to_owned()]))

@@ -245,7 +245,7 @@ fn read_parts(stream: &mut TcpStream, text: &mut Vec<u8>) -> Option<()> {
             size => read_bytes(stream, text, size + 2)?,
         }
     }
-    // Trailers, and the empty line behind them.
+    // Trailers, and the empty line after them.
     loop {
         let line = read_until(stream, text, b"\r\n")?;
         if text.len() == line + 2 {

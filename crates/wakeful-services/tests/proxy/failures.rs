@@ -59,7 +59,7 @@ fn the_last_backend_is_asked_whatever_happened() {
     assert!(counts.backends()[0].failures() + counts.backends()[1].failures() >= 10);
 }
 
-/// As in a deployment that restarts one backend behind the other.
+/// As in a deployment that restarts one backend after the other.
 #[test]
 fn a_backend_that_is_left_out_is_asked_when_the_others_are_gone() {
     let away = nowhere();

@@ -44,7 +44,8 @@ fn several_requests_on_one_connection_are_answered_in_order() {
     let backends = [Backend::mirror(), Backend::mirror()];
     let proxy = proxy(&[backends[0].addr, backends[1].addr], |settings| settings);
     let mut stream = connect(addr(&proxy));
-    // Which backend is asked is left to chance: of so many, one will be asked of each.
+    // The proxy chooses a backend at random. Of 64 requests, each backend almost certainly gets
+    // one.
     let mut expected: Vec<_> = (0..64).map(|number| number.to_string()).collect();
     let mut requests: String = expected
         .iter()
@@ -172,7 +173,7 @@ fn bodies_keep_their_framing_or_get_a_safe_one() {
     assert!(seen.contains("\r\ncontent-length: 0\r\n"), "{seen}");
     let seen = ask("GET / HTTP/1.1\r\n", "");
     assert!(!seen.contains("content-length") && !seen.contains("transfer-encoding"), "{seen}");
-    // In chunks, and short: its length is known before it goes on.
+    // In chunks, and short: its length is known before it is forwarded.
     let seen = ask("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n");
     assert!(
         seen.contains("\r\ncontent-length: 5\r\n") && seen.ends_with("\r\n\r\nhello"),

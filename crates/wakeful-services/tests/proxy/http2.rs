@@ -138,7 +138,7 @@ fn first_of_headers(stream: &mut TcpStream) -> u8 {
     }
 }
 
-/// As nginx does, which ends a connection behind so many requests.
+/// As nginx does, which ends a connection after a number of requests.
 #[test]
 fn a_call_of_grpc_that_has_come_whole_is_sent_again_if_a_goaway_leaves_it_out() {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Interim responses (1xx): who is told to go on with a body, and what becomes of a backend's.
+//! Interim responses (1xx): who is told to continue with a body, and what becomes of a backend's.
 
 use std::io::{Read, Write};
 

@@ -6,7 +6,7 @@ use wakeful_http::client::HttpVersion;
 
 use crate::common::*;
 
-/// A response with so many fields.
+/// A response with `count` fields.
 fn fields(count: usize) -> String {
     let more: String = (2..count).map(|number| format!("x-{number}: {number}\r\n")).collect();
     format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-first: 1\r\n{more}\r\n")

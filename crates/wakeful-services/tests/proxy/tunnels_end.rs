@@ -67,7 +67,7 @@ fn a_websocket_is_told_when_the_proxy_drains() {
     let backend = Backend::start(|this, stream| {
         this.read(stream);
         stream.write_all(SWITCH.as_bytes()).unwrap();
-        // A frame that has begun; its rest comes behind the beginning of the drain.
+        // A frame that has begun; its rest comes after the beginning of the drain.
         stream.write_all(b"\x81\x06abc").unwrap();
         this.note("begun");
         stream.read_exact(&mut [0]).unwrap();

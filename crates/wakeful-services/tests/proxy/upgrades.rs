@@ -14,7 +14,7 @@ pub(crate) const ASK: &str = "GET /chat?room=1 HTTP/1.1\r\nhost: x\r\nconnection
 pub(crate) const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
                       sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// The head of an answer, byte by byte, and nothing behind it.
+/// The head of an answer, byte by byte, and nothing after it.
 pub(crate) fn head(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {

@@ -39,7 +39,7 @@ fn health_says_so_before_the_drain_and_ends_its_watch_with_it() {
             watching.send(()).unwrap();
             let second = updates.message().await.unwrap().unwrap();
             assert_eq!(second.status(), ServingStatus::NotServing);
-            // It goes on as before: whoever has not noticed yet is answered.
+            // The server continues as before: a client that has not noticed yet is answered.
             let mut late = Channel::to(addr).await.echo();
             late.unary(EchoRequest::default()).await.unwrap();
             let check = health.check(request).await.unwrap().into_inner();

@@ -16,7 +16,7 @@ const BOTH: [&str; 3] = [
     "GET /both HTTP/1.1\nhost: x\ncontent-length: 0\ntransfer-encoding: chunked\n\n0\r\n\r\n",
 ];
 
-/// Two requests with bodies that look like heads with both, and one behind them.
+/// Two requests with bodies that look like heads with both lengths, and a third request after them.
 fn honest() -> String {
     let body = BOTH.concat();
     let size = body.len();
@@ -27,7 +27,7 @@ fn honest() -> String {
     )
 }
 
-/// A client that is answered by the proxy alone, behind everything that came to the proxy's loop
+/// A client that is answered by the proxy alone, after everything that came to the proxy's loop
 /// before.
 struct Witness(TcpStream);
 

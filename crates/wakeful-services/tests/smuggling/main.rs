@@ -1,11 +1,11 @@
 //! Requests that two readers may understand in two ways, each a file of `corpus`: the proxy refuses
 //! it, or the backend gets exactly one request that can be understood in one way only.
 //!
-//! A file says why it is there, what is expected, and, behind an empty line, what is sent. Line
+//! A file says why it is there, what is expected, and, after an empty line, what is sent. Line
 //! ends count only where they are written as `\r`, `\n`; `\t`, `\0`, `\\` and `\xNN` are understood
 //! as well. A file `.h2` has the fields of a request of HTTP/2, sent as they are, and `body:`.
 //!
-//! * `refused 400`: that status, no request, and nothing behind it is taken for one;
+//! * `refused 400`: that status, no request, and nothing after it is taken for one;
 //! * `reset`: the stream is, or the whole connection, and no request;
 //! * `one`: one request with the answer 200. `has` and `lacks` are what it has to have, in small
 //!   letters, `^` at its start and `$` at its end.

@@ -172,7 +172,7 @@ fn the_limit_holds_and_no_loop_keeps_a_permit_that_it_does_not_use<B: Backend>()
 }
 
 /// Every loop is held, so what connects now stays in the backlog; then the server is told to end,
-/// and the loops go on only when they know that.
+/// and the loops continue only when they know that.
 fn drain_with_a_backlog(serving: Serving, clients: impl FnOnce() -> Vec<TcpStream>) -> Drained {
     let blocked: Vec<_> = serving.handles().iter().map(Blocked::new).collect();
     let clients = clients();
@@ -369,8 +369,8 @@ fn a_dispatcher_serves_a_unix_socket<B: Backend>() {
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
 
-/// More than a loop does in the one turn that it takes when it was told to stop: what it is sent
-/// behind this stays undone.
+/// More work than a loop does in the one turn that it takes after it was told to stop. What is sent
+/// to it after this stays undone.
 fn keep_busy_to_the_end(handle: &LoopHandle) {
     (0..200).for_each(|_| handle.post(|| ()).unwrap());
 }

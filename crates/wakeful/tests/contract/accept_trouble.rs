@@ -116,7 +116,7 @@ fn a_listener_that_is_shut_down_under_the_server_ends_and_the_others_go_on<B: Ba
             ask(addr(&serving, 1));
         }
         assert_eq!(counts.accepted(), 11, "{strategy}");
-        // Once by each loop that accepted from it, and no loop goes on about it.
+        // Each loop that accepted from it fails once, and no loop retries.
         assert!(counts.failed() <= 2, "{strategy}: {}", counts.failed());
         serving.handles().iter().for_each(does_not_spin);
         assert_eq!(serving.shutdown(LONG).unwrap(), 0);
@@ -378,7 +378,7 @@ fn where_the_dispatcher_is_blocked_another_loop_accepts_until_it_is_back<B: Back
             let (release, released) = mpsc::channel::<()>();
             let block = move || {
                 held.send(()).unwrap();
-                // Until the test goes on, or has failed.
+                // Until the test continues, or has failed.
                 let _ = released.recv();
             };
             serving.handles()[0].post(block).unwrap();

@@ -142,7 +142,7 @@ fn what_nobody_has_said_is_not_ready<B: Backend>() {
     });
 }
 
-/// What the kernel had to say before is dispatched behind this.
+/// What the kernel had to say before is dispatched after this.
 async fn ask_the_kernel() {
     let (ours, mut theirs) = pair();
     theirs.write_all(b"x").unwrap();

@@ -189,7 +189,7 @@ fn another_library_s_block_on_inside_a_task_comes_to_its_end<B: Backend>() {
     assert_eq!(is_done.recv_timeout(LONG), Ok(true));
 }
 
-/// All go on in one poll, although the budget is spent after the first of them.
+/// All continue in one poll, although the budget is spent after the first of them.
 fn a_thousand_greedy_futures_in_one_task_soon_return_to_the_loop<B: Backend>() {
     const FUTURES: u64 = 1_000;
     let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
@@ -282,7 +282,7 @@ fn what_is_unconstrained_spends_no_budget_and_is_never_put_off<B: Backend>() {
                     count.set(count.get() + 1);
                 }
             }));
-            // One poll of it has done all, and what is spawned behind it waited.
+            // One poll of the task has done all of it, and a task that was spawned later waited.
             assert_eq!(spawn(async move { seen.get() }).await.unwrap(), STEPS);
             task.await.unwrap();
         })
@@ -290,7 +290,8 @@ fn what_is_unconstrained_spends_no_budget_and_is_never_put_off<B: Backend>() {
     assert_eq!(handle.metrics().forced_yields, 0);
 }
 
-/// Also behind a panic, and for what is polled within it and brings a budget of its own.
+/// This also holds after a panic, and for a future that is polled within it and has a budget of its
+/// own.
 fn around_what_is_unconstrained_the_budget_is_as_it_was<B: Backend>() {
     let mut event_loop = B::builder().cooperative_budget(10).build().unwrap();
     let steps = async {

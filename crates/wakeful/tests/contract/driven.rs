@@ -89,7 +89,7 @@ impl Driven for EventLoop {
         let hook = self.after_turn({
             let (waker, did_something) = (waker.clone(), did_something.clone());
             move || {
-                // This call is counted behind it.
+                // This call is counted after it.
                 let is_over = did_something();
                 hooked.set(hooked.get() + 1);
                 if is_over && let Some(waker) = waker.take() {

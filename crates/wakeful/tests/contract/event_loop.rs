@@ -1,5 +1,5 @@
 //! The loop's own behaviour: what is queued runs in its order, a stop loses nothing, a loop that
-//! nobody drives keeps what it has, and a loop that is blocked is re-armed when it goes on.
+//! nobody drives keeps what it has, and a loop that is blocked is re-armed when it continues.
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
@@ -321,7 +321,7 @@ fn queue_re_arms_while_the_loop_is_blocked<B: Backend>() {
         let all: Vec<_> = is_done.iter().collect();
         assert_eq!(all.len() as u64, POSTS);
         let last = all.last().unwrap();
-        // 100 a turn, from the turn behind the blocked one on, and no sleep between.
+        // 100 a turn, from the turn after the blocked one on, and no sleep between.
         assert_eq!((last.turns - before.turns, last.parks - before.parks), (POSTS / 100, 0));
     }
     background.end();

@@ -198,7 +198,7 @@ fn a_write_that_is_handed_over_is_told_by_a_flush<B: Backend>() {
         // By the method: at once.
         no_space(File::write(&mut full, b"x").await.unwrap_err());
         File::flush(&mut full).await.unwrap();
-        // By the trait: by what comes behind it.
+        // By the trait: the next operation returns the error.
         AsyncWriteExt::write_all(&mut full, b"x").await.unwrap();
         no_space(AsyncWriteExt::flush(&mut full).await.unwrap_err());
         AsyncWriteExt::flush(&mut full).await.unwrap();

@@ -83,7 +83,7 @@ fn asks_the_kernel_nothing_behind_a_hold<B: Backend>(hold_cost: f64) {
     let hold = Hold::new().silence(silence).hold_cost(hold_cost);
     let (handle, thread) = start::<B>(IdlePolicy::Hold(hold));
     // Traffic in which it holds, if it may and if that pays on this machine; and a timer that comes
-    // due behind many silences.
+    // due after many silences.
     let timer = handle.spawn(move || wakeful::time::sleep(100 * silence)).unwrap();
     for _ in 0..100 {
         handle.post_and_wait(|| ()).unwrap();

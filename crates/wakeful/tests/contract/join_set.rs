@@ -306,7 +306,7 @@ fn blocking_work_of_a_set_is_joined_and_leaves_its_queue_when_it_is_aborted<B: B
         set.spawn_blocking(|| panic!("blocked"));
         let error = soon(set.join_next()).await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the task panicked: blocked");
-        // It has begun, so it goes on for itself.
+        // It has begun, so it continues for itself.
         let (begun, has_begun) = async_channel::bounded(1);
         let (end, may_end) = mpsc::channel();
         let ended = Arc::new(AtomicBool::new(false));

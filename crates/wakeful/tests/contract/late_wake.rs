@@ -193,7 +193,7 @@ fn what_before_park_queues_prevents_the_park<B: Backend>() {
         event_loop.take_turn(Some(Duration::from_secs(5))).unwrap();
         turns += 1;
     }
-    // On a guest's loop the hook runs behind a turn, and not in the next one.
+    // On a loop with a guest the hook runs after a turn, and not in the next turn.
     assert!(turns == 5 || has_guest(), "{turns}");
     assert_eq!(handle.metrics().parks, 0);
     drop(hook);

@@ -1,5 +1,5 @@
 //! No late wake, from every place: whatever makes a handler run, local work that the handler
-//! queues, and what another thread posts behind it, both run within the same wake, in a turn that
+//! queues, and what another thread posts after it, both run within the same wake, in a turn that
 //! is known exactly.
 //!
 //! The public case throughout: an idle registered descriptor, and a timer 5 s away that would end a
@@ -118,8 +118,7 @@ static WAYS: [Way; 6] = [
     },
 ];
 
-/// Work that is Tokio's, the guest's. It runs behind the turn, in front of the next one at the
-/// latest.
+/// Work of Tokio, the guest. It runs after the turn, and at the latest before the next turn.
 #[cfg(feature = "tokio")]
 static WAYS_OF_GUESTS: [Way; 3] = [
     Way {
@@ -152,7 +151,7 @@ static WAYS_OF_GUESTS: [Way; 3] = [
 /// Makes the handler run in some part of a turn.
 type MakeRun = fn(&LoopHandle, Handler);
 
-/// For each way of queueing, with a post behind it and without: a post alone would keep the loop
+/// For each way of queueing, with a post after it and without: a post alone would keep the loop
 /// awake, too.
 fn check<B: Backend>(part: Part, make_run: MakeRun) {
     for way in &WAYS {
@@ -334,7 +333,7 @@ fn local_work_queued_by_a_callback_is_not_late<B: Backend>() {
 }
 
 fn local_work_queued_by_before_park_is_not_late<B: Backend>() {
-    // A loop that has a guest looks whether it may sleep behind a turn, and not in the next one.
+    // A loop that has a guest checks after a turn whether it may sleep, and not in the next turn.
     let part = if has_guest() { Part::AfterTurn } else { Part::Wait };
     check::<B>(part, |handle, handler| {
         let mut handler = Some(handler);

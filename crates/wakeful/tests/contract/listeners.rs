@@ -226,7 +226,7 @@ fn a_shared_listener_s_connections_come_in_each_way<B: Backend>() {
 fn accept_on_unix_says_who_it_is<B: Backend>() {
     let (path, named) = (path::<B>("who"), path::<B>("who-client"));
     let name = format!("wakeful-who-{}", std::process::id()).into_bytes();
-    // The longest that the kernel takes, without a zero behind it.
+    // The longest that the kernel takes, without a zero after it.
     let longest = {
         let mut longest = std::env::temp_dir().into_os_string().into_string().unwrap();
         longest.push_str(&format!("/wakeful-who-{}-", std::process::id()));

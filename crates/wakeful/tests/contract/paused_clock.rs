@@ -219,7 +219,7 @@ fn blocking_work_in_flight_holds_the_clock<B: Backend>() {
         let (start, handle) = (now(), LoopHandle::current());
         let late = spawn(sleep(Duration::from_millis(1)));
         let (first, second) = (handle.clone(), handle);
-        // The second one goes on when the first is over.
+        // The second one continues when the first is over.
         let (end, ended) = mpsc::channel();
         let long = spawn_blocking(move || {
             ended.recv().unwrap();
@@ -553,7 +553,7 @@ fn a_loop_s_shutdown_ends_by_the_machine_s_clock_where_its_own_stands_still<B: B
         })
         .detach();
     shut_down(awake);
-    // Blocking work goes on until the end of the test.
+    // Blocking work continues until the end of the test.
     let (end, ended) = mpsc::channel::<()>();
     let mut held = paused::<B>();
     let mut blocking = None;

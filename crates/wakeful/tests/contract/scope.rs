@@ -239,7 +239,7 @@ fn shutdown_of_a_scope_waits_until_its_futures_are_dropped<B: Backend>() {
             }
         }
         yield_now().await;
-        // Without the end, the tasks may be cancelled and the scope go on.
+        // Without the end, the tasks may be cancelled and the scope continue.
         scope.abort_all();
         soon(&mut scope).await;
         assert_eq!((dropped.get(), scope.len()), (10, 0));

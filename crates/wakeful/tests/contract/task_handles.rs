@@ -112,13 +112,13 @@ fn only_tasks_have_an_id<B: Backend>() {
             let panicked = std::panic::catch_unwind(task::id).unwrap_err();
             assert!(panicked.downcast_ref::<&str>().unwrap().contains("no task runs here"));
             let seen = Rc::new(Cell::new(Some(None)));
-            // In a callback behind a task.
+            // In a callback after a task.
             spawn(async {}).detach();
             let noted = seen.clone();
             wakeful::run_this_turn(move || noted.set(Some(task::try_id())));
             yield_now().await;
             assert_eq!(seen.get(), Some(None));
-            // And in a closure behind one.
+            // And in a closure after one.
             spawn(async {}).detach();
             let (send, receive) = async_channel::bounded(1);
             handle.post(move || send.try_send(task::try_id()).unwrap()).unwrap();
@@ -249,10 +249,10 @@ fn a_loop_runs_within_blocking_work<B: Backend>() {
                 spawn_blocking(move || answer).await.unwrap()
             })
         });
-        // The outer loop goes on meanwhile.
+        // The outer loop continues meanwhile.
         spawn(sleep(Duration::from_millis(1))).await.unwrap();
         assert_eq!(&soon(work).await.unwrap(), b"inner");
-        // A thread of the pool has no loop behind that.
+        // A thread of the pool has no loop after that.
         assert!(soon(spawn_blocking(|| LoopHandle::try_current().is_err())).await.unwrap());
     });
 }

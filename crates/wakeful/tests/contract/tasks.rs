@@ -254,7 +254,7 @@ fn one_waker_shared_by_10_000_tasks_does_not_hold_the_loop<B: Backend>() {
     while waiting.borrow().len() < TASKS {
         event_loop.take_turn(Some(Duration::ZERO)).unwrap();
     }
-    // The fan-out, and behind it an event and a post: neither waits for all of it.
+    // The fan-out, and after it an event and a post: neither waits for all of it.
     let (mut peer, socket) = std::os::unix::net::UnixStream::pair().unwrap();
     let event_seen_after = Rc::new(Cell::new(usize::MAX));
     let (seen, ran_by_then) = (event_seen_after.clone(), ran.clone());

@@ -24,7 +24,7 @@ on_every_backend! {
     spawn_from_many_threads,
 }
 
-/// From another thread: queued, the caller goes on at once, also while the loop is busy.
+/// From another thread: queued, the caller continues at once, also while the loop is busy.
 fn run_at_once_or_queue_cross_thread<B: Backend>() {
     let background = Background::start(B::builder(), |_| ());
     let handle = background.handle();

@@ -301,7 +301,7 @@ fn timer_early_check<B: Backend>() {
     assert_eq!(timers(&event_loop), "0");
 }
 
-/// Timers that are started in the hooks, just before a wait and just behind the work, are known to
+/// Timers that are started in the hooks, just before a wait and just after the work, are known to
 /// the next wait.
 fn timer_from_check<B: Backend>() {
     type Hook = fn(&EventLoop, Box<dyn FnMut()>) -> wakeful::Hook;

@@ -641,7 +641,7 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     let forks = || {
         let child = fork();
         if child == 0 {
-            // SAFETY: no memory is involved. One that goes on is killed.
+            // SAFETY: no memory is involved. One that continues is killed.
             unsafe { libc::alarm(30) };
         }
         child
@@ -680,7 +680,7 @@ fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "it ended by itself, though it had a pool");
     group.shutdown(LONG).unwrap();
-    // The parent's pool goes on.
+    // The parent's pool continues.
     assert_eq!(B::block_on(async { wakeful::task::spawn_blocking(|| 42).await }).unwrap(), 42);
 }
 
@@ -703,7 +703,7 @@ fn a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock<B: Backend>() {
         AT_THE_END.set(Some(Locks(locks.clone())));
         let child = fork();
         if child == 0 {
-            // One that goes on is killed, which threads of the pool would put off.
+            // One that continues is killed, which threads of the pool would put off.
             wakeful::signal::unblock(&[libc::SIGALRM]).unwrap();
             // SAFETY: no memory is involved.
             unsafe { libc::alarm(10) };

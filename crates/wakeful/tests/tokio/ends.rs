@@ -97,7 +97,7 @@ fn blocking_work_is_not_waited_for() {
         })
         .unwrap();
     begins.recv_timeout(LONG).unwrap();
-    // Returns although the work goes on.
+    // Returns although the work continues.
     drop(event_loop);
     end.send(()).unwrap();
 }
@@ -225,7 +225,7 @@ fn loops_that_have_ended_do_not_wait_for_ever_for_one_that_has_not() {
     end.send(()).unwrap();
 }
 
-/// Their guests go on for a while behind them.
+/// The loops' guests continue for a while after the loops.
 #[test]
 fn at_the_end_of_a_group_tokio_s_tasks_that_wait_for_the_loop_s_timers_do_not_panic() {
     /// Tells whether it was dropped by a panic.

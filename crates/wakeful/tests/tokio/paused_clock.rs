@@ -125,7 +125,7 @@ fn either_pauses_moves_and_resumes_both() {
         .unwrap();
 }
 
-/// A deadline that was armed before a pause is not waited for in full behind it.
+/// A deadline that was armed before a pause is not waited for in full after it.
 #[test]
 fn what_is_left_of_a_deadline_behind_a_resume_is_waited_for() {
     guest()
