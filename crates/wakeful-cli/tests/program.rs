@@ -697,8 +697,8 @@ fn traced(requests: usize) -> Option<BTreeMap<String, usize>> {
     server.wait();
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();
-    // `PID NAME(ARGUMENTS) = RESULT`; a call that continues after another thread's line is `PID
-    // <... NAME resumed>` there.
+    // `PID NAME(ARGUMENTS) = RESULT`. If another thread's line interrupts a call, the rest of the
+    // call is `PID <... NAME resumed>`.
     let lines = text.lines().filter_map(|line| Some(line.split_once(' ')?.1.trim()));
     let calls = lines.filter(|line| !line.starts_with("<...")).filter_map(|l| l.split_once('('));
     let calls: Vec<(&str, &str)> = calls.collect();

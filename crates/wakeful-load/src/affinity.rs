@@ -48,12 +48,12 @@ pub fn format_cpus(cpus: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the CPUs that the calling thread may run on now, rising. After a pin these are only the
-/// CPUs of the pin.
+/// Returns the CPUs that the calling thread may run on now, in ascending order. After a pin these
+/// are only the CPUs of the pin.
 ///
 /// # Errors
 ///
-/// What the kernel says; `EINVAL` on a machine with more than 1024 CPUs.
+/// Kernel errors; `EINVAL` on a machine with more than 1024 CPUs.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None).map_err(refused("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())

@@ -58,7 +58,7 @@ pub struct Bench<'a> {
 pub struct Load {
     /// The plan. Its target is replaced by the server's address.
     pub plan: Plan,
-    /// The number of slow clients, which send a byte at a time, that connect besides.
+    /// The number of slow clients that also connect. They send one byte at a time.
     pub slow_clients: usize,
 }
 

@@ -53,7 +53,7 @@ pub fn expect(bench: &mut Bench<'_>, load: &Load, size: Size) {
 /// Measures the pairs. If the user ends it, it returns what is complete.
 ///
 /// # Errors
-/// A block's.
+/// The errors of a block.
 pub fn measure(
     bench: &mut Bench<'_>,
     a: &ServerSpec,

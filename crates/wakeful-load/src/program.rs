@@ -27,25 +27,25 @@ const POLL: Duration = Duration::from_millis(20);
 /// At most this many bytes of the program's output are kept.
 const MOST_PRINTED: u64 = 1 << 20;
 
-/// A program that is to be run.
+/// A program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// On which CPUs it is started; `None` leaves it to the kernel. It may pin its threads within
-    /// those itself.
+    /// The CPUs on which it is started. `None` leaves the choice to the kernel. The program may pin
+    /// its threads within these CPUs.
     pub cpus: Option<Vec<usize>>,
-    /// It is killed after this.
+    /// The program is killed after this time.
     pub within: Duration,
 }
 
-/// Why there is nothing that it printed.
+/// The reason why there is no output.
 #[derive(Debug, Error)]
 pub enum ProgramError {
-    /// It may not run where it should.
+    /// The program may not run on its CPUs.
     #[error("it cannot have its CPUs: {0}")]
     Cpus(io::Error),
-    /// It could not be started.
+    /// The program could not be started.
     #[error("it cannot be started: {program:?}: {error}")]
     Spawn {
         /// The program.
@@ -53,10 +53,10 @@ pub enum ProgramError {
         /// What the kernel says.
         error: io::Error,
     },
-    /// It ended otherwise than with status 0.
+    /// The program did not end with status 0.
     #[error("it {0}")]
     Failed(String),
-    /// It did not end in time, and was killed.
+    /// The program did not end in time, and was killed.
     #[error("it did not end within {after:?}{last_words}")]
     TooLong {
         /// How long it was waited for.
@@ -64,7 +64,7 @@ pub enum ProgramError {
         /// The last lines of its stderr.
         last_words: String,
     },
-    /// The user ended it.
+    /// The user ended the program.
     #[error("interrupted")]
     Interrupted,
     /// The kernel or the machine is at fault.
@@ -73,11 +73,11 @@ pub enum ProgramError {
 }
 
 impl Bench<'_> {
-    /// Runs a program to its end on a quiet machine, again as long as other programs disturbed it.
-    /// What it printed on stdout is returned, at most 1 MiB.
+    /// Runs a program to its end on a quiet machine, and again if other programs disturbed it.
+    /// Returns at most 1 MiB of what it printed on stdout.
     ///
     /// # Errors
-    /// It cannot be started, fails, or does not end in time; or the user ended it.
+    /// The program cannot be started, fails, or does not end in time; or the user ended it.
     pub fn run_program(
         &mut self,
         program: &Program,

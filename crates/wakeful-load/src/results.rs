@@ -37,8 +37,7 @@ pub struct Results {
     pub tradeoffs: Vec<Tradeoff>,
     /// The verdicts of an experiment, if the command was one.
     pub claims: Vec<Claim>,
-    /// What the reader has to know besides, such as repeated blocks, and peers that were left out
-    /// and why.
+    /// Further notes for the reader, such as repeated blocks, and peers that were left out and why.
     pub notes: Vec<String>,
 }
 
@@ -144,7 +143,7 @@ pub struct Metric {
 pub struct Table {
     /// What the table shows, in one line.
     pub title: String,
-    /// What the reader has to know to read the table. It may be empty.
+    /// A note that explains the table. It may be empty.
     pub note: String,
     /// One entry for each column. The first column names the row.
     pub columns: Vec<Column>,
@@ -173,7 +172,7 @@ impl Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// No numbers, but words.
+    /// Words, not numbers.
     Text,
     /// Times.
     Nanoseconds,

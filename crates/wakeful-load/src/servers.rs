@@ -60,7 +60,7 @@ enum Process {
         group: Group,
         stderr: Option<Tail>,
     },
-    /// A server that ran already, with its process number if that is known.
+    /// A server that already ran, with its process number if that is known.
     Foreign(Option<u32>),
 }
 

@@ -4,7 +4,7 @@
 /// Reads `data` as frames of the echo service.
 ///
 /// # Panics
-/// If the service reads them otherwise than a simple model does.
+/// If the service reads them differently from a simple model.
 pub fn frames(data: &[u8]) {
     crate::echo::check_frames(data);
 }
@@ -12,7 +12,7 @@ pub fn frames(data: &[u8]) {
 /// Reads `data` as commands of Redis clients.
 ///
 /// # Panics
-/// If the service reads them otherwise than a simple model does.
+/// If the service reads them differently from a simple model.
 pub fn resp(data: &[u8]) {
     crate::kv::check_resp(data);
 }

@@ -1,7 +1,7 @@
 //! Whether a hold by these files shortens a wake on this machine: measured at the first hold.
 //!
-//! After a no, the measurement is repeated later, because an idle driver may be loaded, and because
-//! a busy machine may have caused the no.
+//! If a hold gains nothing, the measurement is repeated later, because an idle driver may be loaded
+//! by then, or because a busy machine may have caused the result.
 
 use std::io;
 use std::path::Path;

@@ -23,7 +23,7 @@ pub(super) enum Loaded {
     Statically,
     /// The program has another word size or byte order than this one.
     Foreign,
-    /// The file is no ELF file, but a script.
+    /// The file is not an ELF file, but a script.
     ByAnother,
 }
 

@@ -9,10 +9,10 @@ use thiserror::Error;
 /// A server to measure: one to start, or one that runs already.
 ///
 /// It is parsed from `NAME=COMMAND`, `COMMAND`, `NAME=ADDRESS` or `ADDRESS`. A command is split as
-/// a shell would, without variables or redirections, and has `{addr}`, or `{port}`, where it has to
-/// be told where to listen. An address is `HOST:PORT` or `unix:/PATH`. A name has no spaces and
-/// none of `/`, `:`, `{`, quotes; so a command that starts by setting a variable needs `env` in
-/// front.
+/// a shell would split it, without variables or redirections. It contains `{addr}` or `{port}`,
+/// which is replaced by the address or port to listen on. An address is `HOST:PORT` or
+/// `unix:/PATH`. A name has no spaces, and none of `/`, `:`, `{` and quotes. So a command that
+/// begins by setting a variable needs `env` before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerSpec {
     /// A program to start.
@@ -32,7 +32,7 @@ pub enum ServerSpec {
     },
 }
 
-/// Why a text names no server.
+/// The reason why a text names no server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// Neither a command nor an address.
@@ -43,7 +43,7 @@ pub enum SpecError {
     /// The name before `=` is missing.
     #[error("there is no name before the = of {0:?}")]
     NoName(String),
-    /// A quote without its other half, or a backslash at the end.
+    /// A quotation mark is not closed, or there is a backslash at the end.
     #[error("the command {0:?} has a quote that is not closed, or ends in a backslash")]
     Quote(String),
     /// A URL instead of an address.

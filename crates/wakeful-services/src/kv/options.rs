@@ -117,7 +117,7 @@ impl KvOptions {
 pub(super) enum ClientMemory {
     /// A share of what keys and values may take.
     ByMaxMemory,
-    /// So many bytes, or no limit.
+    /// This many bytes, or no limit.
     Is(Option<usize>),
 }
 

@@ -1,8 +1,8 @@
 //! Whether a hold makes a wake shorter here. This is measured once per process, on a separate
-//! thread, in some 60 ms, when a loop that would hold CPUs has seen traffic. If the answer is no,
-//! the thread continues to run, and measures again while there is traffic: a busy machine may have
-//! caused the no, and an idle driver may be loaded later. If the answer is yes, the thread checks
-//! whether the machine should [not be held](super::reluctance) at present.
+//! thread, in some 60 ms, when a loop that would hold CPUs has seen traffic. If a hold gains
+//! nothing, the thread continues to run, and measures again while there is traffic: a busy machine
+//! may have caused the result, and an idle driver may be loaded later. If a hold does gain, the
+//! thread checks whether the machine should [not be held](super::reluctance) at present.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};

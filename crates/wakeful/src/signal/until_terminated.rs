@@ -97,11 +97,12 @@ where
     run_until_terminated_in(ONE_SIGNAL, start, failure, drain)
 }
 
-/// As [`run_until_terminated_or_failed`]; what comes within `one_signal` of a signal is no second
-/// one. For a process whose master tells it to end, too, when both are told.
+/// Like [`run_until_terminated_or_failed`], but signals within `one_signal` of the first one do not
+/// count as a second one. This is for a worker: a signal to all processes of a service also reaches
+/// the worker's master, which then signals the worker, too.
 ///
 /// # Errors
-/// As there.
+/// The same as for [`run_until_terminated_or_failed`].
 #[doc(hidden)]
 pub fn run_until_terminated_in<S, R, F>(
     one_signal: Duration,
@@ -235,7 +236,8 @@ enum Ended<T, F> {
     DrainHere(F),
 }
 
-/// Waits for another signal than the one that has just come, also if that comes again at once.
+/// Waits for a second signal, after one that has just arrived. Signals that arrive within a tenth
+/// of a second of this call count as the first one.
 #[doc(hidden)]
 pub async fn second_signal(signals: &mut Signals) -> io::Result<i32> {
     second_signal_in(ONE_SIGNAL, signals).await

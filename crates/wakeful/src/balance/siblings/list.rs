@@ -10,12 +10,12 @@
 //!
 //! A worker that steps back comes in again by itself after a short time, if it is still its turn.
 //!
-//! # Somebody comes in if nobody is
+//! # If no worker is in the list, one comes in
 //! When the last worker that is in leaves, the bells of all that are out ring, and each that finds
 //! nobody in comes in. (It is not enough to ring those whose turn it is, because they may be stuck
 //! and not hear the bell.)
 //!
-//! # Who is to come in is rung
+//! # The bell rings for a worker whose turn it is
 //! The states and the number of active workers determine whose turn it is. A worker that changes
 //! one of these first writes the change, and then rings those whose turn it is and who are out. A
 //! worker that goes out checks afterwards whether it is its turn. So either it sees the change, or
