@@ -33,8 +33,7 @@
 //!
 //! A server may end an HTTP/2 connection before it has handled all requests that share it. The
 //! client sends the unhandled requests again, on another connection. The first eight of these
-//! repeats of a request do not count as retries. (If `retries` is 0, the request is not sent again,
-//! and fails.)
+//! repeats of a request do not count as retries. (If `retries` is 0, such a request fails instead.)
 //!
 //! If a request cannot be retried (its method is not idempotent, or its body is not kept), the
 //! client checks before the write whether the pooled connection has ended. Over HTTP/1.1 this is
