@@ -92,7 +92,7 @@ pub enum ProtocolError {
     #[error("the message is too long: at most {MOST_REQUEST_BYTES} bytes")]
     TooLong,
     /// The message contains a byte that is not text.
-    #[error("the message is no text: control bytes, or not UTF-8")]
+    #[error("the message is not text: control bytes, or not UTF-8")]
     NotText,
     /// The request is unknown, or has too many words.
     #[error("not understood: expected `hold CPUS MICROSECONDS`, `release` or `status`")]

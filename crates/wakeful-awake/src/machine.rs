@@ -14,8 +14,8 @@ const MOST_CPUS: usize = 4;
 /// CPUs. So this process holds the CPUs only if the user asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. Unless it is told to, it does so only on a \
-     machine of at most {MOST_CPUS} CPUs of which it may use at least half",
+    "/dev/cpu_dma_latency holds {}, of which this process may use {usable}. By default the device is used only on a \
+     machine of at most {MOST_CPUS} CPUs, if this process may use at least half of them",
     all(*.cpus)
 )]
 pub struct LargeMachine {

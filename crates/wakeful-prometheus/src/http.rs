@@ -37,7 +37,7 @@ impl HttpMetrics {
 
 impl Collector for HttpMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests whose header has arrived, with those that were then refused";
+        let help = "Requests whose header has arrived, including those that were then refused";
         let requests = ("wakeful_http_requests", help, MetricType::Counter);
         self.of_loops(&mut encoder, requests, |counts| ConstCounter::new(counts.requests()))?;
         let help = "Requests whose response has not ended";

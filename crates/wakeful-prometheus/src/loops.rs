@@ -50,7 +50,7 @@ const COUNTERS: [Field<u64>; 15] = [
     ),
     (
         "wakeful_loop_forced_yields",
-        "Operations put off because their task's budget was spent",
+        "Operations postponed because their task's budget was spent",
         |m| m.forced_yields,
     ),
     (

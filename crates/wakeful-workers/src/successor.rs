@@ -249,7 +249,7 @@ impl Inheritance {
     pub(crate) fn take() -> io::Result<Self> {
         let Some(text) = told() else { return Ok(Self::default()) };
         let not_true = |error: io::Error| {
-            io::Error::new(error.kind(), format!("what {SUCCEEDS} says is not true: {error}"))
+            io::Error::new(error.kind(), format!("{SUCCEEDS} is not valid: {error}"))
         };
         let Some(text) = sys::take_descriptors(&[text]).map_err(not_true)? else {
             return Ok(Self::default());

@@ -62,7 +62,7 @@ pub enum KeeperStartError {
     Socket(PathBuf, #[source] io::Error),
     /// The passed descriptor is not a socket on which a keeper can listen.
     #[error(
-        "the socket that was passed is no listening SOCK_SEQPACKET Unix socket (systemd: ListenSequentialPacket=)"
+        "the socket that was passed is not a listening SOCK_SEQPACKET Unix socket (systemd: ListenSequentialPacket=)"
     )]
     Listener,
 }

@@ -135,7 +135,7 @@ pub(super) fn print_peers(arguments: &Arguments) -> Result<(), Refusal> {
         print(&format!("All {peers} peers and {probes} probes can be measured.\n"))?;
     } else {
         let missing = built.missing.len();
-        print(&format!("{missing} programs are missing; experiments go on without them.\n"))?;
+        print(&format!("{missing} programs are missing; experiments continue without them.\n"))?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(crate) fn run_worker(
         Role::Ended(code) => return Ok(code),
     };
     logging::of_worker();
-    let handed = Handed::of(worker.shared_data()).ok_or("cannot serve: the master says nothing")?;
+    let handed = Handed::of(worker.shared_data()).ok_or("cannot serve: the master sent no data")?;
     let (masters, tickets) = (whole(handed.words)?, handed.tickets);
     divide::take_cpus(masters.common(), &worker);
     let arguments = if masters.common().has_file() { of_worker(&masters, new)? } else { masters };

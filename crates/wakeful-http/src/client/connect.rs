@@ -37,7 +37,7 @@ pub(super) async fn connect(
         (Security::Plain, _) => None,
         (Security::Tls, Some(tls)) => Some(tls),
         (Security::Tls, None) => {
-            let text = "the client has no settings of TLS (`ClientBuilder::tls`)";
+            let text = "the client has no TLS settings (`ClientBuilder::tls`)";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     };

@@ -233,7 +233,7 @@ where
                 return Poll::Ready(Ok(response));
             }
             PhaseProjection::Refused { status } => {
-                Some(Poll::Ready(Err(status.take().expect("not polled behind its end"))))
+                Some(Poll::Ready(Err(status.take().expect("not polled after its end"))))
             }
         };
         let answered = polled.unwrap_or_else(|| {

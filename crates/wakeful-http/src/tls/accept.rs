@@ -50,7 +50,7 @@ pub enum AcceptError {
         first: u8,
     },
     /// The client closed the connection before it sent a byte.
-    #[error("the client closed without a byte")]
+    #[error("the client closed before it sent a byte")]
     Silent,
     /// The handshake failed, on either side.
     #[error("the TLS handshake failed: {0}")]

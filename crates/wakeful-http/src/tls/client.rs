@@ -104,7 +104,7 @@ impl ClientTls {
         let bare = server_name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         let name = ServerName::try_from(bare.unwrap_or(server_name).to_owned());
         let name = name.map_err(|error| {
-            let text = format!("{server_name:?} is no server's name: {error}");
+            let text = format!("{server_name:?} is not a valid server name: {error}");
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         let session = ClientConnection::new_with_alpn(self.0.clone(), name, protocols);

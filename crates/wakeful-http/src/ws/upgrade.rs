@@ -156,7 +156,7 @@ impl WebSocketUpgrade {
         C: FnOnce(WebSocket) -> F + 'static,
         F: Future<Output = ()> + 'static,
     {
-        let failed = |error| foreign_code::log!(debug, %error, "no WebSocket came of a handshake");
+        let failed = |error| foreign_code::log!(debug, %error, "a WebSocket was not opened after its handshake");
         self.on_upgrade_or(callback, failed)
     }
 

@@ -114,7 +114,7 @@ impl Plan {
     /// If `a_second` is not a finite number above 0.
     #[must_use]
     pub fn rate(self, a_second: f64) -> Self {
-        assert!(a_second.is_finite() && a_second > 0.0, "{a_second} is no rate of requests");
+        assert!(a_second.is_finite() && a_second > 0.0, "{a_second} is not a rate of requests");
         self.schedule(Schedule::Poisson(a_second))
     }
 

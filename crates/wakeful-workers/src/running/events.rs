@@ -275,7 +275,7 @@ impl Running {
             }
             Progress::Failed(how) => {
                 let ends = self.crew.is_ending();
-                let then = if ends { "this one ends all the same" } else { "this one continues" };
+                let then = if ends { "this one ends nevertheless" } else { "this one continues" };
                 tracing::error!("no upgrade: the new master {how}; {then}");
                 if let Some(pid) = successor.unburied() {
                     self.unburied.push(Unburied { pid, may_fail: false });

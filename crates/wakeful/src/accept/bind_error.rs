@@ -33,7 +33,7 @@ pub(super) fn explain(addr: &ListenAddr, error: io::Error) -> io::Error {
             "the address is in use: is another server running there? (`ss -lxp` lists them)"
         }
         (ErrorKind::AddrInUse, ListenAddr::Unix(_)) => {
-            "the file exists: another server listens on it, or it is no socket"
+            "the file exists: another server listens on it, or it is not a socket"
         }
         (ErrorKind::AddrNotAvailable, _) => "the address is not one of this machine's",
         (ErrorKind::PermissionDenied, ListenAddr::Tcp(addr))

@@ -120,7 +120,7 @@ impl SharedListener {
             return Err(invalid("the socket does not listen"));
         }
         if known.r#type()? != socket2::Type::STREAM {
-            return Err(invalid("the socket is no stream socket (SOCK_STREAM)"));
+            return Err(invalid("the socket is not a stream socket (SOCK_STREAM)"));
         }
         let addr = known.local_addr().map_err(explain_call_error("getsockname"))?;
         let addr = match (addr.as_socket(), addr.as_pathname(), addr.as_abstract_namespace()) {

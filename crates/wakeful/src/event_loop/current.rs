@@ -149,8 +149,8 @@ pub(crate) fn guest_goes_on() -> bool {
 pub(crate) fn explain_missing(otherwise: &'static str) -> &'static str {
     match CURRENT.try_with(|_| ()) {
         Ok(()) if guest_goes_on() => {
-            "the event loop of this thread has ended, and a task of Tokio's, which goes on until the other loops of the group \
-             have ended, has called this"
+            "the event loop of this thread has ended. A task of Tokio has called this: Tokio's tasks continue until all \
+             loops of the group have ended"
         }
         Ok(()) => otherwise,
         Err(_) => {

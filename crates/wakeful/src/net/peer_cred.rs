@@ -62,7 +62,7 @@ fn peer_cred(socket: impl AsFd) -> io::Result<UCred> {
     if uid == NOBODY {
         return Err(io::Error::new(
             io::ErrorKind::NotConnected,
-            "the kernel knows the peer's credentials of connections and pairs only",
+            "the kernel knows the peer's credentials only for connections and pairs",
         ));
     }
     Ok(UCred { uid, gid, pid: (pid != 0).then_some(pid) })

@@ -257,7 +257,7 @@ fn of_packets(fd: OwnedFd) -> io::Result<OwnedFd> {
     if socket_domain(&fd)? != AddressFamily::UNIX || socket_type(&fd)? != SocketType::SEQPACKET {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the descriptor is no Unix socket of packets (SOCK_SEQPACKET)",
+            "the descriptor is not a Unix socket of packets (SOCK_SEQPACKET)",
         ));
     }
     rustix::io::ioctl_fionbio(&fd, true)?;

@@ -137,7 +137,7 @@ impl Child {
     /// child runs as another user.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
-            let text = format!("signal {signal} is none that can be sent");
+            let text = format!("signal {signal} cannot be sent");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         self.running.signal(signal)

@@ -207,7 +207,7 @@ fn explain(error: io::Error) -> io::Error {
         ),
         Some(Errno::EXIST) => (
             io::ErrorKind::AlreadyExists,
-            "this loop watches the descriptor already: share what watches it, or watch a duplicate",
+            "this loop watches the descriptor already: share the `AsyncFd`, or watch a duplicate",
         ),
         Some(Errno::BADF) => (io::ErrorKind::InvalidInput, "the descriptor is not open"),
         _ => return error,

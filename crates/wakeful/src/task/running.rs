@@ -14,7 +14,7 @@ pub fn id() -> Id {
     let Some(id) = try_id() else {
         panic!(
             "no task runs here: call `task::id` within a future that was spawned. The future of `block_on`, \
-             callbacks and closures are no tasks; `task::try_id` says so without a panic"
+             callbacks and closures are not tasks; `task::try_id` says so without a panic"
         )
     };
     id

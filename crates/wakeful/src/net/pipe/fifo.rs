@@ -32,7 +32,7 @@ pub(super) fn expect_pipe(fd: impl AsFd) -> io::Result<()> {
     if kind == FileType::Fifo {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no pipe and no FIFO"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "this is neither a pipe nor a FIFO"))
 }
 
 /// Sets or clears `O_NONBLOCK` for all processes that share the open file.
