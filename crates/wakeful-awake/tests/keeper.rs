@@ -79,7 +79,7 @@ impl Machine {
         KeeperClient::connect(&self.socket()).unwrap()
     }
 
-    /// Until the files say it: nobody is told when another client's hold ends.
+    /// Waits until the files have these values: no client is told when another client's hold ends.
     fn wait_for(&self, expected: [&str; CPUS]) {
         let start = Instant::now();
         while self.says() != expected {
@@ -142,7 +142,7 @@ impl Drop for Running {
 struct Process(Child);
 
 impl Process {
-    /// Until it says that it is ready.
+    /// Starts the process, and waits until it says that it is ready.
     fn start(role: &str, directory: &Path) -> Self {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", role, "--nocapture", "--test-threads=1"]);

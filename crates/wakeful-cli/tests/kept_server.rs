@@ -134,7 +134,7 @@ fn a_server_whose_policy_is_hold_asks_the_keeper_and_not_the_device() {
     kept.is_held_while_there_is_traffic(&addr);
 }
 
-/// What the server's one loop says of its hold.
+/// Returns what the server's only loop reports about its hold.
 fn hold_state(addr: &str) -> String {
     let page = get(addr, "/metrics");
     let line = page.lines().find(|line| line.starts_with("wakeful_loop_hold{")).unwrap();

@@ -183,7 +183,7 @@ fn hup_during_the_start_ends_nothing() {
     }
     server.signal("-HUP");
     let _reader = File::open(&log).unwrap();
-    // What came before the service could reload is not forgotten.
+    // A signal that arrives before the service can reload is not lost.
     let lines = [server.behind("listening on "), server.behind("HUP: ")];
     assert!(lines[1].contains("reopening the access log"), "{lines:?}");
     server.signal("-TERM");

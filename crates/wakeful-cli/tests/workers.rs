@@ -148,7 +148,7 @@ impl Master {
         rest.split(' ').next().unwrap().to_owned()
     }
 
-    /// Its children, but for a successor that starts.
+    /// Returns its children, except a successor that starts.
     pub(crate) fn workers(&self) -> BTreeSet<u32> {
         let pid = self.pid();
         let told = format!("WAKEFUL_SUCCEEDS=from {pid}\n");
@@ -159,7 +159,7 @@ impl Master {
         children(pid).into_iter().filter(|child| !is_successor(child)).collect()
     }
 
-    /// Of the process that was started.
+    /// Waits for the end of the process that was started. Returns its status and its output.
     fn ended(mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         loop {
@@ -191,7 +191,7 @@ impl Drop for Master {
     }
 }
 
-/// Not another process that was given the number since.
+/// Is this process ours, and not another process that has the number now?
 fn is_ours(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.windows(10).any(|w| w == b"--pid-file"))
@@ -351,7 +351,7 @@ fn come_while_all_end(accept: &[&'static str; 2]) {
     assert!(clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>() > 0);
 }
 
-/// Who ends all processes of a service may tell the workers first.
+/// A manager that ends all processes of a service may signal the workers first.
 #[test]
 fn who_comes_when_no_worker_accepts_any_more_and_the_master_ends_is_answered() {
     for name in ["TERM", "KILL"] {
@@ -897,7 +897,7 @@ fn an_upgrade_by_a_command_says_how_it_ended() {
     assert_eq!(code, Some(0), "{said}");
     assert_ne!(master.pid(), before);
     assert!(said.contains(&format!("process {} has taken over", master.pid())), "{said}");
-    // By the process: it waits until that one has drained.
+    // With a process id, the command waits until that process has drained.
     let before = master.pid();
     let (code, said) = upgrade(&before.to_string());
     assert_eq!(code, Some(0), "{said}");
@@ -1152,13 +1152,14 @@ fn is_answered(mut slow: TcpStream) -> bool {
     slow.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
 }
 
-/// As a terminal and timeout(1) do it.
+/// A terminal and timeout(1) do this.
 #[test]
 fn a_signal_to_the_whole_process_group_is_one_signal() {
     for name in ["TERM", "INT"] {
         let mut command = Command::new(PROGRAM);
         command.process_group(0);
-        // Not of this host alone: it waits for handshakes that are under way.
+        // An address that is not local to this host: the server waits for handshakes that are under
+        // way.
         let master = Master::start_by(command, &["--listen", "0.0.0.0:0", "--workers", "1"]);
         let slow = slow_request(&master);
         let group = format!("-{}", master.pid());
@@ -1197,7 +1198,7 @@ fn one_signal_to_a_master_that_is_succeeded_cuts_nothing() {
     master.signal("USR2");
     master.waits_until(|this| this.pid() != before, "in charge");
     master.waits_for("has taken over: this master ends", 1);
-    // As a service manager does that ends all processes of a service.
+    // A service manager does this when it ends all processes of a service.
     signal(before, "TERM");
     assert!(is_answered(slow), "{}", master.log());
 }
@@ -1475,7 +1476,7 @@ fn a_service_manager_that_does_not_read_keeps_nobody_waiting() {
     let before = master.workers();
     signal(*before.first().unwrap(), "KILL");
     master.waits_until(|this| this.workers().is_disjoint(&before), "replaced");
-    // What waits is told as soon as it reads.
+    // The messages that wait are sent as soon as the manager reads.
     let expected = format!("MAINPID={}\nREADY=1", master.pid());
     let mut text = [0; 512];
     loop {
@@ -1528,7 +1529,7 @@ fn a_service_manager_keeps_the_sockets_of_a_killed_master() {
     assert_eq!(asks(&mut waiting), Ok(true));
 }
 
-/// As systemd starts it again, with a socket that it has kept.
+/// Starts a master as systemd does after a failure: with a socket that systemd has kept.
 fn started_with_kept(socket: OwnedFd) -> Master {
     let mut passing = passing_socket();
     passing.env("LISTEN_FDNAMES", "wakeful,127.0.0.1,0");
@@ -1545,7 +1546,7 @@ fn a_kept_socket_that_was_shut_down_listens_again() {
     assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
-/// Its drain has let nobody in.
+/// The drain of the earlier master has stopped new clients.
 #[test]
 fn a_kept_socket_of_a_master_that_failed_at_its_start_lets_clients_in_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -1556,7 +1557,7 @@ fn a_kept_socket_of_a_master_that_failed_at_its_start_lets_clients_in_again() {
     let arguments = with(&["--workers", "1", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"]);
     let failed = Master::launch_with(fails, &arguments, Stdio::from(kept()));
     assert_eq!(failed.ended().0.code(), Some(1));
-    // Who comes meanwhile waits.
+    // A client that connects meanwhile waits.
     let mut waiting = TcpStream::connect(&addr).unwrap();
     waiting.set_read_timeout(Some(GUARD)).unwrap();
     // A master of an earlier version has left this.
@@ -1703,13 +1704,13 @@ fn a_pid_file_of_a_master_that_runs_is_not_taken() {
     assert!(said.contains(&expected(first)), "{said}");
     assert!(!said.contains("accepts"), "{said}");
     assert_eq!(master.pid(), first);
-    // Also after an upgrade, which is none of two.
+    // This also holds after an upgrade, in which the two masters do not conflict.
     master.signal("USR2");
     master.waits_until(|this| this.pid() != first, "in charge");
     let second = master.pid();
     let said = refused();
     assert!(said.contains(&expected(second)), "{said}");
-    // One that drains does not need it any more, although it has not ended.
+    // A master that drains no longer needs the file, although it has not ended.
     let slow = slow_request(&master);
     master.signal("TERM");
     master.waits_for("SIGTERM: the workers drain", 1);
@@ -1768,7 +1769,7 @@ fn a_settings_file_that_is_a_pipe_without_a_writer_holds_up_no_reload() {
     master.waits_for("before it accepted: the old workers continue", 1);
     master.waits_for("settings.toml: cannot read the settings file: nothing has been written", 1);
     assert_eq!(master.workers(), before);
-    // What somebody writes is read to its end.
+    // A pipe into which somebody writes is read to its end.
     master.signal("HUP");
     let mut writer = OpenOptions::new().write(true).open(&file).unwrap();
     writer.write_all(b"max-body =").unwrap();

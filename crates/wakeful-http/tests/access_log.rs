@@ -214,7 +214,7 @@ fn answers_without_a_body_are_complete() {
         logging.ask(&format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"));
     }
     let lines = logging.lines();
-    // Of two loops, in any order.
+    // The lines of two loops, in any order.
     let mut statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64().unwrap()).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 200, 200, 204, 404]);
@@ -264,7 +264,7 @@ fn who_leaves_early_is_marked() {
     stream.read_exact(&mut [0; 1024]).unwrap();
     drop(stream);
     logging.ask("GET /broken HTTP/1.1\r\nhost: x\r\n\r\n");
-    // By HTTP/2 a request may be given up while its handler runs.
+    // Over HTTP/2 a client may cancel a request while its handler runs.
     let addr = addr(&logging.running);
     wakeful::block_on(async {
         let mut client = http2_client(addr).await;

@@ -184,7 +184,7 @@ fn a_place_comes_back_from_clients_that_leave_whether_they_wait_or_not() {
     });
 }
 
-/// As `until`, on a loop that has something to do meanwhile.
+/// Like `until`, on a loop that has something to do meanwhile.
 async fn until_async(what: &str, condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {
@@ -274,7 +274,7 @@ fn tower_s_load_shed_in_front_of_the_limit_answers_at_once() {
     assert!(ask(&running, "/").ends_with("hello"), "who was refused is not in the queue");
 }
 
-/// What a 429 asks to wait, in seconds.
+/// Returns how many seconds a 429 asks to wait.
 fn retry_after(answer: &str) -> Option<u64> {
     let refused = answer.starts_with("HTTP/1.1 429 ").then_some(answer)?;
     let line = refused.lines().find_map(|line| line.strip_prefix("retry-after: "))?;

@@ -554,7 +554,7 @@ fn a_length_that_no_body_has_is_refused_whatever_is_allowed() {
     is_served(&running);
 }
 
-/// What is beyond every use is taken as none.
+/// A number that is larger than any use needs counts as no limit.
 #[test]
 fn numbers_that_no_memory_can_hold_are_no_limit_and_no_panic() {
     let many = usize::MAX;

@@ -183,7 +183,8 @@ fn an_upgrade_that_is_decided_while_the_server_drains_still_happens() {
     let running = server().start(app).unwrap();
     let mut stream = raw(&running);
     stream.write_all(UPGRADE.replace("/upgrade", "/gated-upgrade").as_bytes()).unwrap();
-    // Its request has come: another one, on the same loop or not, has.
+    // Its request has arrived, because another one that was sent later has, on the same loop or
+    // not.
     let mut other = raw(&running);
     other.write_all(b"GET /gated HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     gate.wait_for_one();

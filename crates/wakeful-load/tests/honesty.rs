@@ -50,9 +50,9 @@ fn measure(plan: &Plan) -> Measurement {
 
 /// What an attempt showed.
 enum Attempt {
-    /// As it has to be.
+    /// The figures are as they must be.
     Right,
-    /// Not as it has to be.
+    /// The figures are wrong. The text says why.
     Wrong(String),
     /// Nothing: others had the CPUs as well, or the run is not VALID.
     Spoilt(String),

@@ -144,7 +144,7 @@ fn a_server_that_closes_between_two_requests_does_not_break_the_protocol() {
     let measurement = measure(Protocol::Http1, &get, b"", closes);
     assert!(measurement.reconnected > 0 && measurement.protocol_errors.is_empty());
     assert_eq!(broken_protocol(&measurement), None);
-    // As a server does that has waited for a request for too long.
+    // A server does this if it has waited too long for a request.
     let says_so = |arrived: &mut Vec<u8>| match take_requests(arrived, b"\r\n\r\n") {
         0 => Vec::new(),
         _ => [OK, b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 3\r\n\r\nbye"].concat(),

@@ -1,4 +1,4 @@
-//! What `/metrics` says of HTTP itself.
+//! What `/metrics` reports about HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

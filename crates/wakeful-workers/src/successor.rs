@@ -106,7 +106,7 @@ pub(crate) struct Successor {
 pub(crate) enum Progress {
     Starting,
     Ready,
-    /// With how it ended.
+    /// The new master has failed. The text says how.
     Failed(String),
 }
 

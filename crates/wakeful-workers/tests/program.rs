@@ -594,7 +594,7 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMet
     master.says("no upgrade: this process has not taken over yet");
     master.says("no upgrade: the new master has ended (exit status: 1");
     assert!(asks(&addr).starts_with("SigBlk"));
-    // One that starts does not keep the others from ending.
+    // A worker that starts does not keep the others from ending.
     master.signal("HUP");
     master.says("replacing the workers");
     master.signal("TERM");
@@ -661,7 +661,7 @@ fn a_process_that_inherits_a_worker_s_variable_is_a_master() {
     let addr = master.addr();
     let worker = master.next_worker();
     assert!(is_told_to_be_a_worker(worker));
-    // What the worker starts is not told so.
+    // Programs that the worker starts are not told that they are workers.
     let answer = asks(&addr);
     assert!(answer.starts_with("SigBlk") && !answer.contains(WORKER), "{answer}");
 }

@@ -246,7 +246,7 @@ fn a_header_beyond_the_limits_is_an_error_that_names_them() {
             let addr = scripted(move |_, mut stream| async move {
                 read_request(&mut stream).await;
                 let value = "x".repeat(bytes);
-                // With the length.
+                // `content-length` is one of the fields.
                 let more: String = (1..fields).map(|at| format!("x-{at}: {value}\r\n")).collect();
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{more}\r\n");
                 let _ = stream.write_all(head.as_bytes()).await;

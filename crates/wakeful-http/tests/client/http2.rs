@@ -631,7 +631,7 @@ fn a_stream_counts_until_the_last_piece_of_its_request_s_body_is_written() {
 fn a_response_given_up_ends_its_request_s_body_and_holds_up_no_other_request() {
     type Pieces = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
     type Body = Either<Full<Bytes>, StreamBody<Pieces>>;
-    // One that says nothing more, and one that has more than the window takes.
+    // A body that sends nothing more, and a body that has more than the window takes.
     let endless = || repeat_with(|| Ok(Frame::data(Bytes::from(vec![1; 16_384])))).boxed();
     let bodies: [fn() -> Pieces; 2] = [|| pending().boxed(), endless];
     for body in bodies {
@@ -757,7 +757,7 @@ fn a_response_given_up_in_the_middle_resets_its_stream_only() {
         assert_eq!(half.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "half");
         drop(half);
         until(|| is_reset.get() == 1).await;
-        // Its place is free again.
+        // The place of the request is free again.
         assert_eq!(text(host.send(get("/")).await).await, "whole");
         assert_eq!(client.counts().opened(), 1);
     });

@@ -103,7 +103,7 @@ fn no_more_than_max_waiting_wait_and_none_for_ever() {
         assert!(matches!(error, ClientError::QueueTimeout { .. }), "{error}");
         assert!(error.is_overload());
         assert_eq!((client.counts().waited(), client.counts().refused()), (1, 1));
-        // Who gave up does not count any more.
+        // A request that gave up no longer counts.
         drop(busy);
         assert_eq!(text(host.send(get("/")).await).await, "hello");
     });

@@ -40,7 +40,7 @@ fn an_idempotent_request_is_repeated_if_a_kept_connection_closes_without_a_word(
     });
 }
 
-/// As a server does whose connections have an age, or a bound of requests.
+/// A server does this if it limits the age or the requests of its connections.
 #[test]
 fn kept_connections_that_close_one_after_the_other_cost_an_idempotent_request_one_retry() {
     on_a_loop(async {

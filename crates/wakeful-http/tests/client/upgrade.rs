@@ -47,7 +47,7 @@ fn a_server_that_agrees_has_the_connection_and_what_it_said_at_once() {
         let mut rest = String::new();
         stream.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "hello");
-        // None of the pool's.
+        // The connection is not one of the pool's.
         assert_eq!((host.connections(), client.counts().opened()), (0, 1));
     });
 }

@@ -50,7 +50,7 @@ async fn http2_client(
     sender
 }
 
-/// Of several records, and no two records alike.
+/// Returns a body of several records, no two of them alike.
 fn large() -> Vec<u8> {
     (0..5_u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
@@ -195,7 +195,7 @@ fn a_connection_that_ends_says_so() {
     let mut client = connect(addr(&running), config(&site.ca()));
     client.write_all(CLOSING_GET).unwrap();
     assert!(rest(&mut client).unwrap().ends_with("hello"), "no `close_notify` is an error here");
-    // One that never asks is closed in time, and told so too.
+    // A connection without a request is closed in time, and gets a `close_notify`, too.
     let mut silent = connect(addr(&running), config(&site.ca()));
     shake(&mut silent).unwrap();
     assert_eq!(rest(&mut silent).unwrap(), "");
@@ -250,7 +250,7 @@ fn the_drop_of_an_upgraded_connection_waits_for_no_room_in_its_socket() {
     let mut full = connect(addr(&running), config(&site.ca()));
     full.write_all(UPGRADE).unwrap();
     until("it is dropped", || running.counts().open() == 0);
-    // What it lacks is no end.
+    // The stream is cut off, and the client is not told of an end.
     let end = full.read_to_end(&mut Vec::new());
     assert_eq!(end.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }

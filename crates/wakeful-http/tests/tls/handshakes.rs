@@ -1,4 +1,4 @@
-//! What client and server agree on, and what becomes of those that do not.
+//! What client and server agree on, and what happens if they do not agree.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

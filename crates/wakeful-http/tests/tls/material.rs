@@ -41,7 +41,7 @@ impl Drop for Directory {
     }
 }
 
-/// Who signs, and its certificate.
+/// An authority that signs, and its certificate.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub enum ServerSpec {
     /// A program to start.
     Command {
-        /// Its name in reports. Unless given, the file name of the program.
+        /// The name in reports. By default, the file name of the program.
         name: String,
         /// The program and its arguments. `{addr}`, `{host}` and `{port}` are replaced at the
         /// start.
@@ -25,7 +25,7 @@ pub enum ServerSpec {
     },
     /// A server that runs already.
     Running {
-        /// Its name in reports. Unless given, the address.
+        /// The name in reports. By default, the address.
         name: String,
         /// `HOST:PORT` or `unix:/PATH`.
         target: String,

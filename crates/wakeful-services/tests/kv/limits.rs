@@ -1,4 +1,4 @@
-//! What connections may take of the service: memory, places, and time.
+//! How much memory, how many places and how much time connections may take.
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};

@@ -344,7 +344,7 @@ fn a_client_whose_body_breaks_off_leaves_no_request_behind() {
     until("both are gone", || counts.accepted() == 2 && counts.open() == 0);
     until("nothing is under way", || proxy.counts().backends()[0].in_flight() == 0);
     until("the backend is alone", || backend.is_alone());
-    // Of what is streamed the backend may have a part, of the other one nothing.
+    // The backend may have a part of the streamed request, and has nothing of the other one.
     let came = backend.requests();
     assert!(
         came.len() <= 1 && came.iter().all(|came| came.starts_with("in part: POST / ")),

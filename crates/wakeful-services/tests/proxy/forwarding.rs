@@ -1,4 +1,4 @@
-//! What goes through, and how it is changed.
+//! What the proxy forwards, and how it changes it.
 
 use std::io::{Read, Write};
 
@@ -189,7 +189,7 @@ fn bodies_keep_their_framing_or_get_a_safe_one() {
     );
     assert!(seen.contains("\r\ntransfer-encoding: chunked\r\n"), "{seen}");
     assert_eq!(seen.matches('y').count(), 3000);
-    // With trailers, of which the dangerous ones go.
+    // With trailers, of which the dangerous ones are removed.
     let seen = ask(
         "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntrailer: x-sum, content-length\r\n",
         "5\r\nhello\r\n0\r\nx-sum: 7\r\ncontent-length: 9\r\n\r\n",

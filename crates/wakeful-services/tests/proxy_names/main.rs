@@ -38,7 +38,7 @@ fn at(ip: &str) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 8080)
 }
 
-/// One that says its address.
+/// A backend that answers with its address.
 fn named(ip: &'static str) -> Backend {
     backend(ip, move |this, stream| {
         while this.read(stream).is_some() {

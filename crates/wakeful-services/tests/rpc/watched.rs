@@ -42,7 +42,7 @@ pub fn assert_dropped_on_its_loop(seen: &Receiver<Event>) {
     futures_lite::future::block_on(is_dropped_on_its_loop(seen, || {}));
 }
 
-/// As above, and `between` the two something is done.
+/// Like the function above, but calls `between` between the two events.
 pub async fn is_dropped_on_its_loop(seen: &Receiver<Event>, between: impl FnOnce()) {
     let Event::Began(began) = seen.recv().await.unwrap() else { panic!("it never began") };
     between();

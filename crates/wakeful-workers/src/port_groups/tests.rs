@@ -147,7 +147,8 @@ fn places_that_leave_get_nothing_and_close_when_nobody_waits_there() {
     drop(waiting);
 }
 
-/// Of those that are open: what waits elsewhere stays there.
+/// Returns the places that get new connections, except those at which connections were already
+/// waiting: these stay there.
 fn chosen_but_waiting(groups: &PortGroups) -> Vec<usize> {
     let queued = |member: &Member| {
         let addr = member.socket.socket_addr().unwrap();
@@ -186,7 +187,7 @@ fn wherever_one_closes_the_open_ones_get_connections_and_no_others() {
     }
 }
 
-/// With two places, of which the second one is about to close.
+/// Makes two places, of which the second is about to close.
 fn about_to_close() -> PortGroups {
     let mut groups = groups(2, 1);
     let now = Instant::now();
