@@ -360,7 +360,7 @@ fn term_drains_and_a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--listen", "127.0.0.1:0"], 1);
     let mut busy = server.connect();
     busy.write_all(b"GET /sleep/300 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    // Behind the request on its way: the connection is known once this one is answered.
+    // After the request on its way: the connection is known once this one is answered.
     while of_all_loops(&server.get("/metrics"), "wakeful_connections") != 2 {}
     server.signal("-TERM");
     server.until_line_with("draining");

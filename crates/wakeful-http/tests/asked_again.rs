@@ -34,7 +34,7 @@ async fn gives_way(mut operation: impl AsyncFnMut()) -> bool {
     times < 10_000
 }
 
-/// Of one loop.
+/// Starts a server of one loop.
 fn start(app: Router) -> Running {
     let group = LoopGroup::builder().loops(1);
     Server::bind("127.0.0.1:0").unwrap().group(group).start(app).unwrap()

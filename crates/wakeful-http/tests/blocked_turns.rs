@@ -94,7 +94,7 @@ fn a_drain_that_a_blocked_loop_learns_of_late_gives_idle_connections_their_time(
     begun.recv_blocking().unwrap();
     ask(one, "/blocks");
     begun.recv_blocking().unwrap();
-    // Both wait for the next turn, which blocks in front of the drain.
+    // Both wait for the next turn, which blocks before the drain.
     later.close();
     let plan = DrainPlan::new().grace(GUARD).linger(PATIENCE);
     let drained = thread::spawn(move || running.drain(plan));

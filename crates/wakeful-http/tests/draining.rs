@@ -482,7 +482,7 @@ fn who_waits_for_the_end_is_told_when_the_server_is_dropped() {
     futures_lite::future::block_on(readiness.until_draining());
 }
 
-/// As of a handler that selects among its events and the drain, and does not end.
+/// A handler does this if it selects among its events and the drain, and does not end.
 #[test]
 fn a_handler_that_asks_for_the_drain_again_and_again_leaves_its_loop_to_others() {
     let group = LoopGroup::builder().loops(1);
@@ -518,7 +518,7 @@ fn a_handler_that_asks_for_the_drain_again_and_again_leaves_its_loop_to_others()
     assert!(answer.ends_with("others had their turns"), "{answer}");
 }
 
-/// As of a handler that serves a flood beside its wait for the drain.
+/// A handler does this if it serves a flood while it waits for the drain.
 #[test]
 fn a_drain_is_told_beside_what_spends_the_budget_in_every_poll() {
     async fn is_told(drain: impl Future<Output = ()>) -> bool {

@@ -87,7 +87,7 @@ fn a_body_that_is_forgotten_ends_its_connection_behind_the_response() {
             }
             is_over(&running, stream);
         }
-        // What has come as a whole with its head is in nobody's way.
+        // A body that arrives as a whole with its head delays nothing.
         let running = start(IDLE, keep);
         let mut stream = raw(&running);
         for _ in 0..3 {

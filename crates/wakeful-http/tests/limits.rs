@@ -20,7 +20,7 @@ use common::*;
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Who wants none of these limits says so by a time that no clock can hold.
+/// A time that no clock can hold disables a limit.
 #[test]
 fn times_that_no_clock_can_hold_are_never_over() {
     const NEVER: Duration = Duration::MAX;
@@ -242,7 +242,7 @@ fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_cut_off() {
     assert_eq!(running.http_counts().in_flight(), 0);
 }
 
-/// One whose work is never done, and who lets others run all the time.
+/// A handler whose work is never done, and which lets others run all the time.
 #[test]
 fn who_spends_his_whole_budget_in_every_poll_is_late_like_any_other() {
     let toil = || async {
@@ -409,7 +409,7 @@ fn two_lengths_are_400_where_they_are_refused() {
     let last = text.rfind("HTTP/1.1").unwrap();
     assert_closes_with(&text[last..], "400");
     counted(&running, Refusal::AmbiguousLength, 1);
-    // What is refused for another reason is a request as well.
+    // A request that is refused for another reason counts as well.
     let long = get_request(&format!("/{}", "x".repeat(60_000)));
     let running = start(Limits::new().ambiguous_length(ambiguous_length).max_uri(50));
     let text = answer(&running, &format!("{long}{honest}{both}"));

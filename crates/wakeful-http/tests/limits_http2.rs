@@ -153,7 +153,7 @@ fn a_length_that_no_body_has_is_413_and_one_that_h2_cannot_count_an_error_of_its
     assert_eq!(client.wait_for(HEADERS).status(), "413");
     for (stream, length) in [(3, "18446744073709551615"), (5, "abc")] {
         post(&mut client, stream, length);
-        // That of the first one says that nobody wants its body.
+        // The reset of the first stream says that its body is not wanted.
         let resets = || Some(client.wait_for(RST_STREAM));
         let reset = std::iter::from_fn(resets).find(|reset| reset.stream == stream).unwrap();
         assert_eq!(reset.error(), PROTOCOL_ERROR, "{length}");
@@ -170,7 +170,7 @@ fn a_header_that_is_too_large_is_431_and_one_beyond_all_measure_ends_the_connect
     let large = [head("GET", "/"), field("x", &"y".repeat(10_000))].concat();
     client.send(HEADERS, END_STREAM | END_HEADERS, 1, &large);
     assert_eq!(client.wait_for(HEADERS).status(), "431");
-    // By h2, which does not say why.
+    // h2 refuses it, and does not say why.
     counted(&running, Refusal::Http2Refused, 1);
     let mut client = Client::new(&running);
     let many = [head("GET", "/"), field("x", "y").repeat(6)].concat();

@@ -180,7 +180,7 @@ fn a_handler_that_panics_with_its_body_unread_is_answered_500_and_no_later_reque
         let _ = stream.write_all(&body).and_then(|()| stream.write_all(next));
         let answer = read_all(stream);
         assert!(answer.starts_with("HTTP/1.1 500 "), "{length}: {answer}");
-        // It is answered, or its connection was closed in front of it.
+        // It is answered, or its connection was closed before it.
         let rest = &answer[answer.find("\r\n\r\n").unwrap() + 4..];
         assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 200 "), "{length}: {answer}");
     }

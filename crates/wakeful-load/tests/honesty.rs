@@ -251,7 +251,7 @@ fn a_stall_shows_where_it_belongs_and_a_closed_loop_hides_it() {
             .in_flight(2)
     };
     on_a_quiet_machine(&mut alone, 3, [slow], open, |[seen]| {
-        // Requests due in a stall wait for its end: from 0 to 100 ms, evenly. Behind it the server
+        // Requests due in a stall wait for its end: from 0 to 100 ms, evenly. After it the server
         // has to catch up.
         let stalled = 0.4 / 4.5;
         for quantile in [0.5, 0.95, 0.99, 0.999] {

@@ -44,7 +44,7 @@ fn it_is_logged_by_name_and_a_server_that_accepts_no_more_ends_with_an_error() {
         assert!(error.to_string().contains("have ended"), "{name}: {error}");
         assert_eq!(named(name), ended, "{name}");
     }
-    // What the group ends itself is no error.
+    // A loop that the group itself ends is not an error.
     let group = LoopGroup::builder().loops(2).name("in-order").build().unwrap();
     group.shutdown(Duration::ZERO).unwrap();
     drop(LoopGroup::builder().loops(2).name("in-order").build().unwrap());

@@ -12,7 +12,7 @@ use wakeful::spawn;
 use wakeful::time::timeout;
 
 const INSIDE: &str = "WAKEFUL_TEST_INSIDE";
-/// What the script says if there is no such namespace.
+/// The exit code of the script if there is no such namespace.
 const CANNOT: i32 = 77;
 
 /// Runs `test`, which has this name, in such a namespace.
@@ -97,7 +97,7 @@ fn a_write_travels_with_the_request_to_connect() {
                 assert_eq!(soon(sending).await.unwrap(), b"done");
             }
 
-            // Who listens no more says so to the first operation after the write.
+            // If nothing listens any more, the first operation after the write reports that.
             drop(listener);
             let mut client = connect(addr).await;
             client.write_all(b"hello").await.unwrap();

@@ -33,7 +33,7 @@ on_every_backend! {
     no_descriptors_left,
 }
 
-/// Who has taken all descriptors that are left.
+/// Held by the test that has taken all remaining descriptors.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Counts the errors that are logged.
@@ -207,7 +207,7 @@ fn a_long_shortage_closes_what_waits<B: Backend>() {
     running.shutdown(std::time::Duration::from_secs(20)).unwrap();
 }
 
-/// With none left, and with some, but too few.
+/// Descriptors are short: none are left, or too few.
 async fn descriptors_that_find_no_room_stay_with_their_message() {
     macro_rules! stay {
         ($pair:expr) => {
@@ -296,7 +296,7 @@ async fn the_first_timer_of_a_loop_takes_no_descriptor() {
     drop(taken);
 }
 
-/// Behind a first look for work, which makes what it needs.
+/// After a first look for work, which makes what it needs.
 fn nor_does_that_of_a_loop_that_another_one_drives<B: Backend>() {
     let mut event_loop = B::event_loop();
     assert!(event_loop.prepare_to_park().unwrap());

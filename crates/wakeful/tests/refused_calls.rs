@@ -19,7 +19,7 @@ use refused::refuse;
 fn named(call: libc::c_long, name: &'static str, what: fn(EventLoop) -> io::Error) {
     let event_loop = || EventLoop::builder().idle(wakeful::IdlePolicy::Park).build();
     let test = move || {
-        // Not the survey's thread, nor the first loop's, is to meet the filter.
+        // Neither the survey's thread nor the first loop should meet the filter.
         let before = event_loop().unwrap();
         if let Err(error) = refuse(call) {
             return eprintln!("skipped: no filter can be set: {error}");
@@ -124,7 +124,7 @@ fn a_server_with_a_socket_for_each_loop_names_the_call_that_it_cannot_do_without
     });
 }
 
-/// As in a chroot without /dev and /proc: no file can be opened.
+/// This is so in a chroot without /dev and /proc: no file can be opened.
 #[test]
 fn a_server_needs_no_file() {
     serves_without(libc::SYS_openat, || ());

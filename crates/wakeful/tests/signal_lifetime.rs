@@ -119,7 +119,7 @@ fn signal_pending_when_its_loop_ends<B: Backend>() {
     send(SIGUSR1);
     assert!(owned.is_finished());
     let recv = futures_lite::future::block_on(async { outlives.recv().await });
-    // What had come is told; what would have to wait is an error.
+    // A signal that had arrived is returned. A call that would have to wait is an error.
     if let Ok(signal) = recv {
         assert_eq!(signal, SIGUSR1);
     }

@@ -32,7 +32,7 @@ fn server() {
     let serving = ConnectionServer::new(vec![listener])
         .group(LoopGroup::builder().loops(2).tokio())
         .on_each_loop(|| async {
-            // What waits in both.
+            // Timers that wait in both.
             wakeful::spawn(wakeful::time::sleep(HOUR)).detach();
             tokio::spawn(tokio::time::sleep(HOUR));
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -61,7 +61,7 @@ fn ask(stream: &mut TcpStream) {
     stream.read_exact(&mut [0]).expect("it is answered");
 }
 
-/// As `strace -ttt` has the time.
+/// Returns the time in the form that `strace -ttt` prints.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }

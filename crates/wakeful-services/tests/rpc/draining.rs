@@ -64,7 +64,7 @@ fn a_unary_call_in_flight_is_finished_however_long_after_the_streams() {
             let (mut slow, mut quick) = (echo.clone(), echo);
             let request = EchoRequest { delay_ms: 1500, ..EchoRequest::default() };
             let slow = wakeful::spawn(async move { slow.unary(request).await });
-            // Behind it on the same connection.
+            // After it on the same connection.
             wakeful::task::yield_now().await;
             quick.unary(EchoRequest::default()).await.unwrap();
             calling.send(()).unwrap();

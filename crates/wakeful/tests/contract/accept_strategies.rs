@@ -257,7 +257,7 @@ fn listeners_of_each_loop_s_own_serve_on_several_loops<B: Backend>() {
     assert_eq!(serving.shutdown(LONG).unwrap(), 0);
 }
 
-/// Those of a master, for a server in another process.
+/// Makes the sockets that a master makes for a server in another process.
 fn sockets_for(loops: usize) -> Vec<SharedListener> {
     let first = SharedListener::bind_first(&crate::backend::localhost().into(), []).unwrap();
     let others: Vec<_> = (1..loops).map(|_| first.bind_again().unwrap()).collect();
@@ -396,7 +396,7 @@ fn a_connection_for_a_loop_that_has_ended_goes_to_another_one<B: Backend>() {
         match placement {
             Placement::RoundRobin => assert_eq!(counts.passed_on(), 10),
             Placement::Random => {}
-            // Who looks at the load sees that it has ended.
+            // A placement that reads the loads sees that the loop has ended.
             _ => assert_eq!(counts.passed_on(), 0, "{placement}"),
         }
         drop(clients);

@@ -300,7 +300,7 @@ fn urgent_data_is_a_readiness_of_its_own<B: Backend>() {
         guard.clear_ready();
         assert!(is_pending(server.ready(Interest::PRIORITY)).await);
         drop(soon(server.readable()).await.unwrap());
-        // Who waits for it learns of the end, too.
+        // A task that waits for this interest learns of the end, too.
         drop(client);
         for _ in 0..2 {
             soon(server.ready(Interest::PRIORITY)).await.unwrap().clear_ready();

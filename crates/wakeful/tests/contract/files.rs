@@ -333,7 +333,7 @@ fn large_transfers_are_cut_and_complete<B: Backend>() {
     });
 }
 
-/// As a terminal, which another program has set so.
+/// A terminal may be like this, because another program has set the flag.
 fn a_file_that_others_made_non_blocking_is_waited_for<B: Backend>() {
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
     B::block_on(async {

@@ -248,7 +248,7 @@ fn a_change_of_priority_loses_nothing<B: Backend>() {
     for (round, priority) in
         [Priority::High, Priority::Normal].into_iter().cycle().take(20).enumerate()
     {
-        // In front of the change, and after it.
+        // Before the change, and after it.
         if round % 4 < 2 {
             peer.write_all(b"x").unwrap();
             send.try_send(priority).unwrap();

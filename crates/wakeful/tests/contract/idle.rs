@@ -426,7 +426,7 @@ fn a_loop_that_others_wait_for_keeps_none_from_spinning<B: Backend>() {
     });
 }
 
-/// What `/proc` says of each.
+/// Returns the `/proc` status of each.
 fn warm_threads_status() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let status = |task: std::io::Result<std::fs::DirEntry>| {

@@ -33,7 +33,7 @@ fn needs_ipv6() {
     }
 }
 
-/// As [`needs_ipv6`], for what `[::]` is without being asked.
+/// Like [`needs_ipv6`], for tests that need `[::]` to accept IPv4 by default.
 fn needs_both_families() {
     needs_ipv6();
     let only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");

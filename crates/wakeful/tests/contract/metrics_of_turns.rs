@@ -66,7 +66,7 @@ fn a_turn_of_one_poll_counts_as_both<B: Backend>() {
     }
     let metrics = event_loop.handle().metrics();
     assert_eq!((metrics.poll_time.count(), metrics.turn_time.count()), (100, 100));
-    // Behind a callback a turn is more than its poll.
+    // After a callback a turn is more than its poll.
     event_loop.spawn(async {}).detach();
     event_loop.run_this_turn(|| thread::sleep(Duration::from_millis(2)));
     let (before, after) = turn(&mut event_loop);
@@ -403,7 +403,7 @@ fn a_connection_is_named_by_the_place_that_started_its_server<B: Backend>() {
         client.write_all(b"x").unwrap();
         // Its handler has ended.
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
-        // Behind its poll.
+        // After its poll.
         let metrics = running.handles()[0].clone();
         let metrics = metrics.post_and_wait(|| ()).map(|()| metrics.metrics()).unwrap();
         running.shutdown(Duration::from_secs(20)).unwrap();

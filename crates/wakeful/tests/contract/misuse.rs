@@ -132,7 +132,7 @@ fn nested_run_from_anywhere_is_a_clear_error<B: Backend>() {
     while outcome.lock().unwrap().len() < 9 {
         event_loop.take_turn(Some(LONG)).unwrap();
         if has_guest() {
-            // Behind a turn that did something it need not have tried to sleep.
+            // After a turn that did something it need not have tried to sleep.
             event_loop.block_on(sleep(Duration::from_millis(1))).unwrap();
         }
     }

@@ -278,7 +278,7 @@ fn other_ways_to_receive_close_them<B: Backend>() {
         assert_eq!(soon(theirs.peek_from(&mut buf)).await.unwrap().0, 8);
         assert_eq!(soon(theirs.recv(&mut buf)).await.unwrap(), 8);
         assert_eq!(soon(theirs.recv_from(&mut buf)).await.unwrap().0, 8);
-        // What nobody receives goes with the receiver.
+        // Descriptors that are not received are closed with the receiver.
         drop(theirs);
 
         let (ours, theirs) = UnixSeqpacket::pair().unwrap();
@@ -362,7 +362,7 @@ fn a_datagram_says_who_sent_the_descriptors<B: Backend>() {
         let (reader, writer) = pipe().unwrap();
         sender.send_to_with_fds(b"a pipe", &to, &[writer.as_fd()]).await.unwrap();
         drop(writer);
-        // What does not fit is lost, but no descriptor.
+        // Bytes that do not fit are lost, but descriptors are not.
         let (mut buf, mut fds) = ([0; 3], Vec::new());
         let (length, sent_by) =
             soon(receiver.recv_from_with_fds(&mut buf, &mut fds)).await.unwrap();

@@ -280,7 +280,7 @@ fn advance_moves_the_clock_at_once_and_runs_what_is_due<B: Backend>() {
         assert_eq!(ticks.tick().await - start, 4 * SECOND);
         assert_eq!(ticks.tick().await - start, 14 * SECOND);
         assert_eq!(now() - start, 14 * SECOND);
-        // One that was moved by hand into the past wakes who waits.
+        // A sleep that is reset into the past wakes the task that waits.
         let mut moved = sleep(HOUR);
         assert!(poll_once(&mut moved).await.is_none());
         moved.reset(now() - SECOND);
@@ -289,7 +289,7 @@ fn advance_moves_the_clock_at_once_and_runs_what_is_due<B: Backend>() {
     });
 }
 
-/// A limit does not strike before what arrived in front of the jump, also where that goes through
+/// A limit does not strike before what arrived before the jump, also where that goes through
 /// another task.
 fn advance_in_the_middle_of_work_jumps_over_no_message<B: Backend>() {
     on_a_paused_loop::<B, _>(async {

@@ -180,7 +180,7 @@ fn a_fifo_waits_for_its_first_writer_and_sees_the_last_one_leave<B: Backend>() {
         sender.write_all(b"three").await.unwrap();
         assert_eq!(soon(Receiver::read(&mut receiver, &mut [0; 8])).await.unwrap(), 5);
 
-        // One who comes and goes in between.
+        // Another writer comes and goes in between.
         let mut receiver = Receiver::open(&fifo.0).unwrap();
         drop(sender);
         drop(Sender::open(&fifo.0).unwrap());

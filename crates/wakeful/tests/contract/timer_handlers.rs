@@ -329,7 +329,7 @@ fn timer_from_check<B: Backend>() {
         for max_wait in turns {
             event_loop.take_turn(Some(*max_wait)).unwrap();
         }
-        // The hook in front of a sleep ends a run of a guest's loop before the timer does.
+        // The hook before a sleep ends a run of a guest's loop before the timer does.
         while has_guest() && fired.load(Relaxed) == 0 {
             event_loop.take_turn(Some(LONG)).unwrap();
         }

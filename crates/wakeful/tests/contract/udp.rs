@@ -189,7 +189,7 @@ fn a_connected_socket_hears_its_peer_alone<B: Backend>() {
         peer.send_to(b"peer", addr).await.unwrap();
         assert_eq!(soon(socket.recv(&mut [0; 16])).await.unwrap(), 4);
 
-        // That it reached nobody is the error of the next operation, once.
+        // The next operation returns the error, once, that the datagram reached no socket.
         drop(peer);
         socket.send(b"is anybody there").await.unwrap();
         let refused = soon(socket.recv(&mut [0; 16])).await.unwrap_err();

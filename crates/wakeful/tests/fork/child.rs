@@ -122,7 +122,7 @@ pub(crate) fn in_child(f: impl FnOnce()) {
     in_child_of(fork, f);
 }
 
-/// As `in_child`, with the child's copy of `value` for its own, to drop it.
+/// Like `in_child`, but `f` owns the child's copy of `value`, and may drop it.
 pub(crate) fn in_child_with<T>(value: &mut T, f: impl FnOnce(T)) {
     // SAFETY: the child has one owner of the value, `f`: it ends within, and the borrow it came by
     // is not used again.

@@ -374,7 +374,7 @@ fn drop_in_the_child_closes_its_copies_of_connections<B: Backend>() {
     }
 }
 
-/// What an `AsyncFd` watches may be anybody's.
+/// The descriptor that an `AsyncFd` watches may belong to other code.
 fn drop_in_the_child_keeps_what_was_only_watched<B: Backend>() {
     let _one = one_at_a_time();
     let mut event_loop = B::event_loop();
@@ -398,7 +398,7 @@ fn drop_in_the_child_keeps_what_was_only_watched<B: Backend>() {
     }
 }
 
-/// As in a handler that forks, and returns in the child, too.
+/// A handler does this if it forks, and returns in the child, too.
 fn drop_in_the_child_ends_no_half_of_a_connection<B: Backend>() {
     let _one = one_at_a_time();
     let mut event_loop = B::event_loop();

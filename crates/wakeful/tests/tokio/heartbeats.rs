@@ -64,7 +64,7 @@ fn a_loop_whose_guest_sleeps_says_so_and_one_whose_guest_blocks_is_stuck() {
         let (blocked, is_blocked) = mpsc::channel();
         let (go, goes) = mpsc::channel::<()>();
         watched.spawn_on_tokio(async move {
-            // Behind a sleep of Tokio's: no turn of the loop leads here.
+            // After a sleep of Tokio's: no turn of the loop leads here.
             ::tokio::time::sleep(Duration::from_millis(50)).await;
             blocked.send(()).unwrap();
             let _ = goes.recv();

@@ -1,4 +1,4 @@
-//! What cannot be is refused in words that help.
+//! Uses that cannot work are refused with messages that help.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
