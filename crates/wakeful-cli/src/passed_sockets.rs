@@ -40,7 +40,7 @@ fn missing(error: &io::Error) -> Option<String> {
 /// that the program itself has opened.
 fn listening(number: RawFd, socket: OwnedFd) -> Result<OwnedFd, String> {
     match socket_acceptconn(&socket) {
-        Ok(false) | Err(Errno::NOTSOCK) => Err(wrong(number, "is no socket that listens")),
+        Ok(false) | Err(Errno::NOTSOCK) => Err(wrong(number, "is not a listening socket")),
         _ => Ok(socket),
     }
 }

@@ -122,7 +122,7 @@ fn a_wrong_number_of_passed_sockets_is_named() {
     // A descriptor that this program does not open by itself, and one that is no socket.
     for (given, passed, says) in [
         ("200", "", "LISTEN_FDS is 200, but descriptor "),
-        ("1", "3</dev/null", "LISTEN_FDS is 1, but descriptor 3 is no socket that listens: "),
+        ("1", "3</dev/null", "LISTEN_FDS is 1, but descriptor 3 is not a listening socket: "),
     ] {
         let script = format!("export LISTEN_PID=$$ LISTEN_FDS={given}; exec \"$@\" {passed}");
         for more in [&[][..], &["--workers", "1"]] {

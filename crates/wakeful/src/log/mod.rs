@@ -24,7 +24,7 @@
 //! let log = LossyWriter::new(io::stderr());
 //! report_panics(&log);
 //! let _flush = log.flush_on_drop(Duration::from_secs(1)); // At the end of `main`.
-//! // What h2 warns of, single clients cause.
+//! // A single client can cause the warnings of h2.
 //! let default = |_| EnvFilter::new("info,h2=error");
 //! let filter = EnvFilter::try_from_default_env().unwrap_or_else(default);
 //! tracing_subscriber::fmt() // tracing-subscriber = { version = "0.3", features = ["env-filter"] }
