@@ -109,8 +109,9 @@ impl<B: OutgoingBody> Lease<B> {
                 };
                 Err(Failure { error, request, acted, cause: Cause::Error, is_ending: false })
             }
-            Self::Http2(connection, stream) => {
+            Self::Http2(connection, mut stream) => {
                 let was_used = connection.was_used();
+                stream.is_asked();
                 let mut request = request.map(|body| body.on(&stream));
                 // h2 does not use the extensions, and would drop them in the task that all requests
                 // share.

@@ -76,8 +76,8 @@ pub(super) struct Deadline {
 pub(super) struct OpenStream {
     place: Rc<Place>,
     listener: PanicListener,
-    /// `None`: the stream was answered to its end.
-    opened: Option<Instant>,
+    /// `None`: nothing was sent on it yet, or it was answered to its end.
+    asked: Option<Instant>,
 }
 
 impl OpenStream {
@@ -88,7 +88,12 @@ impl OpenStream {
     ) -> Self {
         let pieces = Pieces::new(unwritten);
         let place = Rc::new(Place { connection, pieces, given_up: Rc::default() });
-        Self { place, listener, opened: Some(turn_time()) }
+        Self { place, listener, asked: None }
+    }
+
+    /// Called when the request is sent.
+    pub(super) fn is_asked(&mut self) {
+        self.asked = Some(turn_time());
     }
 
     /// Returns the stream's place, for the request's body. A server may send its whole response
@@ -105,8 +110,8 @@ impl OpenStream {
 
 /// An HTTP/2 connection, whatever type its requests' bodies have.
 pub(super) trait Streams {
-    /// Notes that a stream was cancelled that was opened at that time.
-    fn gave_up(&self, opened: Instant);
+    /// Notes that a request was cancelled that was sent at that time.
+    fn gave_up(&self, asked: Instant);
 
     /// Notes that a stream has ended in both directions. `is_unwritten`: h2 still holds a part of
     /// it.
@@ -132,8 +137,8 @@ impl Drop for Place {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let Some(opened) = self.opened else { return };
-        self.place.connection.gave_up(opened);
+        let Some(asked) = self.asked else { return };
+        self.place.connection.gave_up(asked);
         self.place.given_up.set();
     }
 }
@@ -169,7 +174,7 @@ impl ResponseBody {
     /// Called when all of the body has come.
     fn end_whole(&mut self) {
         if let Some(stream) = &mut self.stream {
-            stream.opened = None;
+            stream.asked = None;
         }
         self.end();
     }

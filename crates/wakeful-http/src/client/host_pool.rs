@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::mem;
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::ptr;
 use std::rc::{Rc, Weak};
@@ -23,7 +24,7 @@ use http::uri::Authority;
 use http::{HeaderValue, Response, Version};
 use hyper::body::Incoming;
 
-use wakeful::BelongsToOneLoop_UseOnThisLoop;
+use wakeful::{BelongsToOneLoop_UseOnThisLoop, JoinHandle, LoopHandle};
 
 use super::ambiguity::is_ambiguous;
 use super::body::{OpenStream, OutgoingBody};
@@ -154,6 +155,45 @@ impl<B: OutgoingBody> Default for State<B> {
 enum Grant<B: OutgoingBody> {
     Use(Lease<B>),
     Connect(Slot<B>),
+    Connecting(Connecting<B>),
+}
+
+impl<B: OutgoingBody> Grant<B> {
+    /// Begins to make an HTTP/2 connection, for which all other requests wait. Its task goes on
+    /// even while the request that it is for is not polled. Nothing of the pool may be borrowed.
+    fn begun(self) -> Self {
+        match self {
+            Self::Connect(slot)
+                if slot.pool.target.version == HttpVersion::Http2
+                    && LoopHandle::try_current().is_ok() =>
+            {
+                Self::Connecting(Connecting(wakeful::spawn(slot.connect())))
+            }
+            grant => grant,
+        }
+    }
+}
+
+/// The task that makes an HTTP/2 connection. It ends with its request.
+struct Connecting<B: OutgoingBody>(JoinHandle<Result<Lease<B>, ClientError>>);
+
+impl<B: OutgoingBody> Connecting<B> {
+    async fn lease(mut self, pool: &Pool<B>) -> Result<Lease<B>, ClientError> {
+        match (&mut self.0).await {
+            Ok(connected) => connected,
+            Err(error) => match error.try_into_panic() {
+                Ok(payload) => resume_unwind(payload),
+                // The loop ends.
+                Err(_) => Err(ClientError::Ended { target: pool.label.clone() }),
+            },
+        }
+    }
+}
+
+impl<B: OutgoingBody> Drop for Connecting<B> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What a request prefers, if both are possible.
@@ -313,7 +353,7 @@ impl<B: OutgoingBody> Pool<B> {
         }
         let is_first = self.state.borrow().waiting.is_empty();
         let grant = match is_first.then(|| self.take(prefer)).flatten() {
-            Some(grant) => grant,
+            Some(grant) => grant.begun(),
             None => self.wait(queue).await?,
         };
         match grant {
@@ -322,6 +362,7 @@ impl<B: OutgoingBody> Pool<B> {
                 Ok(lease)
             }
             Grant::Connect(slot) => slot.connect().await,
+            Grant::Connecting(connecting) => connecting.lease(self).await,
         }
     }
 
@@ -431,6 +472,7 @@ impl<B: OutgoingBody> Pool<B> {
             }
             let Some(grant) = self.take(Prefer::Idle) else { return };
             let first = self.state.borrow_mut().waiting.pop_front();
+            let grant = grant.begun();
             // The request still waits, because nothing else on this thread could have cancelled it
             // meanwhile. If it was cancelled, the drop of the grant serves the next one.
             hold_back_wakers(|| drop(first.map(|first| first.try_send(grant))));

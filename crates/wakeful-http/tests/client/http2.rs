@@ -183,6 +183,52 @@ fn a_connection_that_is_silent_gets_no_more_requests_and_those_under_way_go_on()
     });
 }
 
+/// As where `select!` has chosen another branch, which itself sends a request.
+#[test]
+fn a_request_that_is_not_polled_while_it_connects_holds_up_no_other_request() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder(), addr(&running));
+        let mut first = pin!(host.send(get("/n/1")));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(text(host.send(get("/n/2")).await).await, "2");
+        assert_eq!(text(first.await).await, "1");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_request_that_is_given_up_before_it_is_sent_does_not_make_its_connection_a_silent_one() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder(), addr(&running));
+        let mut first = Box::pin(host.send(get("/n/1")));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(text(host.send(get("/n/2")).await).await, "2");
+        // Nothing comes meanwhile, because nothing was asked.
+        wakeful::time::sleep(Duration::from_millis(1200)).await;
+        drop(first);
+        assert_eq!(text(host.send(get("/n/3")).await).await, "3");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
+#[test]
+fn a_request_that_is_not_polled_when_its_turn_to_connect_comes_holds_up_no_other_request() {
+    let running = server().start(router()).unwrap();
+    on_a_loop(async {
+        let (client, host) = http2(Client::builder(), addr(&running));
+        let mut first = Box::pin(host.send(get("/n/1")));
+        let mut second = pin!(host.send(get("/n/2")));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(first);
+        assert_eq!(text(host.send(get("/n/3")).await).await, "3");
+        assert_eq!(text(second.await).await, "2");
+        assert_eq!(client.counts().opened(), 1);
+    });
+}
+
 #[test]
 fn more_streams_than_one_connection_allows_get_another_connection() {
     on_a_loop(async {
