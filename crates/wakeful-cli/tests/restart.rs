@@ -215,7 +215,9 @@ fn sockets_that_cannot_be_served_are_told() {
     let (code, said) = run(with_sockets(one), &[]);
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("--listen systemd: LISTEN_FDS is 1, but descriptor 3 is not a listening socket"),
+        said.contains(
+            "--listen systemd: LISTEN_FDS is 1, but descriptor 3 is not a listening socket"
+        ),
         "{said}"
     );
     let file = tempfile::tempfile().unwrap();

@@ -111,7 +111,7 @@ impl<B: OutgoingBody> Lease<B> {
             }
             Self::Http2(connection, mut stream) => {
                 let was_used = connection.was_used();
-                stream.is_asked();
+                stream.mark_sent();
                 let mut request = request.map(|body| body.on(&stream));
                 // h2 does not use the extensions, and would drop them in the task that all requests
                 // share.

@@ -77,7 +77,7 @@ pub(super) struct OpenStream {
     place: Rc<Place>,
     listener: PanicListener,
     /// `None`: nothing was sent on it yet, or it was answered to its end.
-    asked: Option<Instant>,
+    sent_at: Option<Instant>,
 }
 
 impl OpenStream {
@@ -88,12 +88,12 @@ impl OpenStream {
     ) -> Self {
         let pieces = Pieces::new(unwritten);
         let place = Rc::new(Place { connection, pieces, given_up: Rc::default() });
-        Self { place, listener, asked: None }
+        Self { place, listener, sent_at: None }
     }
 
     /// Called when the request is sent.
-    pub(super) fn is_asked(&mut self) {
-        self.asked = Some(turn_time());
+    pub(super) fn mark_sent(&mut self) {
+        self.sent_at = Some(turn_time());
     }
 
     /// Returns the stream's place, for the request's body. A server may send its whole response
@@ -110,8 +110,8 @@ impl OpenStream {
 
 /// An HTTP/2 connection, whatever type its requests' bodies have.
 pub(super) trait Streams {
-    /// Notes that a request was cancelled that was sent at that time.
-    fn gave_up(&self, asked: Instant);
+    /// Notes that a request, sent at that time, was cancelled.
+    fn gave_up(&self, sent_at: Instant);
 
     /// Notes that a stream has ended in both directions. `is_unwritten`: h2 still holds a part of
     /// it.
@@ -137,8 +137,8 @@ impl Drop for Place {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        let Some(asked) = self.asked else { return };
-        self.place.connection.gave_up(asked);
+        let Some(sent_at) = self.sent_at else { return };
+        self.place.connection.gave_up(sent_at);
         self.place.given_up.set();
     }
 }
@@ -174,7 +174,7 @@ impl ResponseBody {
     /// Called when all of the body has come.
     fn end_whole(&mut self) {
         if let Some(stream) = &mut self.stream {
-            stream.asked = None;
+            stream.sent_at = None;
         }
         self.end();
     }

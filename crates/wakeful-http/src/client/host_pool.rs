@@ -159,8 +159,9 @@ enum Grant<B: OutgoingBody> {
 }
 
 impl<B: OutgoingBody> Grant<B> {
-    /// Begins to make an HTTP/2 connection, for which all other requests wait. Its task goes on
-    /// even while the request that it is for is not polled. Nothing of the pool may be borrowed.
+    /// Begins to make an HTTP/2 connection, in a task of its own: all other requests wait for the
+    /// connection, and its own request may not be polled meanwhile. Nothing of the pool may be
+    /// borrowed.
     fn begun(self) -> Self {
         match self {
             Self::Connect(slot)

@@ -178,8 +178,8 @@ fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
 }
 
 impl<B: OutgoingBody> Streams for Http2<B> {
-    fn gave_up(&self, asked: Instant) {
-        let silence = now().saturating_duration_since(asked.max(self.heard.get()));
+    fn gave_up(&self, sent_at: Instant) {
+        let silence = now().saturating_duration_since(sent_at.max(self.heard.get()));
         if silence >= SILENCE && self.leave_pool() {
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
         }
