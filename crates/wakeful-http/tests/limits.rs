@@ -472,6 +472,7 @@ fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
     stream.write_all(chunk.repeat(3).as_bytes()).unwrap();
     let rest = read_all(stream);
     assert!(!rest.ends_with("0\r\n\r\n"), "its end would say that it is whole");
+    counted(&running, Refusal::BodyTooLarge, 4);
 }
 
 #[test]
