@@ -414,6 +414,40 @@ fn a_pipe_that_nobody_reads_is_left_when_the_log_is_reopened() {
 }
 
 #[test]
+fn a_slow_reader_gets_the_lines_that_were_handed_over_before_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
+    let log = AccessLog::new(Format::Combined, Destination::File(path), Query::Omit).unwrap();
+    let observe = Observe::new().access_log(log.clone());
+    let group = LoopGroup::builder().loops(1);
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group).observe(observe);
+    let running = server.start(app()).unwrap();
+    // The loop hands over 16 lines of this length at once, so it has none left at its end.
+    let agent = "a".repeat(4096);
+    let request = format!("GET / HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\n\r\n");
+    let mut stream = raw(&running);
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for _ in 0..40 {
+        stream.write_all(request.repeat(16).as_bytes()).unwrap();
+        for _ in 0..16 {
+            while answers.by_ref().lines().next().unwrap().unwrap() != "" {}
+            answers.read_exact(&mut [0; 5]).unwrap();
+        }
+    }
+    drop((stream, answers));
+    until("the requests have ended", || running.http_counts().in_flight() == 0);
+    let reading = thread::spawn(move || BufReader::with_capacity(4096, reader).lines().count());
+    running.shutdown(GUARD).unwrap();
+    assert_eq!((log.written(), log.dropped()), (640, 0));
+    drop(log);
+    assert_eq!(reading.join().unwrap(), 640);
+}
+
+#[test]
 fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");

@@ -367,6 +367,24 @@ fn a_header_that_is_too_large_is_431_and_one_that_is_no_http_400() {
 }
 
 #[test]
+fn answers_of_hyper_itself_are_counted_by_their_class() {
+    let running = start(Limits::new().max_header_size(128 * 1024));
+    for malformed in ["this is not http\r\n\r\n", "GET / HTTP/1.1\r\na b: c\r\n\r\n"] {
+        assert_closes_with(&answer(&running, malformed), "400");
+        // Behind a request.
+        let text = answer(&running, &format!("{}{malformed}", get_request("/")));
+        assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("HTTP/1.1 400 "), "{text:?}");
+    }
+    // It closes without an answer.
+    let text = format!("{}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", get_request("/"));
+    assert_eq!(answer(&running, &text).matches("HTTP/1.1 ").count(), 1);
+    counted(&running, Refusal::Malformed, 5);
+    until("all are gone", || running.counts().open() == 0);
+    let counts = running.http_counts();
+    assert_eq!((counts.responses(2), counts.responses(4), counts.responses(5)), (3, 4, 0));
+}
+
+#[test]
 fn http1_needs_one_host_and_http10_may_do_without() {
     let running = start(Limits::default());
     for hosts in ["", "host: x\r\nhost: x\r\n", "Host: x\r\nHOST: y\r\n"] {
@@ -448,6 +466,17 @@ fn a_path_that_is_too_long_is_414() {
 }
 
 #[test]
+fn a_path_beyond_what_hyper_takes_is_414_too() {
+    let running = start(Limits::new().max_header_size(128 * 1024));
+    let of_length = |length: usize| get_request(&format!("/{}", "x".repeat(length - 1)));
+    let mut stream = ask(&running, &of_length(65_534));
+    assert!(read_response(&mut stream).starts_with("HTTP/1.1 404"));
+    assert_closes_with(&answer(&running, &of_length(65_535)), "414");
+    counted(&running, Refusal::UriTooLong, 1);
+    assert_eq!(refused(&running, Refusal::HeaderTooLarge), 0);
+}
+
+#[test]
 fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
     let running = start(Limits::new().max_body(1000));
     let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: x\r\n");
@@ -472,6 +501,7 @@ fn a_body_that_is_too_large_is_413_at_once_or_when_so_much_has_come() {
     stream.write_all(chunk.repeat(3).as_bytes()).unwrap();
     let rest = read_all(stream);
     assert!(!rest.ends_with("0\r\n\r\n"), "its end would say that it is whole");
+    counted(&running, Refusal::BodyTooLarge, 4);
 }
 
 #[test]

@@ -138,7 +138,14 @@ fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
     // By the second time, h2's table of fields has it.
     assert_eq!(head.payload[0] & 0x80, 0x80);
     counted(&running, Refusal::BodyTooLarge, 2);
-    serves(&mut client, 5);
+    // Its response has begun.
+    client.send(HEADERS, END_HEADERS, 5, &self::head("POST", "/echo"));
+    assert_eq!(client.wait_for(HEADERS).status(), "200");
+    client.send(DATA, 0, 5, &[b'y'; 800]);
+    client.send(DATA, 0, 5, &[b'y'; 800]);
+    assert_eq!(client.wait_for(RST_STREAM).stream, 5);
+    counted(&running, Refusal::BodyTooLarge, 3);
+    serves(&mut client, 7);
 }
 
 #[test]

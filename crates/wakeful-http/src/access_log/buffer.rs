@@ -81,6 +81,9 @@ impl Drop for LoopLog {
         let (bytes, lines) = (self.lines.take(), self.count.take());
         if lines > 0 {
             self.inner.writer.write_lines_within(bytes, lines, AT_THE_END);
+        } else {
+            // Lines that were handed over earlier may wait for a slow reader.
+            self.inner.writer.flush_within(AT_THE_END);
         }
         // The task then sees that there is nothing left to hand over.
         if let Some(waker) = self.waker.take() {

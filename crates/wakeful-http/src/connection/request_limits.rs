@@ -70,6 +70,12 @@ impl Request {
         self.verdict.or(is_too_large.then_some(Refusal::BodyTooLarge))
     }
 
+    /// Returns the refusal that nothing else counts: the body was too large, which was found out
+    /// after the response had begun.
+    pub(super) fn uncounted(&self) -> Option<Refusal> {
+        if self.is_responding && self.verdict.is_none() { self.verdict() } else { None }
+    }
+
     /// Notes that its response begins.
     pub(crate) fn responds(&mut self) {
         self.is_responding = true;

@@ -14,6 +14,7 @@ use wakeful::heartbeat::working_on;
 use super::protocol::Protocol;
 use super::request_limits::{Key, Request};
 use super::request_names::RequestNames;
+use crate::counts::Refusal;
 use crate::foreign_code;
 
 /// See the module's documentation.
@@ -57,9 +58,10 @@ impl RequestTable {
         key
     }
 
-    pub(crate) fn remove(&self, key: Key) {
+    /// Returns the refusal that cut its response off, if nothing has counted that yet.
+    pub(crate) fn remove(&self, key: Key) -> Option<Refusal> {
         let request = self.requests.borrow_mut().try_remove(key.place);
-        drop(request);
+        request.as_ref().and_then(Request::uncounted)
     }
 
     /// Calls `use_it` with a request that is in flight.

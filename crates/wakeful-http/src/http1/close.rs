@@ -7,6 +7,7 @@ use super::observed::Observed;
 use crate::connection::{ConnectionState, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
+use crate::server::PREFACE;
 use crate::upgrade::Io;
 
 /// What ended the connection.
@@ -24,6 +25,12 @@ fn what_is_too_large(unread: &[u8], limits: &Limits) -> Refusal {
     let has_head = unread.len() >= limits.max_header_size
         || memchr::memchr_iter(b'\n', unread).nth(limits.max_headers).is_some();
     if has_head { Refusal::HeaderTooLarge } else { Refusal::BodyTooLarge }
+}
+
+/// Was the target longer than hyper's own limit of 65,534 bytes?
+fn is_uri_too_long(error: &hyper::Error) -> bool {
+    // Only the text tells it from a head that is too large.
+    error.is_parse_too_large() && error.to_string().starts_with("URI too long")
 }
 
 /// Closes the connection so that the client can still read the last answer. `unread` is what hyper
@@ -53,6 +60,7 @@ pub(super) async fn close(
             let too_large =
                 observed.found_too_large.get().then(|| what_is_too_large(unread, limits));
             let refusal = match &result {
+                Err(error) if is_uri_too_long(error) => Some(Refusal::UriTooLong),
                 Err(error) if error.is_parse_too_large() => {
                     too_large.or(Some(Refusal::HeaderTooLarge))
                 }
@@ -69,6 +77,10 @@ pub(super) async fn close(
                 };
                 unasked_answer::send(&mut io, status, state.loop_state()).await;
                 return result;
+            }
+            // hyper itself has answered, with a 4xx, unless HTTP/2's preface came behind a request.
+            if refusal.is_some() && !unread.starts_with(PREFACE) {
+                state.loop_state().counts().response(StatusCode::BAD_REQUEST);
             }
             // The last answer is written. Bytes that are still on their way must not reset the
             // connection before the client has read it.

@@ -73,8 +73,11 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.connection.requests().remove(self.key);
+        let refusal = self.connection.requests().remove(self.key);
         let loop_state = self.connection.loop_state();
+        if let Some(refusal) = refusal {
+            loop_state.refuse(refusal);
+        }
         loop_state.end_request();
         loop_state.counts().request_ends();
     }
