@@ -53,8 +53,9 @@ pub(super) struct Http2<B: OutgoingBody> {
     unwritten: Rc<Unwritten>,
     /// How many streams may be open at a time: see [`limit`].
     limit: Cell<usize>,
-    /// Whether the server's settings have come, and with them the limit.
-    has_settings: Cell<bool>,
+    /// Whether the server's settings, which set the limit, may still come: they have not come, and
+    /// the connection is younger than [`SILENCE`].
+    is_new: Cell<bool>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
     /// When anything was last received.
@@ -64,6 +65,7 @@ pub(super) struct Http2<B: OutgoingBody> {
 }
 
 /// A connection is silent when nothing was received for this long while a request waited for it.
+/// The server's settings are waited for as long.
 const SILENCE: Duration = Duration::from_secs(1);
 
 type Driven<B> = http2::Connection<ObservedTransport, Outgoing<B>, Tasks>;
@@ -93,7 +95,7 @@ impl<B: OutgoingBody> Http2<B> {
             streams: Cell::new(0),
             unwritten: Rc::default(),
             limit: Cell::new(limit(&connection)),
-            has_settings: Cell::new(false),
+            is_new: Cell::new(true),
             used: Cell::new(false),
             idle_since: Cell::new(now()),
             heard: Cell::new(now()),
@@ -116,7 +118,7 @@ impl<B: OutgoingBody> Http2<B> {
     /// Will it perhaps soon have room for many more streams, because the server's settings have not
     /// come yet?
     pub(super) fn is_new(&self) -> bool {
-        !self.has_settings.get()
+        self.is_new.get()
     }
 
     /// Opens a stream, which counts from here on. `None`: there is no room.
@@ -214,6 +216,7 @@ async fn drive<B: OutgoingBody>(
     let mut connection = Contained::new(connection);
     let mut timer = pin!(sleep_until(now() + idle_timeout));
     let mut waits_for_settings = true;
+    let mut settings_are_late = pin!(sleep_until(now() + SILENCE));
     let mut reads = 0;
     poll_fn(|cx| {
         if waits_for_settings {
@@ -232,11 +235,10 @@ async fn drive<B: OutgoingBody>(
             (ended, limit(&connection))
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
-        let mut settings_came = false;
-        if observed.reads() != reads {
+        let has_read = observed.reads() != reads;
+        if has_read {
             reads = observed.reads();
             this.heard.set(turn_time());
-            settings_came = !this.has_settings.replace(true);
         }
         if let Poll::Ready(Err(error)) = &ended {
             foreign_code::log!(debug, %error, "a connection of the client ended with an error");
@@ -245,7 +247,12 @@ async fn drive<B: OutgoingBody>(
             return Poll::Ready(());
         }
         let has_written_one = this.unwritten.has_written_one(cx);
-        if (this.limit.replace(limit) < limit || settings_came || has_written_one)
+        let gets_old =
+            this.is_new.get() && (has_read || settings_are_late.as_mut().poll(cx).is_ready());
+        if gets_old {
+            this.is_new.set(false);
+        }
+        if (this.limit.replace(limit) < limit || gets_old || has_written_one)
             && let Some(owner) = this.owner.upgrade()
         {
             owner.has_room();

@@ -118,6 +118,10 @@ impl ClientBuilder {
 
     /// Sets how many connections to a host may be open at a time. An HTTP/2 connection that accepts
     /// no more requests, and only finishes its current ones, does not count.
+    ///
+    /// A request over HTTP/1.1 that was begun and is not polled any more (another branch of a
+    /// `select!` runs, for example) keeps its connection. If all connections are kept so, further
+    /// requests wait for as long as [`queue_timeout`](Self::queue_timeout) allows.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);
         self

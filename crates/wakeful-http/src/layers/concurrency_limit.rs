@@ -28,7 +28,9 @@ use super::scope::Scope;
 /// One limit applies to all loops and all routes with this layer together. Below the limit, a
 /// request costs two atomic operations and no lock. A request that waits, or that ends while
 /// another one waits, briefly locks a list. With [`each_loop`](Self::each_loop) each loop has its
-/// own limit, and the loops share nothing.
+/// own limit, and the loops share nothing. A shared limit gives its places to requests in the order
+/// of their arrival, also to those of a loop that a handler blocks. So that loop can keep other
+/// loops' requests waiting until the handler returns.
 ///
 /// A request counts until the head of its response is ready, until its handler's future is dropped
 /// (the client has gone, or an outer timeout has passed), or until it panics. The body of a

@@ -197,6 +197,29 @@ fn a_request_that_is_not_polled_while_it_connects_holds_up_no_other_request() {
     });
 }
 
+/// It accepts a connection, and sends nothing: as a backend whose loop is blocked.
+#[test]
+fn a_server_without_a_word_holds_up_no_other_request_than_its_own() {
+    on_a_loop(async {
+        let addr = scripted(move |number, stream| async move {
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(asked)) = connection.accept().await {
+                respond(asked, "second");
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder().head_timeout(None), addr);
+        let mut first = pin!(host.send(get("/")));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(text(host.send(get("/")).await).await, "second");
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(client.counts().opened(), 2);
+    });
+}
+
 #[test]
 fn a_request_that_is_given_up_before_it_is_sent_does_not_make_its_connection_a_silent_one() {
     let running = server().start(router()).unwrap();

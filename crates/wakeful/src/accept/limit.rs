@@ -21,7 +21,7 @@ use crate::net::accepted::Accepted;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::task::coop;
-use crate::time::{Deadline, now};
+use crate::time::{Deadline, now, timeout};
 
 /// While connections wait, the process's limit of descriptors is read again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -88,14 +88,21 @@ impl Limit {
         }
     }
 
-    /// Waits for a permit.
+    /// Waits for a permit, and looks for one now and then: the semaphore wakes one waiter at a
+    /// time, and the loop of that one may be blocked.
     pub(super) async fn permit(&self) -> Permit {
         match (self.try_permit(), &self.0) {
             (Some(permit), _) => permit,
             (None, None) => unreachable!("without a limit there is always a permit"),
             (None, Some(permits)) => {
                 permits.look_again();
-                permits.of(permits.semaphore.acquire_arc().await)
+                loop {
+                    // Its first poll takes a permit that is free.
+                    let acquired = timeout(LOOK, permits.semaphore.acquire_arc()).await;
+                    if let Ok(permit) = acquired {
+                        return permits.of(permit);
+                    }
+                }
             }
         }
     }
@@ -278,6 +285,8 @@ impl Bound {
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no handlers of forks.
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     #[test]
@@ -290,5 +299,25 @@ mod tests {
             drop(permit);
             assert_eq!(limit.try_permit().is_some(), is_back);
         }
+    }
+
+    /// The semaphore wakes the first, as if its loop were blocked.
+    #[test]
+    fn one_that_waits_and_is_not_polled_keeps_no_permit_from_the_next() {
+        let mut event_loop = crate::EventLoop::new().unwrap();
+        let process = Process::current().unwrap();
+        let limit = Rc::new(Limit::of(1, process, Room::new(1, WhenFull::Wait).0));
+        let permit = limit.try_permit();
+        let next = async {
+            let mut first = Box::pin(limit.permit());
+            let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(first.as_mut().poll(cx).is_pending());
+            let limit = limit.clone();
+            let second = crate::spawn(async move { limit.permit().await });
+            crate::task::yield_now().await;
+            drop(permit);
+            timeout(Duration::from_secs(20), second).await.is_ok()
+        };
+        assert!(event_loop.block_on(next).unwrap());
     }
 }
