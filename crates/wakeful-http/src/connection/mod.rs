@@ -45,7 +45,7 @@ pub(crate) use self::body_progress::Progress;
 pub(crate) use self::liveness::Liveness;
 pub(crate) use self::movable_state::MovableState;
 pub(crate) use self::phase::{Act, Phase};
-pub(crate) use self::protocol::Protocol;
+pub(crate) use self::protocol::{PREFACE, Protocol};
 pub(crate) use self::request_limits::{Key, Request, TimeLimits};
 pub(crate) use self::rewound::Rewound;
 pub(crate) use self::state::ConnectionState;

@@ -4,10 +4,9 @@
 use http::StatusCode;
 
 use super::observed::Observed;
-use crate::connection::{ConnectionState, lingering_close, unasked_answer};
+use crate::connection::{ConnectionState, PREFACE, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
-use crate::server::PREFACE;
 use crate::upgrade::Io;
 
 /// What ended the connection.

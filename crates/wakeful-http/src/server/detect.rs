@@ -7,11 +7,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use hyper::rt::Read;
 
-use crate::connection::Protocol;
+use crate::connection::{PREFACE, Protocol};
 use crate::read::poll_read;
-
-/// The first bytes of an HTTP/2 client (RFC 9113, 3.4).
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Reads, after the bytes that were read on another loop, until the bytes can only be one of the
 /// two protocols. Returns what it has read. `None`: the peer closed before.

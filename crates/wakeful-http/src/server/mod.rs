@@ -24,6 +24,5 @@ mod tls_connection;
 mod tower_service;
 
 pub use self::caller::Caller;
-pub(crate) use self::detect::PREFACE;
 pub use self::running::Running;
 pub use self::settings::Server;
