@@ -144,7 +144,11 @@ fn deferred_work_is_late_only_by_an_internal_event() {
         if probe.2 != "deferred" {
             return Ok(());
         }
-        let found = measure(probe)?;
+        let mut found = measure(probe)?;
+        // A page that comes from the disk is a sleep, too: it comes once.
+        if probe.3 != "internal" && number(&found, &["sleeps"])? > 0.0 {
+            found = measure(probe)?;
+        }
         let left = number(&found, &["timer_left"])?;
         let sleeps = number(&found, &["sleeps"])?;
         for name in ["local", "second"] {
