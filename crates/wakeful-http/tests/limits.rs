@@ -371,7 +371,7 @@ fn answers_of_hyper_itself_are_counted_by_their_class() {
     let running = start(Limits::new().max_header_size(128 * 1024));
     for malformed in ["this is not http\r\n\r\n", "GET / HTTP/1.1\r\na b: c\r\n\r\n"] {
         assert_closes_with(&answer(&running, malformed), "400");
-        // Behind a request.
+        // After a request.
         let text = answer(&running, &format!("{}{malformed}", get_request("/")));
         assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("HTTP/1.1 400 "), "{text:?}");
     }

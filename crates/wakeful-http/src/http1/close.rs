@@ -77,7 +77,7 @@ pub(super) async fn close(
                 unasked_answer::send(&mut io, status, state.loop_state()).await;
                 return result;
             }
-            // hyper itself has answered, with a 4xx, unless HTTP/2's preface came behind a request.
+            // hyper itself has answered, with a 4xx, unless HTTP/2's preface came after a request.
             if refusal.is_some() && !unread.starts_with(PREFACE) {
                 state.loop_state().counts().response(StatusCode::BAD_REQUEST);
             }

@@ -1,4 +1,5 @@
-//! Interim responses (1xx): who is told to continue with a body, and what becomes of a backend's.
+//! Interim responses (1xx): which client is told to continue with its body, and what happens to a
+//! backend's.
 
 use std::io::{Read, Write};
 
