@@ -160,8 +160,8 @@ enum Grant<B: OutgoingBody> {
 
 impl<B: OutgoingBody> Grant<B> {
     /// Begins to make an HTTP/2 connection, in a task of its own: all other requests wait for the
-    /// connection, and its own request may not be polled meanwhile. Nothing of the pool may be
-    /// borrowed.
+    /// connection, and its own request may not be polled meanwhile. Where no loop runs (a drop
+    /// after the loop's end), there can be no task. Nothing of the pool may be borrowed.
     fn begun(self) -> Self {
         match self {
             Self::Connect(slot)
