@@ -23,6 +23,7 @@ mod patience;
 pub mod proxy;
 pub mod rpc;
 mod scrape;
+mod shared_answer;
 
 pub use admin::RunningService;
 pub use options::ServeOptions;

@@ -6,9 +6,8 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_lock::Mutex;
 use futures_lite::future::zip;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -16,6 +15,8 @@ use wakeful::LoopHandle;
 use wakeful::time::timeout;
 use wakeful_prometheus::TextSum;
 use wakeful_workers::{LoopInfo, Report, Reports, Said, WorkerInfo, WorkerLoops};
+
+use crate::shared_answer::SharedAnswer;
 
 /// How long to wait for the other workers. A worker that has not answered by then is stuck, and its
 /// last answer counts.
@@ -33,11 +34,8 @@ struct Workers {
     reports: Reports,
     /// The counters of earlier workers in this place.
     earlier: Arc<str>,
-    /// The last answers, and when they were requested.
-    answers: Arc<Mutex<Option<Answers>>>,
+    answers: SharedAnswer<Arc<[Report]>>,
 }
-
-type Answers = (Instant, Arc<[Report]>);
 
 impl Scrape {
     /// `reports` is set if this process is one of several.
@@ -51,7 +49,7 @@ impl Scrape {
             earlier.add_counters(&left.earlier);
             earlier.add_counters(&left.own);
             let earlier = earlier.to_string().into();
-            io::Result::Ok(Workers { reports, earlier, answers: Arc::default() })
+            io::Result::Ok(Workers { reports, earlier, answers: SharedAnswer::default() })
         });
         Ok(Self { registry: Arc::new(registry), workers: workers.transpose()? })
     }
@@ -103,30 +101,21 @@ impl Scrape {
         Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
-    /// The answers of all workers to a question that begins after this call. Only one question runs
-    /// at a time. All calls that come meanwhile share the next question.
+    /// The answers of all workers to a question that begins after this call.
     async fn collect(&self) -> io::Result<Arc<[Report]>> {
         let Some(Workers { reports, answers, .. }) = self.workers.clone() else {
             return Ok(Arc::new([]));
         };
-        let come = Instant::now();
-        let mut answers = answers.lock().await;
-        if let Some((_, all)) = answers.as_ref().filter(|(asked, _)| *asked >= come) {
-            return Ok(all.clone());
-        }
-        let asked = Instant::now();
-        let all = wakeful::on_this_loop(async move {
+        let ask = wakeful::on_this_loop(async move {
             // Before that, the workers of another master serve, and count.
             match timeout(LIMIT, reports.until_in_charge()).await {
                 Ok(is) => is?,
                 Err(_) => return Err(io::Error::other("an upgrade is under way: ask again")),
             }
-            reports.collect(LIMIT).await
-        })
-        .await?;
-        let all: Arc<[Report]> = all.into();
-        *answers = Some((asked, all.clone()));
-        Ok(all)
+            Ok(reports.collect(LIMIT).await?.into())
+        });
+        // A question takes at most two limits, if its loop is not blocked.
+        answers.get(2 * LIMIT, ask).await
     }
 
     /// Makes this process answer the questions of the other workers, on this loop.
