@@ -193,7 +193,7 @@ async fn serve(
         let complete = frames.complete()?;
         if complete > 0 {
             stream.write_all(&frames.bytes()[..complete]).await?;
-            frames.consume(complete);
+            frames.consume(complete)?;
             if draining.is_started() && frames.is_empty() {
                 drop(frames);
                 return Box::pin(end_when_sent(stream.into_inner())).await;

@@ -85,20 +85,19 @@ impl Frames {
         if self.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// How many bytes are whole frames.
+    /// How many bytes are whole frames. If a frame that is too long follows them, it is an error
+    /// only after they are [consumed](Self::consume), so that they are answered.
+    ///
+    /// # Errors
+    /// The first frame is too long.
     #[inline]
     pub(super) fn complete(&self) -> io::Result<usize> {
         let mut complete = 0;
         loop {
             let rest = &self.bytes()[complete..];
-            let Some(header) = rest.first_chunk::<HEADER>() else {
-                return Ok(complete);
-            };
-            let payload = u32::from_be_bytes(*header) as usize;
-            if payload > MAX_PAYLOAD {
-                let text =
-                    format!("a frame of {payload} bytes was announced, {MAX_PAYLOAD} are allowed");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            let Some(payload) = payload(rest) else { return Ok(complete) };
+            if payload > MAX_PAYLOAD && complete == 0 {
+                return Err(too_long(payload));
             }
             if rest.len() < HEADER + payload {
                 return Ok(complete);
@@ -107,16 +106,38 @@ impl Frames {
         }
     }
 
+    /// Removes the first `count` bytes, which are whole frames.
+    ///
+    /// # Errors
+    /// The next frame is too long.
     #[inline]
-    pub(super) fn consume(&mut self, count: usize) {
-        self.buffer.copy_within(count..self.filled, 0);
+    pub(super) fn consume(&mut self, count: usize) -> io::Result<()> {
         self.filled -= count;
+        if self.filled > 0 {
+            self.buffer.copy_within(count..count + self.filled, 0);
+        }
         if self.filled <= BUFFER && self.buffer.len() > BUFFER {
             self.buffer.truncate(BUFFER);
             self.buffer.shrink_to_fit();
             self.charge.shrink_to(BUFFER);
         }
+        match payload(self.bytes()) {
+            Some(payload) if payload > MAX_PAYLOAD => Err(too_long(payload)),
+            _ => Ok(()),
+        }
     }
+}
+
+/// The payload's size that the header at the start of `bytes` announces.
+#[inline]
+fn payload(bytes: &[u8]) -> Option<usize> {
+    bytes.first_chunk::<HEADER>().map(|header| u32::from_be_bytes(*header) as usize)
+}
+
+#[cold]
+fn too_long(payload: usize) -> io::Error {
+    let text = format!("a frame of {payload} bytes was announced, {MAX_PAYLOAD} are allowed");
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// # Errors
@@ -165,10 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_frame_is_an_error_also_behind_a_whole_one() {
-        let error = frames(b"\0\0\0\x01a\x01\0\0\x01").complete().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(error.to_string().contains("16777217"), "{error}");
+    fn a_frame_that_is_too_long_is_an_error_after_those_before_it_are_answered() {
+        let mut some = frames(b"\0\0\0\x01a\x01\0\0\x01");
+        assert_eq!(some.complete().unwrap(), 5);
+        let errors = [some.consume(5), some.complete().map(|_| ())];
+        for error in errors.map(Result::unwrap_err) {
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            assert!(error.to_string().contains("16777217"), "{error}");
+        }
         assert_eq!(frames(b"\x01\0\0\0").complete().unwrap(), 0, "16 MiB is allowed");
     }
 
@@ -176,7 +201,7 @@ mod tests {
     fn the_rest_moves_to_the_front_and_the_buffer_shrinks_again() {
         let mut frames = frames(b"\0\0\0\x01axy");
         frames.buffer.resize(4 * BUFFER, 0);
-        frames.consume(5);
+        frames.consume(5).unwrap();
         assert_eq!(frames.bytes(), b"xy");
         assert_eq!(frames.buffer.len(), BUFFER);
     }

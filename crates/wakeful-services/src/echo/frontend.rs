@@ -98,7 +98,7 @@ async fn pass_on(
         let complete = frames.complete()?;
         if complete > 0 {
             to.write_all(&frames.bytes()[..complete]).await?;
-            frames.consume(complete);
+            frames.consume(complete)?;
             if frames.is_empty() && is_last() {
                 return to.shutdown().map(|()| from);
             }
