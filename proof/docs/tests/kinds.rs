@@ -73,7 +73,7 @@ const PROGRAMS: [(&str, &str); 44] = [
     ("trap", SHELL),
     ("usermod", OPTIONS),
     ("wakeful", "parsed by itself: crates/wakeful-cli/src/docs.rs"),
-    ("wakeful-sim", "parsed by itself: proof/sim/src/main.rs"),
+    ("wakeful-sim", "parsed by itself: proof/sim/src/bin/wakeful-sim"),
 ];
 
 /// What is known is used, what is used is known, and the files that check are there.
