@@ -5,8 +5,9 @@
 //! dead master's number is given to other processes, and another container counts from 1 again. A
 //! successor may replace the file if its predecessor holds the lock.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -20,8 +21,9 @@ const LONGEST: u64 = 32;
 pub(crate) struct PidFile {
     path: PathBuf,
     process: u32,
-    /// The locked file. `None`: other masters may replace the file.
-    lock: Option<File>,
+    /// The file that this process wrote. It is locked until other masters may replace it. It stays
+    /// open, so that no other file gets its inode number.
+    file: File,
 }
 
 impl PidFile {
@@ -33,33 +35,37 @@ impl PidFile {
     /// `/dev/null`. The text names the file.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
         let process = std::process::id();
-        let lock = Some(put(path, process)?);
-        Ok(Self { path: path.to_owned(), process, lock })
+        Ok(Self { path: path.to_owned(), process, file: put(path, process)? })
     }
 
     /// From now on another master may write the file.
-    pub(crate) fn let_go(&mut self) {
-        self.lock = None;
+    pub(crate) fn let_go(&self) {
+        // An error is ignored, because some file systems have no locks.
+        let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
     }
 
-    /// Writes the file again if it contains another number, that of a successor that is dead.
+    /// Writes the file again if a successor, which is dead by now, has replaced it.
     ///
     /// # Errors
     /// The same as for [`write`](Self::write); or another master has the file now.
     pub(crate) fn restore(&mut self) -> io::Result<()> {
         if !self.is_ours() {
-            self.lock = None;
+            self.let_go();
             is_free(&self.path, None)?;
-            self.lock = Some(put(&self.path, self.process)?);
+            self.file = put(&self.path, self.process)?;
         }
         Ok(())
     }
 
-    /// Does the file contain this process's number? Only a regular file is read, because reading a
-    /// FIFO could block this process.
+    /// Is the file still the one that this process wrote, with its number? The number alone is not
+    /// enough, because a master in another container may have the same one. Only a regular file is
+    /// read, because reading a FIFO could block this process.
     fn is_ours(&self) -> bool {
-        let is_file = is_file(&self.path).is_ok_and(|is| is);
-        is_file && number_in(&self.path).is_ok_and(|process| process == Some(self.process))
+        let identity = |file: Metadata| (file.dev(), file.ino());
+        let there = fs::symlink_metadata(&self.path).map(identity);
+        let is_same =
+            there.is_ok_and(|there| self.file.metadata().map(identity).ok() == Some(there));
+        is_same && number_in(&self.path).is_ok_and(|process| process == Some(self.process))
     }
 }
 
@@ -137,8 +143,8 @@ fn put(path: &Path, process: u32) -> io::Result<File> {
 }
 
 impl Drop for PidFile {
-    /// Removes the file, unless a successor has put its own number there, or this is a forked
-    /// child.
+    /// Removes the file, unless another master has put its own file or number there, or this is a
+    /// forked child.
     fn drop(&mut self) {
         if std::process::id() == self.process && self.is_ours() {
             let _ = fs::remove_file(&self.path);
@@ -168,6 +174,19 @@ mod tests {
         drop(PidFile::write(&path).unwrap());
         assert!(!path.exists());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_file_of_a_master_with_the_same_number_in_another_container_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("server.pid");
+        let drains = PidFile::write(&path).unwrap();
+        drains.let_go();
+        let other = put(&path, std::process::id()).unwrap();
+        drop(drains);
+        assert!(path.exists());
+        is_free(&path, None).unwrap_err();
+        drop(other);
     }
 
     #[test]

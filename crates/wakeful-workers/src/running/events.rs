@@ -269,7 +269,7 @@ impl Running {
                 self.listeners.hand_over();
                 self.is_succeeded = true;
                 self.successor = None;
-                self.pid_file.iter_mut().for_each(PidFile::let_go);
+                self.pid_file.iter().for_each(PidFile::let_go);
                 self.crew.end();
                 self.list_workers();
             }
