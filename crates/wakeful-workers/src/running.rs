@@ -75,6 +75,8 @@ pub(crate) struct Running {
     is_succeeded: bool,
     /// When the watchdog wants to look next.
     look_at: Option<Instant>,
+    /// When the master last ended a wait.
+    looked_at: Instant,
     start_timeout: Duration,
     pre_drain: Duration,
     /// When to keep new clients out. The workers accept until then.
@@ -161,6 +163,7 @@ impl Running {
             is_in_charge: false,
             is_succeeded: false,
             look_at: None,
+            looked_at: Instant::now(),
             start_timeout,
             pre_drain,
             close_at: None,
@@ -398,7 +401,7 @@ impl Running {
             // The kill is repeated after the same time, for processes that did not exist yet.
             self.at_once = Some(now);
             self.signal_all(Signal::KILL);
-            self.successor.iter_mut().for_each(Successor::kill);
+            self.successor.iter().for_each(Successor::remind);
         }
         if let Some((at, every)) = &mut self.alive_at
             && now >= *at

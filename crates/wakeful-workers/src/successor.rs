@@ -213,6 +213,11 @@ impl Successor {
         self.signal(Signal::TERM);
     }
 
+    /// Tells it once more to end. To it, this is a second signal: it ends its workers at once.
+    pub(crate) fn remind(&self) {
+        self.signal(Signal::TERM);
+    }
+
     fn signal(&self, signal: Signal) {
         sys::signal_child(Pid::from_child(&self.process), Some(self.pidfd.as_fd()), signal);
     }

@@ -46,7 +46,7 @@ const NEEDED: [(&str, libc::c_long); 6] = [
 /// Its name, and what it does with workers that are started in this way.
 type Test = (&'static str, fn(StartMethod));
 
-const TESTS: [Test; 15] = [
+const TESTS: [Test; 17] = [
     (
         "a_master_that_may_not_wait_for_events_names_the_call",
         a_master_that_may_not_wait_for_events_names_the_call,
@@ -91,6 +91,14 @@ const TESTS: [Test; 15] = [
     (
         "a_worker_that_does_not_start_is_killed_and_the_old_one_stays",
         a_worker_that_does_not_start_is_killed_and_the_old_one_stays,
+    ),
+    (
+        "a_pause_of_all_processes_counts_neither_for_a_start_nor_for_a_drain",
+        a_pause_of_all_processes_counts_neither_for_a_start_nor_for_a_drain,
+    ),
+    (
+        "a_second_signal_ends_the_workers_of_a_new_master_too",
+        a_second_signal_ends_the_workers_of_a_new_master_too,
     ),
     ("workers_end_with_a_master_that_is_killed", workers_end_with_a_master_that_is_killed),
     (
@@ -184,6 +192,10 @@ fn serve(role: &str) -> io::Result<ExitCode> {
             None => StartMethod::Fork,
         })
         .start_timeout(if role == "serves early" { GUARD } else { Duration::from_secs(1) });
+    let master = match role {
+        "paused" => master.start_timeout(LIMIT).drain_timeout(LIMIT),
+        _ => master,
+    };
     let mut worker = match master.run()? {
         Role::Worker(worker) => worker,
         Role::Ended(code) => {
@@ -245,6 +257,9 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
         }
     }
 }
+
+/// The limits of starts and drains where processes are paused. A pause lasts longer.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// Asks a handler to end its process.
 const END: u8 = b'e';
@@ -507,7 +522,8 @@ fn signals_for_the_master_end_no_worker_that_starts(method: StartMethod) {
     fs::write(&slow, "").unwrap();
     let mut master = Running::start("serve", method, Some(&slow));
     let addr = master.addr();
-    let worker = worker_that_starts(&mut master, method);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
     for name in ["HUP", "USR1", "USR2"] {
         signal(worker, name);
     }
@@ -523,7 +539,8 @@ fn a_group_that_is_told_to_end_during_the_first_start_has_not_failed(method: Sta
     let slow = directory.path().join("slow");
     fs::write(&slow, "").unwrap();
     let mut master = Running::start("late", method, Some(&slow));
-    let worker = worker_that_starts(&mut master, method);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
     master.signal("STOP");
     signal(worker, "TERM");
     wait_until_dead(worker);
@@ -546,7 +563,8 @@ fn a_worker_that_accepts_and_dies_before_its_master_looks_has_started(method: St
     let slow = directory.path().join("slow");
     fs::write(&slow, "").unwrap();
     let mut master = Running::start("told", method, Some(&slow));
-    let worker = worker_that_starts(&mut master, method);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
     master.signal("STOP");
     fs::remove_file(&slow).unwrap();
     master.says("the master is told");
@@ -601,6 +619,59 @@ fn a_worker_that_does_not_start_is_killed_and_the_old_one_stays(method: StartMet
     assert!(master.ends_within_guard().success());
 }
 
+fn a_pause_of_all_processes_counts_neither_for_a_start_nor_for_a_drain(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    fs::write(&slow, "").unwrap();
+    let mut master = Running::start("paused", method, Some(&slow));
+    let addr = master.addr();
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, method);
+    let pause = |master: &Running| {
+        let all = [master.first.id(), worker];
+        all.iter().for_each(|pid| signal(*pid, "STOP"));
+        std::thread::sleep(LIMIT + LIMIT / 2);
+        all.iter().for_each(|pid| signal(*pid, "CONT"));
+    };
+    pause(&master);
+    fs::remove_file(&slow).unwrap();
+    assert_eq!(master.next_worker(), worker);
+    let mut stream = TcpStream::connect(&addr).unwrap();
+    // A connection that came later was accepted, so that one is, too.
+    assert!(asks(&addr).starts_with("SigBlk"));
+    master.signal("TERM");
+    master.says("the workers drain");
+    pause(&master);
+    stream.write_all(b"?").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("SigBlk"), "{answer:?}");
+    assert!(master.ends_within_guard().success());
+}
+
+fn a_second_signal_ends_the_workers_of_a_new_master_too(method: StartMethod) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = directory.path().join("slow");
+    let mut master = Running::start("serves early", method, Some(&slow));
+    master.next_worker();
+    fs::write(&slow, "").unwrap();
+    master.signal("USR2");
+    let successor = master.says("upgrading: process ");
+    let successor = successor.split(' ').next().unwrap().parse().unwrap();
+    master.seen.insert(successor);
+    let worker = worker_that_starts(&mut master, successor, method);
+    // It can neither accept nor end.
+    signal(worker, "STOP");
+    master.signal("TERM");
+    master.says("the workers drain");
+    // A second signal is not part of the first one only after a moment.
+    std::thread::sleep(Duration::from_millis(200));
+    master.signal("TERM");
+    master.says("the second one: ending at once");
+    assert!(!master.ends_within_guard().success());
+    assert!(!is_ours(successor) && !is_ours(worker));
+}
+
 fn workers_end_with_a_master_that_is_killed(method: StartMethod) {
     let mut master = Running::start("serve", method, None);
     let addr = master.addr();
@@ -631,11 +702,11 @@ fn a_log_that_starts_a_thread_ends_the_first_start(method: StartMethod) {
     assert!(!master.ends_within_guard().success());
 }
 
-/// Returns a worker that is starting. If it executes the program, it has begun to do so.
-fn worker_that_starts(master: &mut Running, method: StartMethod) -> u32 {
-    let (pid, start) = (master.first.id(), Instant::now());
+/// Returns the worker that the master `of` is starting. If it executes the program, it has begun to do so.
+fn worker_that_starts(master: &mut Running, of: u32, method: StartMethod) -> u32 {
+    let start = Instant::now();
     let worker = loop {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let children = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
         if let Some(worker) = children.split_whitespace().next() {
             break worker.parse().unwrap();
         }
@@ -683,7 +754,8 @@ fn a_worker_whose_master_is_killed_before_it_begins_ends() {
     fs::write(&slow, "").unwrap();
     let mut master = Running::start("serve", StartMethod::Exec, Some(&slow));
     master.addr();
-    let worker = worker_that_starts(&mut master, StartMethod::Exec);
+    let first = master.first.id();
+    let worker = worker_that_starts(&mut master, first, StartMethod::Exec);
     master.signal("KILL");
     assert!(!master.ends_within_guard().success());
     // It has another parent by now, and is a worker all the same.

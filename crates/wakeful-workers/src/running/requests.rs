@@ -18,6 +18,10 @@ use crate::systemd;
 /// start, and then itself. If it were killed before, nobody would end them.
 const MORE_THAN_WORKERS: Duration = Duration::from_secs(5);
 
+/// How long a new master may take that must end at once. It first kills its own workers. If it were
+/// killed before, nobody would end them.
+const AT_ONCE_FOR_SUCCESSOR: Duration = Duration::from_secs(4);
+
 /// How much earlier than the end of the workers' accepting the sockets close. Otherwise a client
 /// could connect that no worker accepts.
 const SOONER: Duration = Duration::from_millis(250);
@@ -90,7 +94,7 @@ impl Running {
     /// Makes all workers drain, and lets no new clients in.
     pub(super) fn end(&mut self) {
         let now = Instant::now();
-        self.pid_file.iter_mut().for_each(PidFile::let_go);
+        self.pid_file.iter().for_each(PidFile::let_go);
         self.crew.end();
         self.ends_by = self.drained_by(now);
         // Operators learn of the end before clients notice it.
@@ -157,6 +161,9 @@ impl Running {
         if self.at_once.is_none() {
             self.at_once = Some(Instant::now());
             self.signal_all(Signal::TERM);
+            if let Some(successor) = &mut self.successor {
+                successor.give_up(Instant::now().checked_add(AT_ONCE_FOR_SUCCESSOR));
+            }
         }
     }
 

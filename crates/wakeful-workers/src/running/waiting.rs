@@ -1,5 +1,6 @@
 //! The events for which a master waits.
 
+use std::mem;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +16,12 @@ use crate::systemd;
 
 /// How often the master checks everything while it cannot wait for events.
 const LOOKS: Duration = Duration::from_millis(100);
+
+/// How long the master waits at most while a process must start or end in time. Each such wait
+/// shows whether the master itself was paused (SIGSTOP, `docker pause`, a suspended machine).
+const SLICE: Duration = Duration::from_millis(250);
+/// How much later than planned the master may look, and not count as paused.
+const LATE: Duration = Duration::from_millis(250);
 
 impl Running {
     pub(super) fn wait(&mut self) {
@@ -33,7 +40,12 @@ impl Running {
         let limits = |process: &Process| [process.start_by, process.end_by];
         let limit = self.processes.iter().flat_map(limits).flatten().min();
         let successor_by = self.successor.as_ref().and_then(|successor| successor.start_by);
+        let slice_ends = [limit, successor_by, killed_at]
+            .iter()
+            .any(Option::is_some)
+            .then(|| Instant::now() + SLICE);
         let until = [
+            slice_ends,
             self.crew.next_at(),
             self.close_at,
             self.closing.filter(|_| !self.crew.is_clearing()),
@@ -57,7 +69,7 @@ impl Running {
             // There is no memory; or the call is refused; or the limit of descriptors was lowered
             // below the number of open ones (INVAL).
             Err(error) => {
-                if !std::mem::replace(&mut self.cannot_wait, true) {
+                if !mem::replace(&mut self.cannot_wait, true) {
                     let least =
                         format!(" RLIMIT_NOFILE (ulimit -n) must be at least {}", fds.len());
                     let advice = if error == Errno::INVAL { &least } else { "" };
@@ -69,6 +81,25 @@ impl Running {
                 }
                 thread::sleep(left.map_or(LOOKS, |left| left.min(LOOKS)));
             }
+        }
+        self.put_off_after_pause(left.unwrap_or(Duration::MAX));
+    }
+
+    /// If this look comes much later than `planned` after the last one, the master was paused, and
+    /// its workers perhaps too. What they have to do in time, they could not do meanwhile, so they
+    /// get that much more time.
+    fn put_off_after_pause(&mut self, planned: Duration) {
+        let now = Instant::now();
+        let since_last = now.saturating_duration_since(mem::replace(&mut self.looked_at, now));
+        let late = since_last.saturating_sub(planned);
+        if late <= LATE {
+            return;
+        }
+        let limits = self.processes.iter_mut().flat_map(|it| [&mut it.start_by, &mut it.end_by]);
+        let successor_by = self.successor.as_mut().map(|successor| &mut successor.start_by);
+        let own = [&mut self.ends_by, &mut self.at_once];
+        for limit in limits.chain(successor_by).chain(own) {
+            *limit = limit.and_then(|at| at.checked_add(late));
         }
     }
 }
