@@ -10,8 +10,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use futures_lite::AsyncWriteExt;
 use futures_lite::future::block_on;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use wakeful::fs::File;
 use wakeful::task::spawn_blocking;
 use wakeful::{IdlePolicy, LoopGroup};
 
@@ -57,6 +59,12 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     assert!(refused.is_cancelled() && !refused.is_panic());
     names_the_limits(&refused);
     names_the_limits(&block_on(wakeful::net::resolve("localhost:1")).unwrap_err());
+    // A write that was handed over is told by the flush, whatever is asked of the file before.
+    let mut file = File::from_std(std::fs::File::open("/dev/zero").unwrap());
+    assert_eq!(block_on(AsyncWriteExt::write(&mut file, b"x")).unwrap(), 1);
+    names_the_limits(&block_on(File::read(&mut file, &mut [0])).unwrap_err());
+    names_the_limits(&block_on(File::flush(&mut file)).unwrap_err());
+    block_on(File::flush(&mut file)).unwrap();
     names_the_limits(&LoopGroup::builder().loops(2).build().unwrap_err());
     let keeps_warm = wakeful::EventLoop::builder().idle(IdlePolicy::KeepWarm).build();
     names_the_limits(&keeps_warm.unwrap_err());

@@ -123,7 +123,8 @@ impl File {
     /// of the file (or if `buf` is empty).
     ///
     /// # Cancel safety
-    /// Cancel-safe.
+    /// Cancel-safe. If a cancelled read has found the end of the file, the next read returns it,
+    /// even if the file has grown since.
     ///
     /// # Errors
     /// Kernel errors; no thread can be started.

@@ -25,6 +25,8 @@ const MOST: usize = 2 << 20;
 pub(crate) struct FileIo {
     file: Arc<File>,
     running: Option<BlockingHandle<Finished>>,
+    /// Is the operation that runs a read?
+    reads: bool,
     /// Bytes that were read and not handed out, from `start` on.
     ahead: Vec<u8>,
     start: usize,
@@ -36,6 +38,7 @@ impl FileIo {
         Self {
             file: Arc::new(file),
             running: None,
+            reads: false,
             ahead: Vec::new(),
             start: 0,
             failed: Untold::default(),
@@ -48,19 +51,25 @@ impl FileIo {
 
     fn begin(&mut self, operation: Operation) {
         let (file, ahead) = (self.file.clone(), self.ahead.len() - self.start);
+        self.reads = matches!(operation, Operation::Read(_));
         self.running = Some(spawn_blocking(move || operation.run(&file, ahead)));
     }
 
     /// Waits for the operation that runs, if there is one.
-    fn poll_running(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Was>> {
-        let Some(running) = &mut self.running else { return Poll::Ready(Ok(Was::Nothing)) };
+    fn poll_running(&mut self, cx: &mut Context<'_>) -> Poll<Was> {
+        let Some(running) = &mut self.running else { return Poll::Ready(Was::Nothing) };
         let finished = ready!(Pin::new(running).poll(cx));
         self.running = None;
-        let Finished { outcome, rewound } = finished?;
+        let Finished { outcome, rewound } = match finished {
+            Ok(finished) => finished,
+            // There was no thread for it.
+            Err(error) if self.reads => return Poll::Ready(Was::Read(Err(error.into()))),
+            Err(error) => return Poll::Ready(Was::Done(Err(error.into()))),
+        };
         if rewound {
             self.start = self.ahead.len();
         }
-        Poll::Ready(Ok(match outcome {
+        Poll::Ready(match outcome {
             Outcome::Read(Ok(bytes)) => {
                 (self.ahead, self.start) = (bytes, 0);
                 Was::Read(Ok(self.ahead.len()))
@@ -72,7 +81,7 @@ impl FileIo {
             }
             Outcome::Sought(to, sought) => Was::Sought(to, sought),
             Outcome::Done(done) => Was::Done(done),
-        }))
+        })
     }
 
     /// Keeps the error of an operation that was cancelled, or was a write, for the next flush.
@@ -94,7 +103,7 @@ impl FileIo {
             return Poll::Ready(Ok(0));
         }
         loop {
-            match ready!(self.poll_running(cx))? {
+            match ready!(self.poll_running(cx)) {
                 Was::Read(Err(error)) => return Poll::Ready(Err(error)),
                 Was::Read(Ok(0)) => return Poll::Ready(Ok(0)),
                 was => self.keep_error(was),
@@ -144,7 +153,7 @@ impl FileIo {
     /// Waits until no operation runs. An error is that of a write, or of a cancelled operation.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.running.is_some() {
-            let was = ready!(self.poll_running(cx))?;
+            let was = ready!(self.poll_running(cx));
             self.keep_error(was);
         }
         Poll::Ready(self.failed.tell())
@@ -161,7 +170,7 @@ impl FileIo {
         to: SeekFrom,
     ) -> Poll<io::Result<u64>> {
         loop {
-            match ready!(self.poll_running(cx))? {
+            match ready!(self.poll_running(cx)) {
                 Was::Sought(asked, sought) if asked == to => return Poll::Ready(sought),
                 was => self.keep_error(was),
             }
@@ -186,7 +195,7 @@ impl FileIo {
     /// Waits for the operation in flight, and returns the new position. 0: it was no seek.
     #[cfg(feature = "tokio-io")]
     pub(crate) fn poll_sought(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        match ready!(self.poll_running(cx))? {
+        match ready!(self.poll_running(cx)) {
             Was::Sought(_, sought) => return Poll::Ready(sought),
             was => self.keep_error(was),
         }
@@ -198,7 +207,7 @@ impl FileIo {
     pub(super) async fn operate(&mut self, operation: Operation) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await?;
         self.begin(operation);
-        match poll_fn(|cx| self.poll_running(cx)).await? {
+        match poll_fn(|cx| self.poll_running(cx)).await {
             Was::Done(done) => done,
             _ => Ok(()),
         }
