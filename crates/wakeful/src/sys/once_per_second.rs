@@ -1,8 +1,8 @@
 //! Limits how often a line that a peer can cause is logged.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+
+use super::clock::monotonic;
 
 /// In milliseconds.
 const SECOND: u64 = 1_000;
@@ -65,11 +65,10 @@ impl OncePerSecond {
     }
 }
 
-/// Milliseconds since the first call in this process, starting at 1,000.
+/// Milliseconds of a clock that nobody can set. At least 1,000, so that the first event passes.
+/// (`Instant` has no number, and a start that is kept in a `OnceLock` could hang a forked child.)
 fn now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();
-    u64::try_from(elapsed).unwrap_or(u64::MAX / 2) + SECOND
+    monotonic() / 1_000_000 + SECOND
 }
 
 #[cfg(test)]

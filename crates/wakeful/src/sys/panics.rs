@@ -5,19 +5,22 @@
 //! the process, as everywhere in Rust. This module cannot change that.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::task::Waker;
 
 use super::once_per_second::OncePerSecond;
 
-/// The function that counts a panic on the loop of this thread.
-static COUNTER: OnceLock<fn()> = OnceLock::new();
+thread_local! {
+    /// The function that counts a panic on the loop of this thread. (This is no `OnceLock`. A child
+    /// that was forked while another thread set it would wait for ever.)
+    static COUNTER: Cell<Option<fn()>> = const { Cell::new(None) };
+}
 
-/// Has `count` called for each panic that is contained from now on. Only the first call of this
-/// function has an effect.
+/// Has `count` called for each panic that is contained on this thread from now on.
 pub(crate) fn count_by(count: fn()) {
-    let _ = COUNTER.set(count);
+    COUNTER.set(Some(count));
 }
 
 /// Runs `f`, and contains a panic in it. The panic hook reports the panic, and the loop of this
