@@ -702,7 +702,8 @@ fn a_log_that_starts_a_thread_ends_the_first_start(method: StartMethod) {
     assert!(!master.ends_within_guard().success());
 }
 
-/// Returns the worker that the master `of` is starting. If it executes the program, it has begun to do so.
+/// Returns the worker that the master `of` is starting. If it executes the program, it has begun to
+/// do so.
 fn worker_that_starts(master: &mut Running, of: u32, method: StartMethod) -> u32 {
     let start = Instant::now();
     let worker = loop {

@@ -11,6 +11,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use hyper::rt::{Read, Write};
 use rustls::ServerConnection;
 use wakeful::time::{now, timeout, timeout_at};
@@ -169,8 +170,8 @@ async fn refuse_in_plain<IO: Read + Write + Unpin>(mut io: IO, first: u8) {
     if first.is_ascii_alphabetic() {
         // The answer fits into an empty socket. A client that does not take it at once gets no
         // answer.
-        let told = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, WRONG_PORT)).await;
-        if told.is_err() {
+        let telling = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, WRONG_PORT));
+        if !matches!(telling.now_or_never(), Some(Ok(_))) {
             return;
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBuf, Write};
 use wakeful::net::UnixStream;
 use wakeful::time::{sleep, timeout};
-use wakeful_http::tls::TlsStream;
+use wakeful_http::tls::{AcceptError, TlsStream};
 
 use crate::material::Site;
 
@@ -174,5 +174,19 @@ fn a_writer_that_waits_is_not_forgotten_when_the_reader_meets_an_error() {
         };
         let ended = timeout(Duration::from_secs(20), futures_util::future::join(writer, drain));
         assert!(ended.await.is_ok(), "it waits for ever");
+    });
+}
+
+#[test]
+fn a_client_in_plain_that_reads_nothing_is_not_waited_for() {
+    let server = Site::new().tls();
+    wakeful::block_on(async move {
+        let (one, other) = UnixStream::pair().unwrap();
+        while one.try_write(&[0; 4096]).is_ok() {}
+        let raw = net::UnixStream::from(other.as_fd().try_clone_to_owned().unwrap());
+        (&raw).write_all(b"G").unwrap();
+        let accepted = timeout(Duration::from_secs(20), server.accept(one)).await;
+        let refused = accepted.expect("it does not wait for ever").unwrap_err();
+        assert!(matches!(refused, AcceptError::NotTls { first: b'G' }), "{refused}");
     });
 }
