@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    connect, recv, send, socket_with,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use wakeful_awake::keeper_protocol::{Answer, MOST_REQUEST_BYTES};
@@ -772,6 +772,31 @@ fn a_socket_that_was_passed_is_used_and_left() {
     running.stop();
     assert!(machine.socket().exists());
     assert_eq!(machine.says(), ["0"; CPUS]);
+}
+
+#[test]
+fn a_socket_that_another_process_shuts_down_ends_the_keeper_with_an_error() {
+    [Shutdown::Read, Shutdown::Both].into_iter().for_each(shut_down_a_passed_socket);
+}
+
+fn shut_down_a_passed_socket(how: Shutdown) {
+    let machine = Machine::new();
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = socket.unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(machine.socket()).unwrap()).unwrap();
+    rustix::net::listen(&socket, 8).unwrap();
+    let passed = socket.try_clone().unwrap();
+    let mut keeper = Keeper::open(machine.settings().listener(passed)).unwrap();
+    let (stopped, stop) = UnixStream::pair().unwrap();
+    let thread = thread::spawn(move || keeper.run(stopped.as_fd()));
+    let client = machine.client();
+    hold(&client, &[0], 0);
+    rustix::net::shutdown(&socket, how).unwrap();
+    let error = thread.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("shut down"), "{error}");
+    assert_eq!(machine.says(), ["0"; CPUS]);
+    drop(stop);
 }
 
 #[test]

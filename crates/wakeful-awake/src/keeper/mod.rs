@@ -183,8 +183,9 @@ impl Keeper {
     /// the clients' connections.
     ///
     /// # Errors
-    /// The hard limit of descriptors was lowered so far that not even one client can be served. The
-    /// previous values are then also restored, as far as there are descriptors for it.
+    /// The hard limit of descriptors was lowered so far that not even one client can be served; or
+    /// another process that has the listening socket has shut it down. The previous values are then
+    /// also restored, as far as there are descriptors for it.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         let served = self.serve(stop);
         if served.is_err() {
@@ -232,7 +233,7 @@ impl Keeper {
         let is_short = self.shortage.is_some();
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         let arrivals = if is_short { PollFlags::empty() } else { PollFlags::IN };
-        fds.push(PollFd::new(&self.listener, arrivals));
+        fds.push(PollFd::new(&self.listener, arrivals | PollFlags::RDHUP));
         let of_client = |client| PollFd::new(client, PollFlags::IN | PollFlags::RDHUP);
         fds.extend(self.clients.values().map(of_client));
         match poll(&mut fds, pause.as_ref()) {
@@ -246,6 +247,10 @@ impl Keeper {
                 }
                 return Err(descriptors::explain_poll(error, count));
             }
+        }
+        if fds[1].revents().intersects(PollFlags::RDHUP | PollFlags::HUP) {
+            let text = "another process has shut down the keeper's socket, so no client can come";
+            return Err(io::Error::other(text));
         }
         let flags = fds[2..].iter().map(PollFd::revents);
         let clients = self.clients.keys().copied().zip(flags);
