@@ -88,6 +88,9 @@ pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
         let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
         while stream.unsent()? > 0 {
             if has_ended {
+                if is_gone(&stream) {
+                    break;
+                }
                 sleep(ASKED).await;
             } else if let Ok(read) = timeout(ASKED, stream.read(&mut scratch)).await {
                 has_ended = read? == 0;
@@ -96,6 +99,16 @@ pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
         Ok(())
     };
     timeout(LONGEST, forget).await.unwrap_or(Ok(()))
+}
+
+/// Has the client reset the connection? After the end of its side no read says so, and the kernel
+/// counts what it has not sent for ever.
+fn is_gone(stream: &Stream) -> bool {
+    match stream {
+        Stream::Tcp(stream) => stream.peer_addr().is_err(),
+        // Here the kernel counts only what is for a peer.
+        Stream::Unix(_) => false,
+    }
 }
 
 /// Reads once into `space`. 0: the peer has ended, or `told` was ready and nothing else was.

@@ -1,6 +1,6 @@
 //! The echo service, which answers each frame with the same frame. A frame is a length (4 bytes,
-//! big-endian) and a payload of that length, at most 16 MiB. If a client sends a longer frame, its
-//! connection is closed.
+//! big-endian) and a payload of that length, at most 16 MiB. If a client sends a longer frame, the
+//! frames before it are answered, and its connection is closed.
 //!
 //! The answer is written directly from the buffer into which the request was read. One write
 //! answers all frames that have arrived completely in one read. So a request costs at most one
@@ -178,25 +178,32 @@ async fn serve(
     let mut stream = PatientStream::new(stream, options.stall_timeout);
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
     let mut frames = Frames::behind(unread, budget)?;
-    loop {
+    let outcome = loop {
         let told = frames.is_empty().then_some(idle_in_drain.as_mut());
         let limit = if told.is_some() { options.idle_timeout } else { options.stall_timeout };
-        let count = stream.read_unless_told(frames.space()?, told, limit).await?;
+        let space = match frames.space() {
+            Ok(space) => space,
+            Err(error) => break Err(error),
+        };
+        let count = stream.read_unless_told(space, told, limit).await?;
         if count == 0 {
             if frames.is_empty() && draining.is_started() {
-                drop(frames);
-                return Box::pin(end_when_sent(stream.into_inner())).await;
+                break Ok(());
             }
             return frames.end();
         }
         frames.add(count);
-        let complete = frames.complete()?;
+        let complete = match frames.complete() {
+            Ok(complete) => complete,
+            Err(error) => break Err(error),
+        };
         if complete > 0 {
             stream.write_all(&frames.bytes()[..complete]).await?;
-            frames.consume(complete)?;
+            if let Err(error) = frames.consume(complete) {
+                break Err(error);
+            }
             if draining.is_started() && frames.is_empty() {
-                drop(frames);
-                return Box::pin(end_when_sent(stream.into_inner())).await;
+                break Ok(());
             }
             if moving.is_wanted() {
                 match moving.hand_over(stream.into_inner(), peer, frames.bytes().to_vec()) {
@@ -205,5 +212,9 @@ async fn serve(
                 }
             }
         }
-    }
+    };
+    drop(frames);
+    // The client may send more. It gets the answers so far nevertheless.
+    let ended = Box::pin(end_when_sent(stream.into_inner())).await;
+    outcome.and(ended)
 }

@@ -108,3 +108,33 @@ fn a_client_of_a_frontend_that_is_gone_is_let_go_although_the_backend_is_silent(
     drop(second);
     assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
 }
+
+/// The backend answers only when it is told that no more frames follow.
+#[test]
+fn the_frames_before_one_that_is_refused_or_torn_are_answered_through_a_frontend() {
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = ListenAddr::Tcp(backend.local_addr().unwrap());
+    let listener = SharedListener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let echo = EchoOptions::default();
+    let serving = echo::start_frontend(&options(), echo, vec![listener], &to).unwrap();
+    let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
+    for (last, ends) in [(&b"\xff\xff\xff\xff"[..], false), (b"\0\0\0\x02x", true)] {
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(GUARD)).unwrap();
+        client.write_all(&[&frame(1), last].concat()).unwrap();
+        if ends {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        let (mut stream, mut asked) = (backend.accept().unwrap().0, Vec::new());
+        stream.set_read_timeout(Some(GUARD)).unwrap();
+        stream.read_to_end(&mut asked).unwrap();
+        assert!(asked == frame(1));
+        // Refused by a frontend that has closed.
+        let _ = stream.write_all(&asked);
+        drop(stream);
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer == frame(1), "{last:?}: {} bytes came", answer.len());
+    }
+    assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+}

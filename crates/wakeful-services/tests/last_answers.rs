@@ -1,14 +1,14 @@
-//! In a drain the last answers of `kv` and `echo` come whole to a client that reads them slowly,
-//! and still asks meanwhile.
+//! The last answers of `kv` and `echo` come whole to a client that reads them slowly, and still asks
+//! meanwhile: in a drain, and before a frame that is refused.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use wakeful::IdlePolicy;
-use wakeful::accept::{Serving, SharedListener};
+use wakeful::accept::{Counts, Serving, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_services::ServeOptions;
 use wakeful_services::echo::{self, EchoOptions};
@@ -36,19 +36,30 @@ fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `ask`, has the server drain, and reads the answer of `length` bytes in pieces, with a
-/// `more` after each.
-fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<u8> {
+fn addr(serving: &Serving) -> SocketAddr {
     let ListenAddr::Tcp(addr) = serving.local_addrs()[0] else { unreachable!("it is TCP") };
-    let mut stream = connect(addr);
+    addr
+}
+
+/// Sends `ask` to `addr`, and reads the first bytes of the answer.
+fn ask(addr: SocketAddr, ask: &[u8]) -> (TcpStream, Vec<u8>) {
+    let (mut stream, mut answer) = (connect(addr), vec![0; 4]);
     stream.write_all(ask).unwrap();
-    let mut answer = vec![0; 4];
     stream.read_exact(&mut answer).unwrap();
-    let (counts, began) = (serving.counts(), Instant::now());
-    let draining = thread::spawn(move || serving.shutdown(GUARD));
+    (stream, answer)
+}
+
+/// Reads the rest of the answer of `length` bytes in pieces, and sends `more` before each.
+fn read_slowly(
+    (mut stream, mut answer): (TcpStream, Vec<u8>),
+    counts: &Counts,
+    more: &[u8],
+    length: usize,
+) -> Vec<u8> {
+    let began = Instant::now();
     // The server would close within this time. It must not, so the wait only gives a wrong server
     // time to do so.
-    while counts.open() > 0 && began.elapsed() < Duration::from_millis(300) {
+    while counts.open() > 0 && began.elapsed() < Duration::from_millis(1200) {
         thread::sleep(Duration::from_millis(10));
     }
     let mut piece = [0; 32 << 10];
@@ -60,30 +71,126 @@ fn read_slowly(serving: Serving, ask: &[u8], more: &[u8], length: usize) -> Vec<
             ended => panic!("{} of {length} bytes came: {ended:?}", answer.len()),
         }
     }
-    drop(stream);
-    assert_eq!(draining.join().unwrap().unwrap(), 0);
     answer.truncate(length);
     answer
+}
+
+/// Asks at `addr`, has `serving` drain, and reads slowly.
+fn read_in_a_drain(
+    addr: SocketAddr,
+    serving: Serving,
+    question: &[u8],
+    more: &[u8],
+    length: usize,
+) -> Vec<u8> {
+    let (begun, counts) = (ask(addr, question), serving.counts());
+    let draining = thread::spawn(move || serving.shutdown(GUARD));
+    let answer = read_slowly(begun, &counts, more, length);
+    assert_eq!(draining.join().unwrap().unwrap(), 0);
+    answer
+}
+
+/// A SET of a long value and a GET of it, and their answers.
+fn set_and_get() -> (Vec<u8>, Vec<u8>) {
+    let value = vec![b'v'; LENGTH];
+    let head = format!("${LENGTH}\r\n");
+    let set =
+        [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n{head}").as_bytes(), &value, b"\r\n"].concat();
+    let both = [&set[..], b"GET k\r\n"].concat();
+    (both, [b"+OK\r\n", head.as_bytes(), &value, b"\r\n"].concat())
 }
 
 #[test]
 fn the_last_answer_of_kv_comes_whole_in_a_drain() {
     let serving = kv::start(&options(), KvOptions::default(), vec![listener()]).unwrap();
-    let value = vec![b'v'; LENGTH];
-    let head = format!("${LENGTH}\r\n");
-    let set =
-        [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n{head}").as_bytes(), &value, b"\r\n"].concat();
-    let ask = [&set[..], b"GET k\r\n"].concat();
-    let whole = [b"+OK\r\n", head.as_bytes(), &value, b"\r\n"].concat();
-    let answer = read_slowly(serving, &ask, b"PING\r\n", whole.len());
+    let (ask, whole) = set_and_get();
+    let answer = read_in_a_drain(addr(&serving), serving, &ask, b"PING\r\n", whole.len());
     assert!(answer == whole);
 }
 
 #[test]
-fn the_last_answer_of_echo_comes_whole_in_a_drain() {
-    let serving = echo::start(&options(), EchoOptions::default(), vec![listener()]).unwrap();
+fn the_answers_before_a_quit_or_a_refusal_come_whole() {
+    let serving = kv::start(&options(), KvOptions::default(), vec![listener()]).unwrap();
+    let (both, answers) = set_and_get();
+    let refusal = b"-ERR Protocol error: expected '$', got ':'\r\n";
+    for (last, said) in [(&b"QUIT\r\n"[..], &b"+OK\r\n"[..]), (b"*1\r\n:1\r\n", refusal)] {
+        let whole = [&answers, said].concat();
+        let begun = ask(addr(&serving), &[&both, last].concat());
+        let answer = read_slowly(begun, &serving.counts(), b"PING\r\n", whole.len());
+        assert!(answer == whole);
+    }
+    assert_eq!(serving.shutdown(GUARD).unwrap(), 0);
+}
+
+fn start_echo() -> Serving {
+    echo::start(&options(), EchoOptions::default(), vec![listener()]).unwrap()
+}
+
+/// A frontend, and its backend.
+fn start_both() -> (Serving, Serving) {
+    let backend = start_echo();
+    let (echo, to) = (EchoOptions::default(), &backend.local_addrs()[0]);
+    let frontend = echo::start_frontend(&options(), echo, vec![listener()], to).unwrap();
+    (frontend, backend)
+}
+
+fn frame() -> Vec<u8> {
     let length = u32::try_from(LENGTH).unwrap().to_be_bytes();
-    let frame = [&length[..], &vec![b'v'; LENGTH]].concat();
-    let answer = read_slowly(serving, &frame, &[0, 0, 0, 1, b'x'], frame.len());
+    [&length[..], &vec![b'v'; LENGTH]].concat()
+}
+
+const SHORT_FRAME: &[u8] = &[0, 0, 0, 1, b'x'];
+
+#[test]
+fn the_last_answer_of_echo_comes_whole_in_a_drain() {
+    let (serving, frame) = (start_echo(), frame());
+    let answer = read_in_a_drain(addr(&serving), serving, &frame, SHORT_FRAME, frame.len());
     assert!(answer == frame);
+}
+
+#[test]
+fn the_last_answer_of_a_frontend_comes_whole_when_it_drains_or_its_backend_does() {
+    let frame = frame();
+    for the_backend_drains in [false, true] {
+        let (frontend, backend) = start_both();
+        let addr = addr(&frontend);
+        let (drains, stays) =
+            if the_backend_drains { (backend, frontend) } else { (frontend, backend) };
+        let answer = read_in_a_drain(addr, drains, &frame, SHORT_FRAME, frame.len());
+        assert!(answer == frame);
+        assert_eq!(stays.shutdown(GUARD).unwrap(), 0);
+    }
+}
+
+#[test]
+fn the_answers_before_a_frame_that_is_too_long_come_whole() {
+    let frame = frame();
+    let question = [&frame[..], b"\xff\xff\xff\xff"].concat();
+    let (frontend, backend) = start_both();
+    for serving in [&backend, &frontend] {
+        let begun = ask(addr(serving), &question);
+        let answer = read_slowly(begun, &serving.counts(), b"more", frame.len());
+        assert!(answer == frame);
+    }
+    assert_eq!(frontend.shutdown(GUARD).unwrap(), 0);
+    assert_eq!(backend.shutdown(GUARD).unwrap(), 0);
+}
+
+/// It has ended its side, so that nothing more is read from it.
+#[test]
+fn a_client_that_is_gone_holds_up_no_drain() {
+    let (serving, frame) = (start_echo(), frame());
+    let addr = addr(&serving);
+    let (stream, _) = ask(addr, &frame);
+    // For less than it waits for a client that is there.
+    let draining = thread::spawn(move || serving.shutdown(GUARD / 2));
+    let began = Instant::now();
+    while TcpStream::connect(addr).is_ok() {
+        assert!(began.elapsed() < GUARD, "it does not drain");
+        thread::sleep(Duration::from_millis(1));
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    // With unread bytes, so it is a reset.
+    drop(stream);
+    assert_eq!(draining.join().unwrap().unwrap(), 0);
 }

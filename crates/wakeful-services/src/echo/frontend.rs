@@ -15,7 +15,7 @@ use wakeful::time::sleep;
 
 use super::frames::Frames;
 use crate::buffers::Budget;
-use crate::connections::{read_unless_told, set_options, until_idle_in_drain};
+use crate::connections::{end_when_sent, read_unless_told, set_options, until_idle_in_drain};
 use crate::log;
 
 /// How often to check whether a client that sends no more is still there.
@@ -40,20 +40,28 @@ pub(super) async fn serve(
             return Ok(());
         }
     };
-    let (from_client, to_client) = client.into_split();
-    let (from_backend, to_backend) = backend.into_split();
-    let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
-    let is_last = || draining.is_started();
-    let requests = pass_on(from_client, to_backend, Some(idle_in_drain), is_last, budget);
-    let never: Option<Pin<&mut std::future::Pending<()>>> = None;
-    let answers = pass_on(from_backend, to_client, never, || false, budget);
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_backend, mut to_backend) = backend.into_split();
+    let mut asked = Ok(());
     let client_ends = async {
-        until_gone(&requests.await?).await;
+        let idle_in_drain = pin!(until_idle_in_drain(draining.started(), linger));
+        let (is_last, told) = (|| draining.is_started(), Some(idle_in_drain));
+        asked = pass_on(&mut from_client, &mut to_backend, told, is_last, budget).await;
+        // If it ended with an error, the frames before are answered nevertheless.
+        to_backend.shutdown()?;
+        until_gone(&from_client).await;
         Ok(())
     };
+    let never: Option<Pin<&mut std::future::Pending<()>>> = None;
+    let answers = pass_on(&mut from_backend, &mut to_client, never, || false, budget);
     // When the client sends no more, the backend is told. It answers what is left, and closes, and
     // then everything is done.
-    future::or(client_ends, async { answers.await.map(drop) }).await
+    let outcome = future::or(client_ends, answers).await;
+    drop((from_backend, to_backend));
+    let client = from_client.reunite(to_client).expect("they are halves of one stream");
+    // The client may send more. It gets the answers so far nevertheless.
+    let ended = Box::pin(end_when_sent(client)).await;
+    asked.and(outcome).and(ended)
 }
 
 /// Completes a moment after a client that sends no more is gone. Otherwise a backend that does not
@@ -78,21 +86,20 @@ async fn connect(addr: &ListenAddr, keepalive: Option<Duration>) -> io::Result<S
 }
 
 /// Forwards whole frames until there are no more, or `told` is ready between two of them, or
-/// `is_last` returns `true` after one. Then shuts down `to`. Returns `from`.
+/// `is_last` returns `true` after one.
 async fn pass_on(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
     mut told: Option<Pin<&mut impl Future<Output = ()>>>,
     is_last: impl Fn() -> bool,
     budget: &Arc<Budget>,
-) -> io::Result<OwnedReadHalf> {
+) -> io::Result<()> {
     let mut frames = Frames::new(budget.clone());
     loop {
         let told = told.as_mut().filter(|_| frames.is_empty()).map(Pin::as_mut);
-        let count = read_unless_told(&mut from, frames.space()?, told).await?;
+        let count = read_unless_told(from, frames.space()?, told).await?;
         if count == 0 {
-            frames.end()?;
-            return to.shutdown().map(|()| from);
+            return frames.end();
         }
         frames.add(count);
         let complete = frames.complete()?;
@@ -100,7 +107,7 @@ async fn pass_on(
             to.write_all(&frames.bytes()[..complete]).await?;
             frames.consume(complete)?;
             if frames.is_empty() && is_last() {
-                return to.shutdown().map(|()| from);
+                return Ok(());
             }
         }
     }

@@ -86,7 +86,11 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             match input.next() {
                 Ok(Some(words)) => match session.command(words, &mut stream).await? {
                     ControlFlow::Continue(()) => {}
-                    ControlFlow::Break(()) => return session.answers.write(&mut stream).await,
+                    ControlFlow::Break(()) => {
+                        session.answers.write(&mut stream).await?;
+                        drop((input, session));
+                        return Box::pin(end_when_sent(stream.into_inner())).await;
+                    }
                 },
                 Ok(None) => break None,
                 Err(error) => break Some(error),
@@ -110,7 +114,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
 }
 
 /// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and
-/// its peer might never see the reason.
+/// its peer might never see the reason, nor the answers before it.
 async fn end(mut stream: Stream) -> io::Result<()> {
     stream.shutdown_side(std::net::Shutdown::Write)?;
     let rest = async {
@@ -118,6 +122,8 @@ async fn end(mut stream: Stream) -> io::Result<()> {
         while let Ok(1..) = stream.read(&mut scratch).await {}
     };
     let _ = timeout(LAST_TIME, rest).await;
+    // That the peer is gone is no news.
+    let _ = end_when_sent(stream).await;
     Ok(())
 }
 
@@ -144,7 +150,7 @@ impl Session {
         self.answers.error(text);
         self.answers.write(&mut stream).await?;
         drop(self);
-        end(stream.into_inner()).await?;
+        Box::pin(end(stream.into_inner())).await?;
         Err(io::Error::new(kind, text.to_owned()))
     }
 

@@ -105,7 +105,7 @@ impl Parser {
     pub(super) fn new(limits: Limits) -> Self {
         // A range has 32-bit numbers.
         let most = limits.command.min(u32::MAX as usize / 2);
-        let limits = Limits { word: limits.word.min(most), command: most };
+        let limits = Limits { word: limits.word.min(most), command: most.max(1) };
         Self { limits, words: Vec::new(), missing: 0, at: 0 }
     }
 
@@ -117,6 +117,19 @@ impl Parser {
     /// This is no command, or it is beyond the limits. Nothing after it can be understood.
     #[inline]
     pub(super) fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        let most = self.limits.command;
+        // What is beyond is not looked at, so that it does not matter how much has come.
+        let bytes = &bytes[..bytes.len().min(most)];
+        let length = self.parse_within(bytes)?;
+        if length.is_none() && bytes.len() == most {
+            return Err(self.too_long());
+        }
+        Ok(length)
+    }
+
+    /// `bytes` are all that a command may have.
+    #[inline]
+    fn parse_within(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         if self.missing == 0 {
             match bytes.first() {
                 None => return Ok(None),

@@ -87,6 +87,29 @@ fn a_command_beyond_the_query_buffer_limit_closes_its_connection() {
 }
 
 #[test]
+fn a_command_of_many_words_beyond_the_query_buffer_limit_closes_its_connection_wherever_it_is_cut()
+{
+    let word = b"$0000000001\r\nk\r\n";
+    let options = KvOptions::new().client_query_buffer_limit(MIB);
+    each(options, |service| {
+        for first in 1..=word.len() {
+            let mut command = format!("*200001\r\n$3\r\nDEL\r\n${first}\r\n").into_bytes();
+            command.resize(command.len() + first, b'k');
+            command.extend_from_slice(b"\r\n");
+            command.extend_from_slice(&word.repeat(MIB / word.len()));
+            let mut client = service.connect();
+            // It may be refused while it writes.
+            let _ = client.stream().write_all(&command);
+            let refused = "ERR Protocol error: a command may have 1048576 bytes";
+            assert_eq!(client.answer(), error(refused), "{first}");
+            assert!(client.is_closed());
+            let mut other = service.connect();
+            assert_eq!(info(&mut other, "client_query_buffer_limit_disconnections"), first);
+        }
+    });
+}
+
+#[test]
 fn answers_that_nobody_reads_take_no_more_than_they_may() {
     let options = KvOptions::new().max_memory_clients(40 * MIB);
     each(options, |service| {

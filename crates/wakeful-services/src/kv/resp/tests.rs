@@ -81,8 +81,10 @@ fn what_is_malformed_is_refused_as_redis_does() {
 #[test]
 fn lines_and_commands_that_are_too_long_are_refused_before_they_are_complete() {
     let line = vec![b'x'; MAX_LINE + 1];
-    assert_eq!(error_of(&line), "Protocol error: too big inline request");
-    assert_eq!(error_of(&line[1..]), "");
+    let limits = Limits { command: 1 << 20, ..LIMITS };
+    let error = parse(limits, [&line[..]]).1.expect("it is too long").to_string();
+    assert_eq!(error, "Protocol error: too big inline request");
+    assert_eq!(parse(limits, [&line[1..]]), (vec![], None));
     let word = [b"GET ".as_slice(), &[b'x'; 1001], b"\r\n"].concat();
     assert_eq!(error_of(&word), "Protocol error: too big inline request");
     // Two words of the longest, and a third one that is announced.
@@ -95,6 +97,33 @@ fn lines_and_commands_that_are_too_long_are_refused_before_they_are_complete() {
     assert_eq!(error_of(&command), "");
     command.extend_from_slice(b"$900\r\n");
     assert_eq!(error_of(&command), "Protocol error: a command may have 2000 bytes");
+}
+
+#[test]
+fn a_command_that_is_not_whole_at_the_limit_is_refused_there() {
+    let too_long = "Protocol error: a command may have 2000 bytes";
+    let words: &[&[u8]] = &[b"$0\r\n\r\n", b"$1\r\nx\r\n", b"$0000000001\r\nx\r\n"];
+    for word in words {
+        for first in 0..word.len() {
+            let head = format!("*900\r\n${first}\r\n{}\r\n", "x".repeat(first)).into_bytes();
+            let bytes = [head, word.repeat(800)].concat();
+            assert_eq!(error_of(&bytes[..1990]), "", "{first}");
+            assert_eq!(error_of(&bytes[..2000]), too_long, "{first}");
+            let refused = whole(&bytes);
+            for step in [1, 7, 1999, 2000, 2001] {
+                assert_eq!(parse(LIMITS, bytes.chunks(step)), refused, "{first} {step}");
+            }
+        }
+    }
+    let line = [b"ECHO", &[b' '; 1996][..]].concat();
+    assert_eq!(error_of(&line[..1999]), "");
+    assert_eq!(error_of(&line), too_long);
+    assert_eq!(whole(&[&line[..1999], b"\n"].concat()).1, None);
+    assert_eq!(error_of(&[&line, &b"\n"[..]].concat()), too_long);
+    let exact = encode(&[vec![vec![b'x'; 999], vec![b'x'; 973], vec![b'x'; 2]]]);
+    assert_eq!(exact.len(), LIMITS.command);
+    let (commands, error) = whole(&exact);
+    assert_eq!((commands.len(), error), (1, None));
 }
 
 #[test]
