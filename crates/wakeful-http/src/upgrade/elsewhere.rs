@@ -1,11 +1,13 @@
 //! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
 //!
 //! [`Elsewhere`] ends with the connection, and its reads say how: by the end of the client's bytes,
-//! or by an error. If it is dropped, the connection closes after what was written has been sent.
+//! or by an error. If it is dropped, the connection closes after what was written has been sent. If
+//! that was during a panic, the client sees that it was cut off.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -49,19 +51,24 @@ struct Far {
     end: Arc<End>,
 }
 
-/// How the bytes of the client have ended. It is set before the stream between the threads ends.
-/// Without it, the connection's loop has given the connection up.
+/// How the two directions have ended. Each is set before the stream between the threads ends.
 #[derive(Default)]
-struct End(OnceLock<io::Result<()>>);
+struct End {
+    /// How the bytes of the client have ended. If that is not set, the connection's loop has given
+    /// the connection up.
+    of_client: OnceLock<io::Result<()>>,
+    /// A panic of the user has dropped its end.
+    user_has_panicked: AtomicBool,
+}
 
 impl End {
     /// Only the first call counts.
     fn is(&self, how: io::Result<()>) {
-        let _ = self.0.set(how);
+        let _ = self.of_client.set(how);
     }
 
     fn get(&self) -> io::Result<()> {
-        match self.0.get() {
+        match self.of_client.get() {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
@@ -99,6 +106,9 @@ async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<En
     let (mut from_user, mut to_user) = split(near);
     let outward = async {
         copy(&mut from_user, &mut to_client).await?;
+        if end.user_has_panicked.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         to_client.shutdown().await
     };
     let inward = async {
@@ -116,6 +126,9 @@ async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<En
     {
         end.is(Err(error));
     }
+    if end.user_has_panicked.load(Ordering::Relaxed) {
+        from_client.unsplit(to_client).into_inner().forgo_goodbye();
+    }
 }
 
 async fn copy(
@@ -131,6 +144,14 @@ async fn copy(
         to.write_all(&piece[..count]).await?;
         to.flush().await?;
         yield_now().await;
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.end.user_has_panicked.store(true, Ordering::Relaxed);
+        }
     }
 }
 
