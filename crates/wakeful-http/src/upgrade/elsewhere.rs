@@ -121,12 +121,15 @@ async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<En
         let _ = used.recv().await;
         sleep(LINGER).await;
     };
-    if let Either::Left((Err(error), _)) =
-        select(pin!(try_join(outward, inward)), pin!(lingering)).await
-    {
-        end.is(Err(error));
-    }
-    if end.user_has_panicked.load(Ordering::Relaxed) {
+    let is_whole = match select(pin!(try_join(outward, inward)), pin!(lingering)).await {
+        Either::Left((Ok(_), _)) => true,
+        Either::Left((Err(error), _)) => {
+            end.is(Err(error));
+            false
+        }
+        Either::Right(_) => false,
+    };
+    if !is_whole {
         from_client.unsplit(to_client).into_inner().forgo_goodbye();
     }
 }
