@@ -3,13 +3,14 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -359,4 +360,52 @@ fn a_connection_that_is_used_beside_the_loops_ends_with_its_client_and_with_the_
         (read(&mut io, &mut [0; 16]).await.unwrap_or(0), write_all(&mut io, b"x").await.is_err())
     });
     assert_eq!(gone, (0, true));
+}
+
+/// On its loop and beside it.
+#[test]
+fn a_connection_upgraded_by_hyper_that_breaks_off_does_not_end_like_a_whole_one() {
+    let runtime = side_runtime();
+    for is_beside in [false, true] {
+        let (tell, told) = mpsc::channel();
+        let reads = async move |request: Request| {
+            let (tell, upgrading) = (tell.clone(), hyper::upgrade::on(request));
+            tokio::spawn(async move {
+                let mut io = upgrading.await.unwrap();
+                loop {
+                    let read = read(&mut io, &mut [0; 16]).await;
+                    let has_ended = !matches!(read, Ok(1..));
+                    tell.send(read.map_err(|error| error.kind())).unwrap();
+                    if has_ended {
+                        return;
+                    }
+                }
+            });
+            switching()
+        };
+        let server = match is_beside {
+            false => server().tokio(),
+            true => server().tokio_handle(runtime.handle().clone()),
+        };
+        let running = server.start(app().route("/reads", any(reads))).unwrap();
+        let next = || told.recv_timeout(GUARD).unwrap();
+        for resets in [false, true] {
+            let stream = upgraded(&running, "/reads", "x");
+            assert_eq!(next(), Ok(1));
+            if resets {
+                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            drop(stream);
+            let end = if resets { Err(ErrorKind::ConnectionReset) } else { Ok(0) };
+            assert_eq!(next(), end);
+        }
+        let stream = upgraded(&running, "/reads", "x");
+        assert_eq!(next(), Ok(1));
+        assert_eq!(running.shutdown(GUARD).unwrap(), 0);
+        // A guest's task may end with its loop.
+        if is_beside {
+            assert_eq!(next(), Err(ErrorKind::ConnectionAborted));
+        }
+        drop(stream);
+    }
 }

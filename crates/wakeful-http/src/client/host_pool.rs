@@ -168,24 +168,31 @@ impl<B: OutgoingBody> Grant<B> {
                 if slot.pool.target.version == HttpVersion::Http2
                     && LoopHandle::try_current().is_ok() =>
             {
-                Self::Connecting(Connecting(wakeful::spawn(slot.connect())))
+                let pool = slot.pool.clone();
+                Self::Connecting(Connecting { pool, task: Some(wakeful::spawn(slot.connect())) })
             }
             grant => grant,
         }
     }
 }
 
-/// The task that makes an HTTP/2 connection. It ends with its request.
-struct Connecting<B: OutgoingBody>(JoinHandle<Result<Lease<B>, ClientError>>);
+/// The task that makes an HTTP/2 connection. If its request is cancelled, it ends, unless other
+/// requests wait: they wait for this connection.
+struct Connecting<B: OutgoingBody> {
+    pool: Rc<Pool<B>>,
+    /// `None` only during the drop.
+    task: Option<JoinHandle<Result<Lease<B>, ClientError>>>,
+}
 
 impl<B: OutgoingBody> Connecting<B> {
-    async fn lease(mut self, pool: &Pool<B>) -> Result<Lease<B>, ClientError> {
-        match (&mut self.0).await {
+    async fn lease(mut self) -> Result<Lease<B>, ClientError> {
+        let task = self.task.as_mut().expect("it is there until it is dropped");
+        match task.await {
             Ok(connected) => connected,
             Err(error) => match error.try_into_panic() {
                 Ok(payload) => resume_unwind(payload),
                 // The loop ends.
-                Err(_) => Err(ClientError::Ended { target: pool.label.clone() }),
+                Err(_) => Err(ClientError::Ended { target: self.pool.label.clone() }),
             },
         }
     }
@@ -193,7 +200,12 @@ impl<B: OutgoingBody> Connecting<B> {
 
 impl<B: OutgoingBody> Drop for Connecting<B> {
     fn drop(&mut self) {
-        self.0.abort();
+        let Some(task) = self.task.take() else { return };
+        if self.pool.is_waited_for() {
+            task.detach();
+        } else {
+            task.abort();
+        }
     }
 }
 
@@ -363,7 +375,7 @@ impl<B: OutgoingBody> Pool<B> {
                 Ok(lease)
             }
             Grant::Connect(slot) => slot.connect().await,
-            Grant::Connecting(connecting) => connecting.lease(self).await,
+            Grant::Connecting(connecting) => connecting.lease().await,
         }
     }
 
@@ -398,6 +410,11 @@ impl<B: OutgoingBody> Pool<B> {
             Ok(Err(_)) => Err(self.retired()),
             Err(_) => Err(ClientError::QueueTimeout { target: self.label.clone(), after }),
         }
+    }
+
+    /// Does a request wait for a connection?
+    fn is_waited_for(&self) -> bool {
+        self.state.borrow().waiting.iter().any(|waiting| !waiting.is_closed())
     }
 
     fn is_retired(&self) -> bool {

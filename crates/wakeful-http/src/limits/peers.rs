@@ -67,6 +67,14 @@ struct Account {
     full_at: AtomicU64,
 }
 
+impl Account {
+    /// Is no connection open, and is the bucket full? Otherwise the account must be kept. Without a
+    /// connection nobody takes from the bucket.
+    fn is_unused(&self, now: u64) -> bool {
+        self.connections.load(Ordering::Acquire) == 0 && self.full_at.load(Ordering::Relaxed) <= now
+    }
+}
+
 /// The generic cell rate algorithm: each request moves the moment at which the bucket is full by a
 /// step, and there is room as long as that moment is not too far in the future.
 #[derive(Debug, Clone, Copy)]
@@ -130,6 +138,15 @@ impl Peers {
         Ok(Some(place))
     }
 
+    /// Removes the account if it is unused. The peer may have come back since the caller looked, and
+    /// may have gone again.
+    fn forget(&self, peer: PeerKey) {
+        let mut shard = self.shard(peer);
+        if shard.get(&peer).is_some_and(|account| account.is_unused(self.now())) {
+            shard.remove(&peer);
+        }
+    }
+
     fn shard(&self, peer: PeerKey) -> MutexGuard<'_, HashMap<PeerKey, Arc<Account>>> {
         self.shards[peer.shard()].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,15 +179,9 @@ impl Drop for Place {
         if home.is_forked() {
             return;
         }
-        let is_last = account.connections.fetch_sub(1, Ordering::Relaxed) == 1;
-        // If the bucket is not full, the account must be kept.
-        if !is_last || account.full_at.load(Ordering::Relaxed) > peers.now() {
-            return;
-        }
-        let mut shard = peers.shard(*peer);
-        let is_unused = |account: &Arc<Account>| account.connections.load(Ordering::Relaxed) == 0;
-        if shard.get(peer).is_some_and(is_unused) {
-            shard.remove(peer);
+        let is_last = account.connections.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last && account.is_unused(peers.now()) {
+            peers.forget(*peer);
         }
     }
 }
@@ -233,6 +244,12 @@ mod tests {
         assert!((1..=SECOND).contains(&wait), "{wait}");
         // A new connection does not help.
         drop(place);
+        let place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
+        place.request().unwrap_err();
+        // Nor does it help that an earlier connection ends on another thread meanwhile, which found
+        // the bucket full.
+        drop(place);
+        peers.forget(peer("10.0.0.1"));
         let place = peers.enter(peer("10.0.0.1")).unwrap().unwrap();
         place.request().unwrap_err();
     }

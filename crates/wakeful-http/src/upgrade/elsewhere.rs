@@ -1,19 +1,24 @@
 //! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
 //!
-//! [`Elsewhere`] ends with the connection. If it is dropped, the connection closes after what was
-//! written has been sent.
+//! [`Elsewhere`] ends with the connection, and its reads say how: by the end of the client's bytes,
+//! or by an error. If it is dropped, the connection closes after what was written has been sent. If
+//! that was during a panic, the client sees that it was cut off.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
-use futures_util::future::{select, try_join};
+use futures_util::future::{Either, select, try_join};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex, split,
+};
 use wakeful::task::yield_now;
 use wakeful::time::sleep;
 
@@ -32,12 +37,49 @@ const PIECE: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(10);
 
 pub(super) struct Elsewhere {
-    io: TokioIo<DuplexStream>,
+    io: TokioIo<Far>,
     /// The wakers are safe ones, because the loop wakes the user with the lock of `io` held.
     reader: SafeWaker,
     writer: SafeWaker,
     /// The channel closes with this.
     _is_used: Sender<()>,
+}
+
+/// The user's end of the stream between the threads.
+struct Far {
+    stream: DuplexStream,
+    end: Arc<End>,
+}
+
+/// How the two directions have ended. Each is set before the stream between the threads ends.
+#[derive(Default)]
+struct End {
+    /// How the bytes of the client have ended. If that is not set, the connection's loop has given
+    /// the connection up.
+    of_client: OnceLock<io::Result<()>>,
+    /// A panic of the user has dropped its end.
+    user_has_panicked: AtomicBool,
+}
+
+impl End {
+    /// Only the first call counts.
+    fn is(&self, how: io::Result<()>) {
+        let _ = self.of_client.set(how);
+    }
+
+    fn get(&self) -> io::Result<()> {
+        match self.of_client.get() {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(error.kind(), error.to_string()),
+            }),
+            None => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the server has closed this connection",
+            )),
+        }
+    }
 }
 
 /// Makes the loop of `offer` carry its connection's bytes.
@@ -48,7 +90,9 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
     let (far, near) = duplex(BUFFER);
     let (is_used, used) = async_channel::bounded(1);
     let there = offer.clone();
-    let carrying = offer.home().spawn(move || carry(there, near, used));
+    let end = Arc::<End>::default();
+    let far = Far { stream: far, end: end.clone() };
+    let carrying = offer.home().spawn(move || carry(there, near, used, end));
     carrying.map_err(|_| UpgradeError::Refused)?.detach();
     let (reader, writer) = (SafeWaker::default(), SafeWaker::default());
     Ok(Elsewhere { io: TokioIo::new(far), reader, writer, _is_used: is_used })
@@ -56,24 +100,38 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
 
 /// Ends when both directions have ended, when the client fails, or when the user is gone and all
 /// that it has written is sent.
-async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>) {
+async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<End>) {
     let Ok(stream) = poll_fn(|cx| offer.poll(Asker::HyperReads, cx)).await else { return };
     let (mut from_client, mut to_client) = split(TokioIo::new(stream));
     let (mut from_user, mut to_user) = split(near);
     let outward = async {
         copy(&mut from_user, &mut to_client).await?;
+        if end.user_has_panicked.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         to_client.shutdown().await
     };
     let inward = async {
         // A user that reads no more may still have written.
-        select(pin!(copy(&mut from_client, &mut to_user)), pin!(used.recv())).await;
+        let copying = async { end.is(copy(&mut from_client, &mut to_user).await) };
+        select(pin!(copying), pin!(used.recv())).await;
         to_user.shutdown().await
     };
     let lingering = async {
         let _ = used.recv().await;
         sleep(LINGER).await;
     };
-    select(pin!(try_join(outward, inward)), pin!(lingering)).await;
+    let is_whole = match select(pin!(try_join(outward, inward)), pin!(lingering)).await {
+        Either::Left((Ok(_), _)) => true,
+        Either::Left((Err(error), _)) => {
+            end.is(Err(error));
+            false
+        }
+        Either::Right(_) => false,
+    };
+    if !is_whole {
+        from_client.unsplit(to_client).into_inner().forgo_goodbye();
+    }
 }
 
 async fn copy(
@@ -89,6 +147,45 @@ async fn copy(
         to.write_all(&piece[..count]).await?;
         to.flush().await?;
         yield_now().await;
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.end.user_has_panicked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsyncRead for Far {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = buf.remaining();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let has_ended = room > 0 && buf.remaining() == room;
+        Poll::Ready(if has_ended { self.end.get() } else { Ok(()) })
+    }
+}
+
+impl AsyncWrite for Far {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

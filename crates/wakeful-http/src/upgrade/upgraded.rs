@@ -79,6 +79,14 @@ impl Upgraded {
         (upgraded, held)
     }
 
+    /// Has the drop send nothing, so that the peer sees a truncated connection.
+    #[cfg(feature = "tokio")]
+    pub(super) fn forgo_goodbye(&mut self) {
+        if let Some(io) = &mut *self.open.io.borrow_mut() {
+            io.forgo_goodbye();
+        }
+    }
+
     fn poll_reading<R>(
         &mut self,
         cx: &mut Context<'_>,

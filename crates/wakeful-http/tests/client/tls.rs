@@ -1,6 +1,7 @@
 //! The same over TLS.
 
 use std::io::{Read, Write};
+use std::pin::pin;
 
 use futures_lite::AsyncWriteExt;
 use wakeful_http::client::{Target, UpgradeAnswer};
@@ -68,6 +69,48 @@ fn a_server_that_says_nothing_in_the_handshake_is_an_error_in_its_time() {
         let error =
             client.host(&target(addr, HttpVersion::Http1)).send(get("/")).await.unwrap_err();
         assert!(matches!(error, ClientError::ConnectTimeout { .. }), "{error}");
+    });
+}
+
+/// The handshake of the first connection ends after the request that began it was given up. No
+/// further connection is answered.
+#[test]
+fn a_request_that_is_given_up_while_it_connects_by_http2_leaves_its_connection_to_who_waits() {
+    let site = Site::new();
+    let running = server().tls(site.tls()).start(router()).unwrap();
+    let server = addr(&running);
+    on_a_loop(async {
+        let (may_pass, passes) = async_channel::bounded::<()>(1);
+        let (came, comes) = async_channel::unbounded();
+        let relay = scripted(move |number, client| {
+            let (passes, came) = (passes.clone(), came.clone());
+            async move {
+                came.send(()).await.unwrap();
+                if number > 0 {
+                    std::future::pending::<()>().await;
+                }
+                passes.recv().await.unwrap();
+                let server = TcpStream::connect(server).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                let up = futures_lite::io::copy(from_client, to_server);
+                let down = futures_lite::io::copy(from_server, to_client);
+                let _ = futures_lite::future::zip(up, down).await;
+            }
+        })
+        .await;
+        let client: Client = Client::builder().tls(site.client().build().unwrap()).build();
+        let host = client.host(&target(relay, HttpVersion::Http2));
+        let mut first = Box::pin(host.send(get("/n/1")));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        comes.recv().await.unwrap();
+        let mut second = pin!(host.send(get("/n/2")));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(first);
+        may_pass.send(()).await.unwrap();
+        assert_eq!(text(second.await).await, "2");
+        assert_eq!((client.counts().opened(), host.connections()), (1, 1));
+        assert!(comes.is_empty(), "no other connection was made");
     });
 }
 

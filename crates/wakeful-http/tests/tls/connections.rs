@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as StdTcpStream;
+use std::pin::Pin;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use futures_lite::{AsyncWriteExt, stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
+use hyper::rt::Write as _;
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::{ListenAddr, TcpStream, UnixStream};
 use wakeful::time::timeout;
@@ -237,6 +239,38 @@ fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
     let mut client = connect(addr(&running), config(&site.ca()));
     client.write_all(UPGRADE).unwrap();
     assert_eq!(rest(&mut client).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+/// hyper's, on another thread than that of its loop.
+#[test]
+fn an_upgraded_connection_that_a_panic_drops_beside_its_loop_is_cut_off() {
+    let site = Site::new();
+    let upgraded = async |request: axum::extract::Request| {
+        let panics = request.headers().contains_key("panics");
+        let upgrading = hyper::upgrade::on(request);
+        thread::spawn(move || {
+            let mut io = futures_lite::future::block_on(upgrading).unwrap();
+            let write = std::future::poll_fn(|cx| Pin::new(&mut io).poll_write(cx, b"the rest"));
+            assert_eq!(futures_lite::future::block_on(write).unwrap(), 8);
+            assert!(!panics, "on purpose");
+        });
+        let response = http::Response::builder().status(101).header("connection", "upgrade");
+        response.header("upgrade", "x").body(Body::empty()).unwrap()
+    };
+    let app = router().route("/up", get(upgraded));
+    let running = server().tokio().tls(site.tls()).start(app).unwrap();
+    for panics in [false, true] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        let text = std::str::from_utf8(UPGRADE).unwrap();
+        let header = if panics { "panics: x\r\n\r\n" } else { "\r\n" };
+        let text = text.trim_end().to_owned() + "\r\n" + header;
+        client.write_all(text.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let end = client.read_to_end(&mut answer).map_err(|error| error.kind());
+        assert!(answer.ends_with(b"\r\n\r\nthe rest"));
+        assert_eq!(end.is_err(), panics, "{end:?}");
+    }
+    until("they are closed", || running.counts().open() == 0);
 }
 
 #[test]
