@@ -123,6 +123,8 @@ enum Measured {
     Gains(Gain),
     /// When the measurement is repeated, and the pause after that.
     Useless(Gain, Instant, Duration),
+    /// The measurement failed, for this reason. The times are as above.
+    Failed(String, Instant, Duration),
     /// Another program held the CPUs already, and joining a hold costs nothing.
     Joins,
 }
@@ -175,10 +177,14 @@ impl Hold {
             }
             Means::Keeper(_) => {}
             Means::Device(device) if self.held_since.is_none() => {
-                device.measure()?;
-                if !matches!(device.measured, Measured::Useless(..)) {
-                    latency_device::hold(&*device.fd, self.tolerated)?;
-                    self.count(true);
+                device.measure(|device| Gain::measure(device))?;
+                match &device.measured {
+                    Measured::Useless(..) => {}
+                    Measured::Failed(reason, ..) => self.why_not = Some(reason.clone()),
+                    Measured::NotYet | Measured::Gains(_) | Measured::Joins => {
+                        latency_device::hold(&*device.fd, self.tolerated)?;
+                        self.count(true);
+                    }
                 }
             }
             Means::Device(_) => {}
@@ -245,10 +251,22 @@ impl Device {
         Ok(Self { fd, measured: Measured::NotYet, back_off: BackOff::new() })
     }
 
-    fn measure(&mut self) -> io::Result<()> {
+    /// A measurement that fails is repeated later. It may fail because the CPUs that this process
+    /// may use change meanwhile, or because no thread or descriptor is left for a moment.
+    ///
+    /// # Errors
+    /// The device refuses.
+    fn measure(
+        &mut self,
+        measure: impl FnOnce(&OwnedFd) -> io::Result<Gain> + Send,
+    ) -> io::Result<()> {
         let pause = match self.measured {
             Measured::NotYet => AGAIN.0,
-            Measured::Useless(_, again, pause) if Instant::now() >= again => pause,
+            Measured::Useless(_, again, pause) | Measured::Failed(_, again, pause)
+                if Instant::now() >= again =>
+            {
+                pause
+            }
             _ => return Ok(()),
         };
         if latency_device::in_force(&*self.fd)? == Some(Duration::ZERO) {
@@ -258,16 +276,74 @@ impl Device {
         // This runs on a separate thread, because the measurement leaves it pinned.
         let device = &*self.fd;
         let gain = thread::scope(|scope| {
-            let measuring = thread::Builder::new().spawn_scoped(scope, || Gain::measure(device))?;
+            let measuring = thread::Builder::new().spawn_scoped(scope, || measure(device))?;
             measuring
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("the thread that measures has panicked")))
-        })?;
-        self.measured = if gain.is_worth_it() {
-            Measured::Gains(gain)
-        } else {
-            Measured::Useless(gain, Instant::now() + pause, (pause * 2).min(AGAIN.1))
+        });
+        let (again, next) = (Instant::now() + pause, (pause * 2).min(AGAIN.1));
+        self.measured = match gain {
+            Ok(gain) if gain.is_worth_it() => Measured::Gains(gain),
+            Ok(gain) => Measured::Useless(gain, again, next),
+            Err(error) => {
+                // It may have failed within a hold.
+                latency_device::release(&*self.fd)?;
+                let reason = format!("what is gained cannot be measured: {error}");
+                Measured::Failed(reason, again, next)
+            }
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// As when the CPUs that the process may use change during the measurement.
+    #[test]
+    fn a_measurement_that_fails_is_no_error_and_is_repeated_later() {
+        let path = std::env::temp_dir().join(format!("wakeful-hold-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let (file, copy) = (file.unwrap(), File::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        // In the device's place: as the kernel says that nobody holds.
+        file.write_all_at(&2_000_000_000_i32.to_ne_bytes(), 0).unwrap();
+        let back_off = BackOff::of("/nonexistent".into(), "/nonexistent".into());
+        let fd = Gated::open(None, || Ok::<_, OpenError>(file.into())).unwrap();
+        let mut device = Device { fd, measured: Measured::NotYet, back_off };
+        let refused = |_: &OwnedFd| Err(Errno::INVAL.into());
+        device.measure(refused).unwrap();
+        let mut written = [0; 4];
+        copy.read_exact_at(&mut written, 0).unwrap();
+        assert_eq!(i32::from_ne_bytes(written), -1, "it is released");
+        // It is not measured again at once.
+        device.measure(|_| panic!("too early")).unwrap();
+        let means = Means::Device(device);
+        let (cpus, why_not, held_since) = (None, None, None);
+        let (tolerated, held) = (Duration::ZERO, Duration::ZERO);
+        let mut hold = Hold { means, tolerated, cpus, why_not, held_since, held };
+        hold.begin(&[0]).unwrap();
+        assert!(!hold.is_held() && hold.gain().is_none());
+        let why_not = hold.why_not().unwrap();
+        assert!(why_not.contains("cannot be measured: Invalid argument"), "{why_not}");
+        // Later it is, and the next pause is longer.
+        let Means::Device(device) = &mut hold.means else { unreachable!() };
+        let Measured::Failed(_, again, pause) = &mut device.measured else { unreachable!() };
+        let before = *pause;
+        *again = Instant::now();
+        copy_of_nobody(&device.fd);
+        device.measure(refused).unwrap();
+        assert!(matches!(&device.measured, Measured::Failed(_, _, pause) if *pause == 2 * before));
+    }
+
+    fn copy_of_nobody(fd: &OwnedFd) {
+        let file = File::from(fd.try_clone().unwrap());
+        file.write_all_at(&2_000_000_000_i32.to_ne_bytes(), 0).unwrap();
     }
 }

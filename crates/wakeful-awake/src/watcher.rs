@@ -98,6 +98,9 @@ pub struct Done {
     pub gain: Option<Gain>,
     /// Why CPUs were not held during the last traffic, although that would have gained something.
     pub why_not: Option<String>,
+    /// The last reason why the wakes could not be counted: no descriptor or no memory was left.
+    /// Traffic may have gone unnoticed then.
+    pub uncounted: Option<String>,
     /// Whether the watcher reads `/proc` periodically, because perf events are
     /// [refused](Watcher::refusal).
     pub is_sampled: bool,
@@ -258,6 +261,7 @@ impl Watcher {
             traffic: self.done.traffic,
             gain: self.hold.gain(),
             why_not: self.hold.why_not().map(str::to_owned),
+            uncounted: self.switches.shortage().map(ToString::to_string),
             is_sampled: self.refusal().is_some(),
         }
     }

@@ -75,6 +75,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         ));
     }
     let before = Before::of(&master);
+    if let Some(successor) = before.under_way {
+        // The signal would have no effect, and that upgrade may be to another program.
+        return Err(format!(
+            "an upgrade of process {} is under way: process {successor} is its new master. Ask again \
+             when that one has taken over, or has failed",
+            master.pid
+        ));
+    }
     pidfd_send_signal(&pidfd, Signal::USR2).map_err(|error| match error {
         Errno::PERM => format!(
             "cannot send USR2 to process {}: {error}; run this as its user, or as root",
@@ -101,6 +109,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 
 /// What was there before the master was asked.
 struct Before {
+    /// The new master of an upgrade that somebody else has asked for.
+    under_way: Option<i32>,
     left_behind: BTreeSet<i32>,
     faults: Option<u64>,
     children: Option<BTreeSet<u32>>,
@@ -109,8 +119,11 @@ struct Before {
 impl Before {
     fn of(master: &Master) -> Self {
         let left_behind = told_that_they_succeed(master.own);
+        // What a failed one left behind is not the master's own child.
+        let is_child = |pid: &&i32| stat(**pid).is_ok_and(|stat| stat.ppid == master.pid);
+        let under_way = left_behind.iter().find(is_child).copied();
         let faults = faults_of_dead_children(master.pid);
-        Self { left_behind, faults, children: children(master.pid) }
+        Self { under_way, left_behind, faults, children: children(master.pid) }
     }
 }
 

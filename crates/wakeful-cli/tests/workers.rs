@@ -10,7 +10,7 @@ mod reuse_port;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -943,6 +943,38 @@ fn an_upgrade_by_what_is_no_file_is_refused_and_waits_for_nobody() {
         );
         assert!(said.contains(&expected), "{what:?}: {said}");
     }
+}
+
+#[test]
+fn a_second_upgrade_by_a_command_says_that_one_is_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("wakeful");
+    fs::copy(PROGRAM, &program).unwrap();
+    let master = Master::start_by(Command::new(&program), &with(&["--workers", "1"]));
+    let (file, before) = (master.pid_file(), master.pid().to_string());
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nexec tail -f /dev/null\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut first = Command::new(PROGRAM);
+    let mut first = first.arg("upgrade").arg(&file).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(first.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let starts = said.next().unwrap();
+    let successor: i32 = starts.split([' ', ',']).nth(1).unwrap().parse().unwrap();
+    for what in [file.to_str().unwrap(), &before] {
+        let output = Command::new(PROGRAM).args(["upgrade", what]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let expected = format!("is under way: process {successor} is its new master");
+        assert!(said.contains(&expected), "{said}");
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(successor).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    assert!(said.next().unwrap().contains("the upgrade failed"));
+    assert_eq!(first.wait().unwrap().code(), Some(1));
+    assert!(get(&master.addr(), "/healthz").ends_with("ok\n"));
 }
 
 #[test]

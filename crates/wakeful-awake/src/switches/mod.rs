@@ -91,6 +91,8 @@ pub(crate) struct Switches {
     sampled: Option<Sampled>,
     /// Why there were no events from the start.
     refusal: Option<io::Error>,
+    /// The last reason why nothing could be read.
+    shortage: Option<io::Error>,
     relief: Relief,
     look: Look,
     total: u64,
@@ -135,7 +137,8 @@ impl Switches {
             Err(refusal) => (None, Some(refusal)),
         };
         let (relief, look) = (Relief::default(), Look::default());
-        Self { target, processes, events, sampled, refusal, relief, look, total: 0 }
+        let shortage = None;
+        Self { target, processes, events, sampled, refusal, shortage, relief, look, total: 0 }
     }
 
     /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
@@ -143,6 +146,13 @@ impl Switches {
         let by_events = self.events.as_mut().map(|events| events.count(used)).transpose()?;
         let processes = &mut self.processes;
         let by_proc = self.sampled.as_mut().map(|sampled| sampled.count(processes, used));
+        let by_proc = by_proc.transpose();
+        let by_proc = by_proc.unwrap_or_else(|error| {
+            if by_events.is_none() {
+                self.shortage = Some(error);
+            }
+            None
+        });
         self.total += by_events.or(by_proc).unwrap_or(0);
         self.look = Look {
             by_events: by_events.unwrap_or(0),
@@ -181,7 +191,8 @@ impl Switches {
             self.events = Some(events);
             if let Some(sampled) = &mut self.sampled {
                 // These are the switches since the last count, before the events were opened.
-                self.total += sampled.count(&mut self.processes, &mut BTreeSet::new());
+                let count = sampled.count(&mut self.processes, &mut BTreeSet::new());
+                self.total += count.unwrap_or(0);
             }
         }
         self.sampled = None;
@@ -202,6 +213,11 @@ impl Switches {
     /// Do switches wake nobody, so that counts must be read at intervals?
     pub(crate) fn wakes_nobody(&self) -> bool {
         self.events.is_none()
+    }
+
+    /// The last reason why a count found nothing, although there may have been switches.
+    pub(crate) fn shortage(&self) -> Option<&io::Error> {
+        self.shortage.as_ref()
     }
 
     /// Why `/proc` is read, if events are refused.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::thread::gettid;
 
 /// The threads to list.
@@ -58,7 +59,7 @@ fn descendants(
         let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
             Ok(tasks) => tasks,
             // A child may have ended meanwhile.
-            Err(_) if process != root => continue,
+            Err(error) if process != root && !is_short(&error) => continue,
             Err(error) => return Err(error),
         };
         listed.insert(process);
@@ -70,10 +71,19 @@ fn descendants(
             }
             // Without CONFIG_PROC_CHILDREN the file does not exist, and no child is found.
             let children = fs::read_to_string(format!("/proc/{process}/task/{tid}/children"));
-            processes.extend(children.unwrap_or_default().split_whitespace().filter_map(number));
+            let children = match children {
+                Err(error) if is_short(&error) => return Err(error),
+                children => children.unwrap_or_default(),
+            };
+            processes.extend(children.split_whitespace().filter_map(number));
         }
     }
     Ok(listed)
+}
+
+/// Does this process or the system lack something, so that a file that is there cannot be read?
+pub(super) fn is_short(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 fn in_folder(folder: &Path, found: &mut BTreeSet<i32>) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
-use super::processes::Processes;
+use super::processes::{Processes, is_short};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -18,19 +18,29 @@ impl Sampled {
     /// Counts from now on.
     ///
     /// # Errors
-    /// There is no such process.
+    /// There is no such process; no descriptor or no memory is left.
     pub(super) fn of(processes: &mut Processes) -> io::Result<Self> {
-        let threads = processes.threads()?.into_iter();
-        Ok(Self { seen: threads.filter_map(|tid| Some((tid, stretches(tid)?))).collect() })
+        let mut seen = BTreeMap::new();
+        for tid in processes.threads()? {
+            seen.extend(stretches(tid)?.map(|now| (tid, now)));
+        }
+        Ok(Self { seen })
     }
 
     /// Counts the stretches for which threads have run since the last count, one for each switch.
     /// The last stretches of a thread that has ended are missing. Adds the CPUs on which the
     /// threads ran last. This takes some microseconds for each thread.
-    pub(super) fn count(&mut self, processes: &mut Processes, used: &mut BTreeSet<usize>) -> u64 {
+    ///
+    /// # Errors
+    /// No descriptor or no memory is left. The next count then has these switches, too.
+    pub(super) fn count(
+        &mut self,
+        processes: &mut Processes,
+        used: &mut BTreeSet<usize>,
+    ) -> io::Result<u64> {
         let (mut seen, mut new) = (BTreeMap::new(), 0_u64);
-        for tid in processes.threads().unwrap_or_default() {
-            let Some(now) = stretches(tid) else { continue };
+        for tid in unless_short(processes.threads())?.unwrap_or_default() {
+            let Some(now) = stretches(tid)? else { continue };
             // A smaller number belongs to another thread, which has got the same id.
             let before = self.seen.get(&tid).filter(|before| **before <= now);
             let ran = match before {
@@ -52,7 +62,7 @@ impl Sampled {
             seen.insert(tid, now);
         }
         self.seen = seen;
-        new
+        Ok(new)
     }
 
     /// How many threads there were at the last count.
@@ -70,10 +80,24 @@ fn last_cpu(tid: i32) -> Option<usize> {
 }
 
 /// Parses `/proc/PID/schedstat`: the time that the thread ran, the time that it waited, and how
-/// many stretches it ran.
-fn stretches(tid: i32) -> Option<u64> {
-    let line = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    line.split_whitespace().nth(2)?.parse().ok()
+/// many stretches it ran. `None`: the thread has ended.
+///
+/// # Errors
+/// No descriptor or no memory is left.
+fn stretches(tid: i32) -> io::Result<Option<u64>> {
+    let line = unless_short(fs::read_to_string(format!("/proc/{tid}/schedstat")))?;
+    Ok(line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok()))
+}
+
+/// `None`: there is no such file.
+///
+/// # Errors
+/// This process or the system lacks something. That says nothing about the file.
+fn unless_short<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if is_short(&error) => Err(error),
+        result => Ok(result.ok()),
+    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::time::Duration;
 use wakeful_awake::Done;
 
 pub(super) fn line(done: &Done) -> String {
-    let Done { watched, wakes, held_wakes, held, traffic, gain, why_not, .. } = done;
+    let Done { watched, wakes, held_wakes, held, traffic, gain, why_not, uncounted, .. } = done;
     let mut line = format!(
         "wakeful awake: in {:.0} s, {wakes} wakes, {held_wakes} of them with CPUs held, for {:.1} s",
         watched.as_secs_f64(),
         held.as_secs_f64()
     );
     line += &match traffic.as_secs_f64() {
+        0.0 if uncounted.is_some() => String::new(),
         0.0 => "; there was no traffic".to_owned(),
         traffic => format!(" of {traffic:.1} s of traffic"),
     };
@@ -25,6 +26,9 @@ pub(super) fn line(done: &Done) -> String {
     }
     if let Some(why_not) = why_not {
         line += &format!("; not held at the last traffic: {why_not}");
+    }
+    if let Some(uncounted) = uncounted {
+        line += &format!("; at times wakes could not be counted: {uncounted}");
     }
     line
 }

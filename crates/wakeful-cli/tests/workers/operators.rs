@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use super::common::get;
+use super::common::{PROGRAM, get};
 use super::{Master, is_answered, signal, slow_request, with};
 
 const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
@@ -80,6 +80,19 @@ fn whichever_worker_is_asked_answers_for_all() {
     let by_worker = listed(&admin, "requests");
     assert_eq!(by_worker.iter().map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 15);
     drop(open);
+}
+
+#[test]
+fn a_limit_of_file_sizes_hides_no_worker_from_operators() {
+    // 100 MiB, as for a log. It also counts for what workers write for each other.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", r#"ulimit -f 204800 && exec "$0" "$@""#, PROGRAM]);
+    let arguments = with(&[&["--workers", "3"], &ADMIN[..]].concat());
+    let mut master = Master::start_by(limited, &arguments);
+    let (addr, admin) = (master.addr(), admin(&mut master));
+    ask(&addr, 14);
+    assert_eq!(requests(&admin), 14);
+    assert_eq!(listed(&admin, "answers"), ["true"; 3]);
 }
 
 #[test]

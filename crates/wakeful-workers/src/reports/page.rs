@@ -11,18 +11,23 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, pread, pwrite};
 
+use super::roster::MOST_PLACES;
 use crate::memory_file;
 
 /// The most that one text can be.
-pub(super) const LONGEST: usize = (64 << 20) - HEADER;
+pub(super) const LONGEST: usize = 64 << 20;
 
 /// The size of the header of a text: its number, its length, and the process that wrote it.
 const HEADER: usize = 24;
 
-/// The number of a place, and the size of one of its texts. The rest of the page is not used.
+/// The number of a place, and the size of one of its texts with its header, unless the text is
+/// long. The rest of the page is not used.
 const NUMBER: u64 = 4096;
-const TEXT: u64 = (LONGEST + HEADER) as u64;
-const PLACE: u64 = NUMBER + 2 * TEXT;
+const SHORT: u64 = 256 << 10;
+const PLACE: u64 = NUMBER + 2 * SHORT;
+
+/// Where the long texts begin, behind all places, of which the list of workers is one.
+const LONG: u64 = (MOST_PLACES as u64 + 1) * PLACE;
 
 /// How often a reader tries again after a writer has overtaken it.
 const TRIES: usize = 8;
@@ -68,12 +73,11 @@ impl Page {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         let number = self.number(place)?.wrapping_add(1);
-        let end = text_at(place, number) + (HEADER + text.len()) as u64;
-        memory_file::may_be_as_large("a report", end)?;
+        let at = text_at(place, number, text.len());
+        memory_file::may_be_as_large("a report", at + text.len() as u64)?;
         let header = [number, text.len() as u64, pid.into()].map(u64::to_ne_bytes);
-        let at = text_at(place, number);
-        self.write_all(text, at + HEADER as u64)?;
-        self.write_all(header.as_flattened(), at)?;
+        self.write_all(text, at)?;
+        self.write_all(header.as_flattened(), header_at(place, number))?;
         self.write_all(&number.to_ne_bytes(), place_at(place))
     }
 
@@ -98,12 +102,12 @@ impl Page {
                 return Ok(None);
             }
             let mut header = [0; HEADER];
-            self.read_all(&mut header, text_at(place, number))?;
+            self.read_all(&mut header, header_at(place, number))?;
             let [written, length, pid] = words(&header);
             let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST);
             let Some(length) = length.filter(|_| written == number) else { continue };
             let mut text = vec![0; length];
-            self.read_all(&mut text, text_at(place, number) + HEADER as u64)?;
+            self.read_all(&mut text, text_at(place, number, length))?;
             // Only the text after the next one overwrites this one, so this check detects a writer
             // that has overtaken the reader.
             if self.number(place)? == number {
@@ -152,8 +156,16 @@ fn place_at(place: usize) -> u64 {
     place as u64 * PLACE
 }
 
-fn text_at(place: usize, number: u64) -> u64 {
-    place_at(place) + NUMBER + number % 2 * TEXT
+fn header_at(place: usize, number: u64) -> u64 {
+    place_at(place) + NUMBER + number % 2 * SHORT
+}
+
+fn text_at(place: usize, number: u64, length: usize) -> u64 {
+    if (HEADER + length) as u64 <= SHORT {
+        header_at(place, number) + HEADER as u64
+    } else {
+        LONG + (2 * place as u64 + number % 2) * LONGEST as u64
+    }
 }
 
 fn words(header: &[u8; HEADER]) -> [u64; 3] {
@@ -185,10 +197,24 @@ mod tests {
         let page = Page::new().unwrap();
         page.write(0, 7, b"whole").unwrap();
         // This is a text that was interrupted: everything but the place's number has been written.
-        let at = text_at(0, 2);
-        page.write_all(b"torn", at + HEADER as u64).unwrap();
-        page.write_all(&2_u64.to_ne_bytes(), at).unwrap();
+        page.write_all(b"torn", text_at(0, 2, 4)).unwrap();
+        page.write_all(&2_u64.to_ne_bytes(), header_at(0, 2)).unwrap();
         assert_eq!(page.read(0).unwrap().unwrap().text, b"whole");
+    }
+
+    #[test]
+    fn texts_of_any_length_are_read_as_they_were_written() {
+        let page = Page::new().unwrap();
+        let short = SHORT as usize - HEADER;
+        for length in [0, short, short + 1, 1, 2 * short, 3 * short, short - 1] {
+            for (place, byte) in [(1, b'a'), (2, b'b'), (0, b'c'), (MOST_PLACES, b'd')] {
+                page.write(place, 7, &vec![byte; length]).unwrap();
+            }
+            for (place, byte) in [(1, b'a'), (2, b'b'), (0, b'c'), (MOST_PLACES, b'd')] {
+                let text = page.read(place).unwrap().unwrap().text;
+                assert!(text.len() == length && text.iter().all(|one| *one == byte), "{place}");
+            }
+        }
     }
 
     #[test]
@@ -223,7 +249,7 @@ mod tests {
     fn nonsense_in_the_memory_is_an_error_and_no_fault() {
         let page = Page::new().unwrap();
         page.write(0, 7, b"text").unwrap();
-        page.write_all(&[0xff; HEADER], text_at(0, 1)).unwrap();
+        page.write_all(&[0xff; HEADER], header_at(0, 1)).unwrap();
         assert!(page.read(0).is_err());
     }
 }

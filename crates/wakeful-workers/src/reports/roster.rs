@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// More than workers that one machine has at once.
-const MOST_PLACES: usize = 1 << 16;
+pub(super) const MOST_PLACES: usize = 1 << 16;
 
 /// The state of a worker, as its master sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
