@@ -1,6 +1,6 @@
 //! The threads of a process and of its descendants, or of a cgroup.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ use rustix::thread::gettid;
 #[derive(Debug)]
 pub(super) enum Processes {
     /// A process and its descendants. A process that was listed once stays, even if its parent ends
-    /// and it becomes a child of another process.
-    Of { root: i32, known: BTreeSet<i32> },
+    /// and it becomes a child of another process. It is known by its number and its start, because
+    /// another process may get the number after its end.
+    Of { root: i32, known: BTreeMap<i32, u64> },
     /// All processes in a cgroup's folder, and in the folders within it.
     In(PathBuf),
 }
 
 impl Processes {
     pub(super) fn of(root: i32) -> Self {
-        Self::Of { root, known: BTreeSet::new() }
+        Self::Of { root, known: BTreeMap::new() }
     }
 
     /// Has a thread started that was not in the last list?
@@ -44,16 +45,27 @@ impl Processes {
 }
 
 /// Adds the threads of `root`, of those that are `known`, and of their descendants to `found`, and
-/// returns the processes that they belong to.
+/// returns the processes that they belong to, with their starts.
 fn descendants(
     root: i32,
-    known: &BTreeSet<i32>,
+    known: &BTreeMap<i32, u64>,
     found: &mut BTreeSet<i32>,
-) -> io::Result<BTreeSet<i32>> {
-    let mut listed = BTreeSet::new();
-    let mut processes: Vec<i32> = known.iter().copied().chain([root]).collect();
-    while let Some(process) = processes.pop() {
-        if listed.contains(&process) {
+) -> io::Result<BTreeMap<i32, u64>> {
+    let mut listed = BTreeMap::new();
+    let mut processes: Vec<_> =
+        known.iter().map(|(process, start)| (*process, Some(*start))).collect();
+    processes.push((root, None));
+    while let Some((process, known_start)) = processes.pop() {
+        if listed.contains_key(&process) {
+            continue;
+        }
+        let start = match start_of(process) {
+            Ok(start) => start,
+            // A child may have ended meanwhile.
+            Err(error) if process != root && !is_short(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        if known_start.is_some_and(|known| known != start) {
             continue;
         }
         let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
@@ -62,7 +74,7 @@ fn descendants(
             Err(error) if process != root && !is_short(&error) => continue,
             Err(error) => return Err(error),
         };
-        listed.insert(process);
+        listed.insert(process, start);
         for task in tasks {
             let Ok(task) = task else { break };
             let Some(tid) = number(&task.file_name().to_string_lossy()) else { continue };
@@ -75,10 +87,20 @@ fn descendants(
                 Err(error) if is_short(&error) => return Err(error),
                 children => children.unwrap_or_default(),
             };
-            processes.extend(children.split_whitespace().filter_map(number));
+            let children = children.split_whitespace().filter_map(number);
+            processes.extend(children.map(|child| (child, None)));
         }
     }
     Ok(listed)
+}
+
+/// When a process started, in clock ticks since the boot of the machine.
+pub(super) fn start_of(process: i32) -> io::Result<u64> {
+    // The second field is the program's name, in brackets, and may contain anything.
+    let stat = fs::read(format!("/proc/{process}/stat"))?;
+    let stat = String::from_utf8_lossy(&stat);
+    let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
+    start.and_then(|ticks| ticks.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Does this process or the system lack something, so that a file that is there cannot be read?

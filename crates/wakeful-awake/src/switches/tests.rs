@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::processes::start_of;
 use super::*;
 use crate::machine::online_cpus;
 
@@ -170,6 +171,24 @@ fn a_child_that_was_listed_is_listed_when_its_parent_has_ended() {
     }
     shell.wait().unwrap();
     assert!(processes.threads().is_err());
+}
+
+#[test]
+fn a_process_that_got_the_number_of_a_child_that_ended_is_not_listed() {
+    let own = std::process::id().try_into().unwrap();
+    let mut others = Command::new("sleep").arg("100").spawn().unwrap();
+    let root = others.id().try_into().unwrap();
+    let start = start_of(own).unwrap();
+    for (start, is_listed) in [(start, true), (start - 1, false)] {
+        let mut processes = Processes::Of { root, known: [(own, start)].into() };
+        let lists_own = |threads: BTreeSet<i32>| threads.contains(&own);
+        // The first time it is only known; the second time it was listed.
+        for _ in 0..2 {
+            assert_eq!(lists_own(processes.threads().unwrap()), is_listed);
+        }
+    }
+    others.kill().unwrap();
+    others.wait().unwrap();
 }
 
 #[test]
