@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -11,6 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
+use http_body_util::BodyExt;
 use wakeful_http::{
     AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
     Running,
@@ -192,6 +194,37 @@ fn a_body_that_nobody_waits_for_may_take_its_time() {
     let post = "GET /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf";
     assert!(read_response(&mut ask(&running, post)).ends_with("slow"));
     assert_eq!(refused(&running, Refusal::BodyTimeout), 0);
+}
+
+/// As where another branch of a `select!` runs for long.
+#[test]
+fn a_body_that_has_come_may_be_read_late_by_who_has_asked_for_it_before() {
+    const LIMIT: Duration = Duration::from_millis(400);
+    let (tell, asked) = mpsc::channel();
+    let read_late = async move |mut body: Body| {
+        assert!(futures_util::poll!(body.frame()).is_pending());
+        tell.send(()).unwrap();
+        wakeful::time::sleep(3 * LIMIT).await;
+        body.collect().await.unwrap().to_bytes()
+    };
+    let read_late = post(read_late);
+    let only_in_time = Limits::new().body_timeout(LIMIT).min_rate(None);
+    let only_fast = Limits::new().body_timeout(None).min_rate(MinRate::new(100, LIMIT));
+    for limits in [only_in_time, only_fast] {
+        let app = Router::new().route("/late", read_late.clone());
+        let running = server().limits(limits).start(app).unwrap();
+        let mut stream =
+            ask(&running, "POST /late HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n");
+        asked.recv_timeout(GUARD).unwrap();
+        stream.write_all(b"hello").unwrap();
+        assert!(read_response(&mut stream).ends_with("hello"));
+        let mut client = frames::Client::new(&running);
+        let head = frames::head("POST", "/late");
+        client.send(frames::HEADERS, frames::END_HEADERS, 1, &head);
+        asked.recv_timeout(GUARD).unwrap();
+        client.send(frames::DATA, frames::END_STREAM, 1, b"hello");
+        assert_eq!(client.wait_for(frames::DATA).payload, b"hello");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! How much of a request's body has come.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Wake, Waker};
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -17,7 +17,7 @@ pub(crate) struct Progress(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     received: AtomicU64,
-    /// Whether a task is reading, and nothing has come.
+    /// Whether a task has asked for more, and nothing has come since.
     is_waiting: AtomicBool,
     is_too_large: AtomicBool,
     has_ended: AtomicBool,
@@ -25,9 +25,48 @@ struct State {
     is_cut: AtomicBool,
 }
 
+/// Notes that something has come, when it wakes the task that has asked. The task may be at
+/// something else, and not ask again for long: it does not wait for the client then.
+#[derive(Debug)]
+struct Noting {
+    /// The wakers do not count for [`Progress::is_alone`].
+    state: Weak<State>,
+    waker: Waker,
+}
+
+impl Wake for Noting {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(state) = self.state.upgrade() {
+            state.is_waiting.store(false, Ordering::Relaxed);
+        }
+        self.waker.wake_by_ref();
+    }
+}
+
+/// The waker that a body was last polled with, as long as somebody keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct LastWaker(Weak<Noting>);
+
 impl Progress {
+    /// Notes that a task asks for more. The body must be polled with the waker that this returns.
+    pub(crate) fn asks(&self, last: &mut LastWaker, waker: &Waker) -> Waker {
+        self.0.is_waiting.store(true, Ordering::Relaxed);
+        let kept = last.0.upgrade().filter(|kept| kept.waker.will_wake(waker));
+        let noting = kept.unwrap_or_else(|| {
+            Arc::new(Noting { state: Arc::downgrade(&self.0), waker: waker.clone() })
+        });
+        last.0 = Arc::downgrade(&noting);
+        noting.into()
+    }
+
     pub(crate) fn saw(&self, polled: &Poll<Option<Result<Frame<Bytes>, BoxError>>>) {
-        self.0.is_waiting.store(polled.is_pending(), Ordering::Relaxed);
+        if polled.is_ready() {
+            self.0.is_waiting.store(false, Ordering::Relaxed);
+        }
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);

@@ -41,7 +41,7 @@ mod tick;
 mod timer;
 pub(crate) mod unasked_answer;
 
-pub(crate) use self::body_progress::Progress;
+pub(crate) use self::body_progress::{LastWaker, Progress};
 pub(crate) use self::liveness::Liveness;
 pub(crate) use self::movable_state::MovableState;
 pub(crate) use self::phase::{Act, Phase};

@@ -138,8 +138,8 @@ impl Peers {
         Ok(Some(place))
     }
 
-    /// Removes the account if it is unused. The peer may have come back since the caller looked, and
-    /// may have gone again.
+    /// Removes the account if it is unused. The peer may have come back since the caller looked,
+    /// and may have gone again.
     fn forget(&self, peer: PeerKey) {
         let mut shard = self.shard(peer);
         if shard.get(&peer).is_some_and(|account| account.is_unused(self.now())) {

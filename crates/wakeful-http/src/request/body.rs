@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use wakeful::task::consume_budget;
 
 use super::in_flight::InFlight;
-use crate::connection::{Progress, Protocol};
+use crate::connection::{LastWaker, Progress, Protocol};
 use crate::error::BoxError;
 use crate::foreign_code::{self, Contained, Locking, SafeWaker};
 use crate::foreign_error;
@@ -44,6 +44,7 @@ struct Unread {
     waker: SafeWaker,
     /// What the time limits need to know.
     progress: Option<Progress>,
+    last_waker: LastWaker,
     protocol: Protocol,
     /// Whether the body has returned its end, or an error.
     has_ended: bool,
@@ -62,7 +63,8 @@ impl RequestBody {
         }
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let (inner, waker) = (Locking::new(Limited::new(inner, most)), SafeWaker::default());
-        Self(Some(Box::new(Unread { inner, waker, progress, protocol, has_ended: false })))
+        let (last_waker, has_ended) = (LastWaker::default(), false);
+        Self(Some(Box::new(Unread { inner, waker, progress, last_waker, protocol, has_ended })))
     }
 }
 
@@ -100,7 +102,14 @@ impl Body for RequestBody {
             ready!(pin!(consume_budget()).poll(cx));
         }
         let Some(this) = &mut self.0 else { return Poll::Ready(None) };
-        let mut polled = this.waker.with(cx, |cx| Pin::new(&mut *this.inner).poll_frame(cx));
+        let Unread { inner, waker, progress, last_waker, .. } = &mut **this;
+        let mut polled = waker.with(cx, |cx| match progress {
+            Some(progress) => {
+                let waker = progress.asks(last_waker, cx.waker());
+                Pin::new(&mut **inner).poll_frame(&mut Context::from_waker(&waker))
+            }
+            None => Pin::new(&mut **inner).poll_frame(cx),
+        });
         if !this.has_ended && matches!(polled, Poll::Ready(None)) && this.is_cut_short() {
             let text = "the client ended its request's stream before the request was complete";
             let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
