@@ -60,7 +60,8 @@ impl Quota {
         FOUND.get_or_init(|| {
             let quota = Self::of(Group::of_this_process());
             // The log line is here, because a check must not allocate, and a log line might.
-            if let Some(cpus) = quota.groups.iter().filter_map(Group::cpus).reduce(f64::min) {
+            let limits = quota.groups.iter().filter_map(|group| group.cpus().ok().flatten());
+            if let Some(cpus) = limits.reduce(f64::min) {
                 panics::log!(
                     info,
                     cpus,
@@ -109,11 +110,19 @@ impl Quota {
         if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
-        let limits =
-            self.groups.iter().filter_map(|group| Some((group.cpus()?, group.throttled())));
+        let limits = self.groups.iter().filter_map(|group| match group.cpus() {
+            Ok(None) => None,
+            Ok(Some(cpus)) => Some(group.throttled().map(|throttled| (cpus, throttled))),
+            Err(error) => Some(Err(error)),
+        });
         // All limits count, because the tightest one is not always the one that is used up: other
         // processes share those of parent groups.
-        let tightest = limits.reduce(|one, other| (one.0.min(other.0), one.1 + other.1));
+        let tightest = limits.reduce(|one, other| {
+            let (one, other) = (one?, other?);
+            Ok((one.0.min(other.0), one.1 + other.1))
+        });
+        // Without a free descriptor the quota is not known, and what was allowed before stays so.
+        let Ok(tightest) = tightest.transpose() else { return };
         let Some((cpus, throttled)) = tightest else {
             *last = None;
             self.share.store(UNLIMITED, Ordering::Relaxed);
