@@ -21,7 +21,10 @@ fn without_descriptors_a_quota_stays_what_it_was() {
     // A quota is read once a second.
     sleep(Duration::from_secs(1));
     let without = quota.look(0);
+    // Nor is it said that there is none, which would stay so.
+    assert!(Quota::find().is_err());
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(before < 0.5 && without <= before, "{before} and then {without}");
+    Quota::find().unwrap();
     fs::remove_dir_all(directory).unwrap();
 }

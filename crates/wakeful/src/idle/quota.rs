@@ -7,6 +7,7 @@
 
 mod cgroup;
 
+use std::io;
 #[cfg(feature = "internals")]
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -54,11 +55,14 @@ const UNLIMITED: u64 = 1_000_000;
 impl Quota {
     /// The quota of this process. The first call reads a few files. [`Survey`](super::survey) makes
     /// it.
-    pub(super) fn find() -> &'static Self {
+    ///
+    /// # Errors
+    /// This process or the system lacks descriptors or memory: it is not known yet.
+    pub fn find() -> io::Result<&'static Self> {
         // There is no lock, because a forked child would inherit it from the thread that reads.
         static FOUND: OnceBox<Quota> = OnceBox::new();
-        FOUND.get_or_init(|| {
-            let quota = Self::of(Group::of_this_process());
+        FOUND.get_or_try_init(|| {
+            let quota = Self::of(Group::of_this_process()?);
             // The log line is here, because a check must not allocate, and a log line might.
             let limits = quota.groups.iter().filter_map(|group| group.cpus().ok().flatten());
             if let Some(cpus) = limits.reduce(f64::min) {
@@ -68,7 +72,7 @@ impl Quota {
                     "this process has a CPU quota: spinning and work together stay below four fifths of it"
                 );
             }
-            Box::new(quota)
+            Ok(Box::new(quota))
         })
     }
 

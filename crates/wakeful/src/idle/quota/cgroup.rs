@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -30,9 +31,15 @@ enum Version {
 
 impl Group {
     /// This process's cgroup and all above it that are visible here.
-    pub(super) fn of_this_process() -> Vec<Self> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        visible(find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")))
+    ///
+    /// # Errors
+    /// This process or the system lacks descriptors or memory.
+    pub(super) fn of_this_process() -> io::Result<Vec<Self>> {
+        let read = |path| match fs::read_to_string(path) {
+            Err(error) if Errno::from_io_error(&error).is_some_and(is_shortage) => Err(error),
+            text => Ok(text.unwrap_or_default()),
+        };
+        Ok(visible(find(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)))
     }
 
     #[cfg(any(test, feature = "internals"))]
@@ -88,9 +95,14 @@ fn with_text<T>(path: &CStr, ask: impl FnOnce(&str) -> T) -> Result<Option<T>, E
     let mut bytes = [0; 1024];
     match read_into(path, &mut bytes) {
         Ok(length) => Ok(std::str::from_utf8(&bytes[..length]).ok().map(ask)),
-        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(error),
+        Err(error) if is_shortage(error) => Err(error),
         Err(_) => Ok(None),
     }
+}
+
+/// Does it say nothing about the file that could not be read?
+fn is_shortage(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 fn read_into(path: &CStr, bytes: &mut [u8]) -> Result<usize, Errno> {
