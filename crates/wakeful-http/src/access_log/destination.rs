@@ -22,6 +22,8 @@ pub(super) struct Sink {
     target: Target,
     /// Set when the file should be opened again.
     reopen: Arc<AtomicBool>,
+    /// The file could not be opened again. That was logged, and is tried again before each write.
+    is_left_over: bool,
     /// Limits how often failures are logged, because a disk that is almost full fails and works by
     /// turns.
     failures: OncePerSecond,
@@ -51,7 +53,8 @@ impl Sink {
                 }
             },
         };
-        Ok(Self { format, target, reopen, failures: OncePerSecond::new() })
+        let (is_left_over, failures) = (false, OncePerSecond::new());
+        Ok(Self { format, target, reopen, is_left_over, failures })
     }
 }
 
@@ -66,7 +69,8 @@ impl log::Destination for Sink {
 
     fn reopen(&mut self) -> bool {
         let Target::File { path, file } = &mut self.target else { return false };
-        if !self.reopen.swap(false, Ordering::Acquire) {
+        let is_asked = self.reopen.swap(false, Ordering::Acquire);
+        if !is_asked && !self.is_left_over {
             return false;
         }
         match append(path) {
@@ -80,11 +84,18 @@ impl log::Destination for Sink {
                     _ => true,
                 };
                 *file = anew;
+                if std::mem::take(&mut self.is_left_over) && !is_asked {
+                    let path = path.display();
+                    foreign_code::log!(info, %path, "the access log is reopened after all");
+                }
                 is_another
             }
             Err(error) => {
-                let path = path.display();
-                foreign_code::log!(error, %path, %error, "cannot reopen the access log: it continues in the old file");
+                self.is_left_over = true;
+                if is_asked {
+                    let path = path.display();
+                    foreign_code::log!(error, %path, %error, "cannot reopen the access log: it continues in the old file, and is tried again with the next lines");
+                }
                 false
             }
         }

@@ -7,6 +7,7 @@
 
 mod cgroup;
 
+use std::io;
 #[cfg(feature = "internals")]
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -54,20 +55,24 @@ const UNLIMITED: u64 = 1_000_000;
 impl Quota {
     /// The quota of this process. The first call reads a few files. [`Survey`](super::survey) makes
     /// it.
-    pub(super) fn find() -> &'static Self {
+    ///
+    /// # Errors
+    /// This process or the system lacks descriptors or memory: it is not known yet.
+    pub fn find() -> io::Result<&'static Self> {
         // There is no lock, because a forked child would inherit it from the thread that reads.
         static FOUND: OnceBox<Quota> = OnceBox::new();
-        FOUND.get_or_init(|| {
-            let quota = Self::of(Group::of_this_process());
+        FOUND.get_or_try_init(|| {
+            let quota = Self::of(Group::of_this_process()?);
             // The log line is here, because a check must not allocate, and a log line might.
-            if let Some(cpus) = quota.groups.iter().filter_map(Group::cpus).reduce(f64::min) {
+            let limits = quota.groups.iter().filter_map(|group| group.cpus().ok().flatten());
+            if let Some(cpus) = limits.reduce(f64::min) {
                 panics::log!(
                     info,
                     cpus,
                     "this process has a CPU quota: spinning and work together stay below four fifths of it"
                 );
             }
-            Box::new(quota)
+            Ok(Box::new(quota))
         })
     }
 
@@ -109,11 +114,19 @@ impl Quota {
         if last.as_ref().is_some_and(|last| at - last.at < soon) {
             return;
         }
-        let limits =
-            self.groups.iter().filter_map(|group| Some((group.cpus()?, group.throttled())));
+        let limits = self.groups.iter().filter_map(|group| match group.cpus() {
+            Ok(None) => None,
+            Ok(Some(cpus)) => Some(group.throttled().map(|throttled| (cpus, throttled))),
+            Err(error) => Some(Err(error)),
+        });
         // All limits count, because the tightest one is not always the one that is used up: other
         // processes share those of parent groups.
-        let tightest = limits.reduce(|one, other| (one.0.min(other.0), one.1 + other.1));
+        let tightest = limits.reduce(|one, other| {
+            let (one, other) = (one?, other?);
+            Ok((one.0.min(other.0), one.1 + other.1))
+        });
+        // Without a free descriptor the quota is not known, and what was allowed before stays so.
+        let Ok(tightest) = tightest.transpose() else { return };
         let Some((cpus, throttled)) = tightest else {
             *last = None;
             self.share.store(UNLIMITED, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
 use std::time::Duration;
 
 use wakeful_awake::wake_cost;
@@ -17,6 +18,8 @@ use crate::sys::thread::{start_thread, without_signals};
 const WORTH: u32 = 25;
 const LEAST: Duration = Duration::from_micros(200);
 const MOST: Duration = Duration::from_millis(2);
+/// How often a quota that cannot be found for want of descriptors is looked for.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The longest window before the survey.
 pub(super) const UNKNOWN: Duration = Duration::from_millis(1);
 
@@ -38,7 +41,9 @@ pub(super) fn survey(stamp: u32) -> Option<&'static Survey> {
         let began = without_signals(|| start_thread("wakeful-survey", find_out));
         if let Err(error) = began {
             panics::log!(info, %error, "cannot start the thread that measures a wake: a spin lasts up to 1 ms");
-            let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota: Quota::find() });
+            if let Ok(quota) = Quota::find() {
+                let _ = SURVEY.set(Survey { max_window: UNKNOWN, quota });
+            }
         }
     }
     found
@@ -61,7 +66,14 @@ fn find_out() {
             UNKNOWN
         }
     };
-    let _ = SURVEY.set(Survey { max_window, quota: Quota::find() });
+    // While no descriptor is free, nobody knows whether there is a quota.
+    let quota = loop {
+        match Quota::find() {
+            Ok(quota) => break quota,
+            Err(_) => sleep(AGAIN),
+        }
+    };
+    let _ = SURVEY.set(Survey { max_window, quota });
 }
 
 #[cfg(test)]

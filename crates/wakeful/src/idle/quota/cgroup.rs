@@ -5,11 +5,12 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{read, retry_on_intr};
+use rustix::io::{Errno, read, retry_on_intr};
 
 /// A cgroup, with the files that contain its limit and its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +31,15 @@ enum Version {
 
 impl Group {
     /// This process's cgroup and all above it that are visible here.
-    pub(super) fn of_this_process() -> Vec<Self> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        visible(find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")))
+    ///
+    /// # Errors
+    /// This process or the system lacks descriptors or memory.
+    pub(super) fn of_this_process() -> io::Result<Vec<Self>> {
+        let read = |path| match fs::read_to_string(path) {
+            Err(error) if Errno::from_io_error(&error).is_some_and(is_shortage) => Err(error),
+            text => Ok(text.unwrap_or_default()),
+        };
+        Ok(visible(find(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)))
     }
 
     #[cfg(any(test, feature = "internals"))]
@@ -58,36 +65,57 @@ impl Group {
     }
 
     /// How many CPUs' worth of time the group may use. `None`: it has no limit.
-    pub(super) fn cpus(&self) -> Option<f64> {
-        match &self.period {
-            None => with_text(&self.limit, parse_limit)?,
-            Some(period) => {
-                let quota = with_text(&self.limit, number)??;
-                let period = with_text(period, number)??;
-                share(quota, period)
-            }
-        }
+    ///
+    /// # Errors
+    /// The same as for [`with_text`].
+    pub(super) fn cpus(&self) -> Result<Option<f64>, Errno> {
+        let Some(period) = &self.period else {
+            return Ok(with_text(&self.limit, parse_limit)?.flatten());
+        };
+        let quota = with_text(&self.limit, number)?.flatten();
+        let period = with_text(period, number)?.flatten();
+        Ok(quota.zip(period).and_then(|(quota, period)| share(quota, period)))
     }
 
     /// In how many periods the group had to wait for the next one.
-    pub(super) fn throttled(&self) -> u64 {
-        with_text(&self.stat, |stat| field(stat, "nr_throttled")).flatten().unwrap_or(0)
+    ///
+    /// # Errors
+    /// The same as for [`with_text`].
+    pub(super) fn throttled(&self) -> Result<u64, Errno> {
+        let throttled = with_text(&self.stat, |stat| field(stat, "nr_throttled"))?;
+        Ok(throttled.flatten().unwrap_or(0))
     }
 }
 
 /// Calls `ask` with the first KiB of a file, without an allocation. `None`: there is no such file.
-fn with_text<T>(path: &CStr, ask: impl FnOnce(&str) -> T) -> Option<T> {
+///
+/// # Errors
+/// This process or the system lacks descriptors or memory. That says nothing about the file.
+fn with_text<T>(path: &CStr, ask: impl FnOnce(&str) -> T) -> Result<Option<T>, Errno> {
     let mut bytes = [0; 1024];
+    match read_into(path, &mut bytes) {
+        Ok(length) => Ok(std::str::from_utf8(&bytes[..length]).ok().map(ask)),
+        Err(error) if is_shortage(error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Does it say nothing about the file that could not be read?
+fn is_shortage(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
+}
+
+fn read_into(path: &CStr, bytes: &mut [u8]) -> Result<usize, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = retry_on_intr(|| open(path, flags, Mode::empty())).ok()?;
+    let file = retry_on_intr(|| open(path, flags, Mode::empty()))?;
     let mut length = 0;
     while length < bytes.len() {
-        match retry_on_intr(|| read(&file, &mut bytes[length..])).ok()? {
+        match retry_on_intr(|| read(&file, &mut bytes[length..]))? {
             0 => break,
             more => length += more,
         }
     }
-    std::str::from_utf8(&bytes[..length]).ok().map(ask)
+    Ok(length)
 }
 
 fn number(text: &str) -> Option<f64> {
@@ -215,9 +243,9 @@ mod tests {
         let group = |name| Group::of_version_two(dir.join(name));
         let found = visible(vec![group("there"), group("elsewhere")]);
         assert_eq!(found, [group("there")]);
-        assert_eq!(found[0].cpus(), None);
+        assert_eq!(found[0].cpus(), Ok(None));
         fs::write(dir.join("there/cpu.max"), "50000 100000\n").unwrap();
-        assert_eq!(found[0].cpus(), Some(0.5));
+        assert_eq!(found[0].cpus(), Ok(Some(0.5)));
         fs::remove_dir_all(dir).unwrap();
     }
 
