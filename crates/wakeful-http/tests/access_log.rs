@@ -8,7 +8,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -22,6 +24,9 @@ use hyper::body::{Bytes, Frame};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use wakeful::LoopGroup;
 use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
 use wakeful_http::observe::{Observe, RequestIds, TraceContext};
@@ -497,4 +502,109 @@ fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missi
     let there = lines.iter().filter(|line| line.get("dropped").is_none()).count() as u64;
     assert_eq!((told, there), (dropped, written));
     assert_eq!(told + there, REQUESTS);
+}
+
+/// What the program's log says of each access log: its path, and the number of dropped lines.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<(String, u64)>>>);
+
+impl Told {
+    fn of(&self, path: &Path) -> Vec<u64> {
+        let path = path.to_str().unwrap();
+        let told = self.0.lock().unwrap();
+        told.iter().filter(|(of, _)| of == path).map(|(_, lines)| *lines).collect()
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Told {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        struct Fields(String, u64);
+        impl Visit for Fields {
+            fn record_u64(&mut self, field: &Field, value: u64) {
+                if field.name() == "lines" {
+                    self.1 = value;
+                }
+            }
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "path" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut fields = Fields(String::new(), 0);
+        event.record(&mut fields);
+        self.0.lock().unwrap().push((fields.0, fields.1));
+    }
+}
+
+/// The only test with a subscriber, because it is the process's: the writer has its own thread.
+#[test]
+fn dropped_lines_are_logged_at_most_once_a_second_with_their_sum_and_none_is_left_out() {
+    let told = Told::default();
+    let layer = told.clone().with_filter(LevelFilter::WARN);
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer)).unwrap();
+    for by_the_end in [false, true] {
+        drop_lines_and_check(&told, by_the_end);
+    }
+}
+
+/// The last ones are told by the end, or by a later line.
+fn drop_lines_and_check(told: &Told, by_the_end: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
+    let file = Destination::File(path.clone());
+    let log = AccessLog::new(Format::Json, file, Query::Omit).unwrap();
+    let observe = Observe::new().access_log(log.clone());
+    let group = LoopGroup::builder().loops(1);
+    let server = Server::bind("127.0.0.1:0").unwrap().group(group).observe(observe);
+    let running = server.start(app()).unwrap();
+    let began = Instant::now();
+    // The loop hands over 16 lines of this length at once.
+    let agent = "a".repeat(4096);
+    let request = format!("GET / HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\n\r\n");
+    let mut stream = raw(&running);
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = || {
+        stream.write_all(request.repeat(16).as_bytes()).unwrap();
+        for _ in 0..16 {
+            while answers.by_ref().lines().next().unwrap().unwrap() != "" {}
+            answers.read_exact(&mut [0; 5]).unwrap();
+        }
+    };
+    while log.dropped() == 0 {
+        assert!(began.elapsed() < GUARD, "nothing is dropped");
+        ask();
+    }
+    // Now the queue is full, and gets twice as much as the reader takes.
+    let (mut lines, mut notes) = (BufReader::new(reader).lines().map(Result::unwrap), 0);
+    while notes < 20 {
+        assert!(began.elapsed() < GUARD, "{notes} notes came");
+        (0..2).for_each(|_| ask());
+        notes += lines.by_ref().take(16).filter(|line| line.contains("\"dropped\":")).count();
+    }
+    let times = told.of(&path).len() as u64;
+    let seconds = began.elapsed().as_secs();
+    assert!((1..=seconds + 1).contains(&times), "{:?}", told.of(&path));
+    let reading = thread::spawn(move || lines.count());
+    let is_all_told = || told.of(&path).iter().sum::<u64>() == log.dropped();
+    if by_the_end {
+        drop((stream, answers));
+        running.shutdown(GUARD).unwrap();
+        // Not before the loop has given its last lines away.
+        assert!(log.flush(GUARD));
+        assert!(is_all_told(), "{:?} of {}", told.of(&path), log.dropped());
+    } else {
+        until("all are told", || {
+            ask();
+            is_all_told()
+        });
+        drop((stream, answers));
+        running.shutdown(GUARD).unwrap();
+    }
+    drop(log);
+    reading.join().unwrap();
 }

@@ -7,9 +7,9 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -114,18 +114,46 @@ impl Write for Log {
     }
 }
 
-#[test]
-fn a_service_that_fails_is_named_in_the_log_and_ends_no_other_request_of_http2() {
+/// The program's log, at the level that production has.
+static LOG: LazyLock<Log> = LazyLock::new(|| {
     let log = Log::default();
     let of_subscriber = log.clone();
-    // At the level that production has.
     tracing_subscriber::fmt().with_writer(move || of_subscriber.clone()).init();
+    log
+});
+
+fn logged(what: &str) -> usize {
+    String::from_utf8_lossy(&LOG.0.lock().unwrap()).matches(what).count()
+}
+
+#[test]
+fn a_service_that_cannot_be_made_is_logged_once_a_second_with_a_count() {
+    LazyLock::force(&LOG);
+    let make = tower::service_fn(async |_: SocketAddr| {
+        Err::<Readies, BoxError>("not made, on purpose".into())
+    });
+    let (began, running) = (Instant::now(), server().start_make_service(make).unwrap());
+    // Another test may have one logged in the same second.
+    until("the log says it", || {
+        assert_eq!(ask(&running, "/"), "");
+        logged("not made, on purpose") > 0
+    });
+    (0..50).for_each(|_| assert_eq!(ask(&running, "/"), ""));
+    ends(running);
+    let times = logged("not made, on purpose") as u64;
+    let seconds = began.elapsed().as_secs();
+    assert!((1..=seconds + 1).contains(&times), "{times} in {seconds} s");
+}
+
+#[test]
+fn a_service_that_fails_is_named_in_the_log_and_ends_no_other_request_of_http2() {
+    LazyLock::force(&LOG);
     for (way, said) in [("fails", "not ready, on purpose"), ("is ready", "called, on purpose")] {
         let running = readies(way);
         let mut client = Client::new(&running);
         until("the log says it", || {
             assert_eq!(ask(&running, "/"), "");
-            String::from_utf8_lossy(&log.0.lock().unwrap()).contains(said)
+            logged(said) > 0
         });
         for stream in [1, 3] {
             client.get(stream, "/");

@@ -1,6 +1,8 @@
 //! The destination of the access log: opening it, reopening it after a rotation, and the note that
 //! replaces missing lines.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,6 +29,10 @@ pub(super) struct Sink {
     /// Limits how often failures are logged, because a disk that is almost full fails and works by
     /// turns.
     failures: OncePerSecond,
+    /// Limits how often dropped lines are logged: each write to a slow reader may follow some.
+    drops: OncePerSecond,
+    /// How many of them were not logged yet.
+    untold: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -53,8 +59,38 @@ impl Sink {
                 }
             },
         };
-        let (is_left_over, failures) = (false, OncePerSecond::new());
-        Ok(Self { format, target, reopen, is_left_over, failures })
+        let (failures, drops) = (OncePerSecond::new(), OncePerSecond::new());
+        let (is_left_over, untold) = (false, Cell::new(0));
+        Ok(Self { format, target, reopen, is_left_over, failures, drops, untold })
+    }
+
+    fn path(&self) -> Cow<'_, str> {
+        match &self.target {
+            Target::Stdout(_) => "/dev/stdout".into(),
+            Target::Stderr(_) => "/dev/stderr".into(),
+            Target::File { path, .. } => path.to_string_lossy(),
+        }
+    }
+
+    /// Logs how many lines were dropped, if it may be now.
+    fn tell_dropped(&self) {
+        if self.untold.get() > 0 && self.drops.pass().is_some() {
+            self.tell_dropped_at_once();
+        }
+    }
+
+    fn tell_dropped_at_once(&self) {
+        let lines = self.untold.take();
+        if lines > 0 {
+            let path = self.path();
+            foreign_code::log!(warn, %path, lines, "lines of the access log were dropped");
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.tell_dropped_at_once();
     }
 }
 
@@ -68,6 +104,8 @@ impl log::Destination for Sink {
     }
 
     fn reopen(&mut self) -> bool {
+        // This is called before each write, so what could not be told yet may be due.
+        self.tell_dropped();
         let Target::File { path, file } = &mut self.target else { return false };
         let is_asked = self.reopen.swap(false, Ordering::Acquire);
         if !is_asked && !self.is_left_over {
@@ -102,19 +140,23 @@ impl log::Destination for Sink {
     }
 
     fn note(&self, lines: u64) -> Vec<u8> {
-        foreign_code::log!(warn, lines, "lines of the access log were dropped");
         let mut text = Vec::new();
         format::write_dropped(&mut text, self.format, SystemTime::now(), lines);
         text
     }
 
+    fn noted(&self, lines: u64) {
+        self.untold.set(self.untold.get() + lines);
+        self.tell_dropped();
+    }
+
+    fn flushed(&self) {
+        self.tell_dropped_at_once();
+    }
+
     fn failed(&self, error: &io::Error) {
         if let Some(count) = self.failures.pass() {
-            let path = match &self.target {
-                Target::Stdout(_) => "/dev/stdout".into(),
-                Target::Stderr(_) => "/dev/stderr".into(),
-                Target::File { path, .. } => path.to_string_lossy(),
-            };
+            let path = self.path();
             foreign_code::log!(error, %path, %error, count, "cannot write the access log: lines are dropped");
         }
     }

@@ -62,7 +62,8 @@ const QUEUE: Queue = Queue { writes: 256, bytes: 32 << 20 };
 /// If hyper refuses a request itself, for example because of a malformed header, there is no line.
 /// Text from the client is cut at 4 KiB for each field. After lines were dropped, the log gets a
 /// line with their number (`{"dropped":n}`, or `# n lines dropped`) as soon as it can be written
-/// again. A `tracing` event also reports them.
+/// again. A `tracing` event then reports them, at most once a second: the rest comes with a later
+/// line, or with the next [`flush`](Self::flush) or the end.
 ///
 /// # Threads
 /// `Send` and `Sync`. Clones refer to the same log. The writer's thread ends when the last clone is

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::service::Service as HyperService;
 use tower_service::Service;
+use wakeful::log::OncePerSecond;
 use wakeful::net::{ListenAddr, PeerAddr};
 
 use super::caller::Caller;
@@ -181,7 +182,10 @@ impl<S> Made<S> {
             Some(Err(error)) => error.into(),
             None => "it was not ready at once".into(),
         };
-        foreign_code::log!(warn, peer = %caller.peer, error = %failed, "cannot make a service for a connection: its requests fail");
+        static LIMIT: OncePerSecond = OncePerSecond::new();
+        if let Some(count) = LIMIT.pass() {
+            foreign_code::log!(warn, peer = %caller.peer, error = %failed, count, "cannot make a service for a connection: its requests fail");
+        }
         Self(None)
     }
 }

@@ -25,6 +25,7 @@ use super::strategy::DISPATCHER;
 use crate::balance::board::Board;
 use crate::event_loop::spawn;
 use crate::net::{DetachedListener, ListenAddr};
+use crate::sys::once_per_second::OncePerSecond;
 use crate::sys::panics;
 use crate::task::JoinHandle;
 use crate::time::sleep;
@@ -99,25 +100,34 @@ impl StandIn {
         F: Future<Output = ()> + 'static,
     {
         while self.called.recv().await.is_ok() {
-            if !self.is_needed() {
-                continue;
-            }
-            let accepting = self.accept_from_all(&server, &route);
-            // When the dispatcher ends, it closes all inboxes.
-            if accepting.0.is_empty() || server.mover.routes.is_closed(server.number) {
-                return;
-            }
-            let number = server.number;
-            panics::log!(
-                info,
-                number,
-                "user code has blocked the loop that accepts: another loop accepts meanwhile"
-            );
             while self.is_needed() && !self.called.is_closed() {
-                sleep(LOOK).await;
+                let accepting = self.accept_from_all(&server, &route);
+                // When the dispatcher ends, it closes all inboxes.
+                if !self.is_any_open() || server.mover.routes.is_closed(server.number) {
+                    return;
+                }
+                if accepting.0.is_empty() {
+                    // A limit of watches, or no memory: the next try may succeed.
+                    sleep(LOOK).await;
+                } else {
+                    let number = server.number;
+                    panics::log!(
+                        info,
+                        number,
+                        "user code has blocked the loop that accepts: another loop accepts meanwhile"
+                    );
+                    while self.is_needed() && !self.called.is_closed() {
+                        sleep(LOOK).await;
+                    }
+                    accepting.end().await;
+                }
             }
-            accepting.end().await;
         }
+    }
+
+    /// Does the dispatcher still have a listener?
+    fn is_any_open(&self) -> bool {
+        self.sockets.iter().any(|socket| socket.fd.strong_count() > 0)
     }
 
     fn is_needed(&self) -> bool {
@@ -138,8 +148,11 @@ impl StandIn {
                     tasks.0.push(spawn(accept(Rc::new(listener), place, server, route)));
                 }
                 Err(refused) => {
-                    let error = refused.error();
-                    panics::log!(warn, %error, "a loop cannot watch a listener");
+                    static LIMIT: OncePerSecond = OncePerSecond::new();
+                    if let Some(count) = LIMIT.pass() {
+                        let error = refused.error();
+                        panics::log!(warn, %error, count, "a loop cannot watch a listener");
+                    }
                 }
             }
         }

@@ -73,6 +73,7 @@ impl<D: Destination> Background<D> {
                 if !self.fails {
                     self.report_dropped(when_full);
                 }
+                contain(|| self.output.destination.flushed());
                 let _ = teller.try_send(());
             }
             Message::LookAround => {}
@@ -108,6 +109,7 @@ impl<D: Destination> Background<D> {
             && self.output.write(&note, when_full).is_ok()
         {
             self.reported += lines;
+            contain(|| self.output.destination.noted(lines));
         }
     }
 }

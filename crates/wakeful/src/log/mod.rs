@@ -89,6 +89,14 @@ pub trait Destination: Send + 'static {
             .into_bytes()
     }
 
+    /// Called after a note was written, with the number that it had.
+    #[doc(hidden)]
+    fn noted(&self, _lines: u64) {}
+
+    /// Called for each flush, when all lines before it were written or dropped.
+    #[doc(hidden)]
+    fn flushed(&self) {}
+
     /// Called when a write fails. If several writes in a row fail, it is called only for the first
     /// of them.
     fn failed(&self, _error: &io::Error) {}
