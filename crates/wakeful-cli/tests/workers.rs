@@ -1844,6 +1844,30 @@ fn a_service_manager_that_wants_to_hear_all_the_time_keeps_no_master_busy() {
 }
 
 #[test]
+fn a_service_manager_hears_that_a_master_without_descriptors_is_alive() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(GUARD)).unwrap();
+    let mut launched = Command::new("env");
+    launched.arg(format!("NOTIFY_SOCKET={}", path.display()));
+    launched.arg("WATCHDOG_USEC=20000").arg(PROGRAM);
+    let mut master = Master::start_by(launched, &with(&["--workers", "1"]));
+    let pid = rustix::process::Pid::from_raw(master.pid().cast_signed());
+    let told = || {
+        let mut text = [0; 512];
+        let read = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..read]).into_owned()
+    };
+    while !told().contains("READY=1") {}
+    let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    master.waits_for("the master cannot wait for events", 1);
+    // What was sent before is in the queue.
+    (0..40).for_each(|_| while told() != "WATCHDOG=1" {});
+}
+
+#[test]
 fn a_master_that_lacks_descriptors_at_its_start_names_their_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pid");

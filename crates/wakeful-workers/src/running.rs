@@ -296,6 +296,7 @@ impl Running {
         // This must come before the signals are unblocked, which happens at the end of this
         // function.
         signals::survive_requests();
+        systemd::close();
         let (listeners, admin_listeners) = self.listeners.for_worker(number)?;
         let (lifeline, _) = self.lifeline;
         let reports = self.desk.reports(new.reports_at);
@@ -406,8 +407,7 @@ impl Running {
         if let Some((at, every)) = &mut self.alive_at
             && now >= *at
         {
-            systemd::alive();
-            *at = now + *every;
+            *at = now + if systemd::alive() { *every } else { systemd::AGAIN.min(*every) };
         }
     }
 

@@ -21,6 +21,9 @@ pub const KEPT: &str = "wakeful,";
 /// Messages that wait until the manager has room for them.
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
+/// The socket for all messages. It stays open, because later there may be no descriptor for it.
+static SOCKET: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
 /// How often sending is tried again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
@@ -112,9 +115,10 @@ pub(crate) fn kept_name(listener: &str) -> String {
 }
 
 /// Reports that the master runs, and that no loop of its workers is stuck. If the manager does not
-/// read, the message is dropped.
-pub(crate) fn alive() {
-    let _ = send("WATCHDOG=1", &[]);
+/// read, the message is dropped. `false`: it could not be sent for another reason, so try again
+/// soon.
+pub(crate) fn alive() -> bool {
+    matches!(send("WATCHDOG=1", &[]), Ok(()) | Err(Errno::AGAIN))
 }
 
 /// How often the manager wants to hear that. `None`: never. The variables contain the first
@@ -148,7 +152,7 @@ pub(crate) fn send_what_waits() {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(text) = waiting.front() {
         match send(text, &[]) {
-            Err(Errno::AGAIN) => break,
+            Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => break,
             result => failed = result.err().or(failed),
         }
         waiting.pop_front();
@@ -178,7 +182,18 @@ fn send(text: &str, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         None => SocketAddrUnix::new(path.as_bytes())?,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    connect(&socket, &addr)?;
-    passing::send(&socket, text.as_bytes(), fds)
+    let mut kept = SOCKET.lock().unwrap_or_else(PoisonError::into_inner);
+    let socket = match kept.take() {
+        Some(socket) => socket,
+        None => socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?,
+    };
+    let socket = kept.insert(socket);
+    // Each time, because the manager may have bound its address again.
+    connect(&*socket, &addr)?;
+    passing::send(&*socket, text.as_bytes(), fds)
+}
+
+/// Closes the master's socket in a worker, which sends nothing.
+pub(crate) fn close() {
+    SOCKET.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
