@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use wakeful_load::{Measurement, Plan, Protocol, Requests, Schedule, Template, Validity};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -55,6 +56,8 @@ fn serve(mut stream: TcpStream, greeting: &[u8], answers: Answers) -> std::io::R
             count => arrived.extend_from_slice(&buffer[..count]),
         }
         let out = answers(&mut arrived);
+        // The last bytes and the end leave in one segment.
+        sockopt::set_tcp_cork(&stream, out.ends_with(b"bye"))?;
         stream.write_all(&out)?;
         if out.ends_with(b"bye") {
             return Ok(());
@@ -152,4 +155,17 @@ fn a_server_that_closes_between_two_requests_does_not_break_the_protocol() {
     let measurement = measure(Protocol::Http1, &get, b"", says_so);
     assert!(measurement.reconnected > 0 && measurement.protocol_errors.is_empty());
     assert_eq!(measurement.recording.failed, 0, "{measurement:?}");
+}
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_seen() {
+    let get = Template::http("GET", "localhost", "/");
+    let until_the_end = |arrived: &mut Vec<u8>| match take_requests(arrived, b"\r\n\r\n") {
+        0 => Vec::new(),
+        _ => b"HTTP/1.1 200 OK\r\n\r\nbye".to_vec(),
+    };
+    let measurement = measure(Protocol::Http1, &get, b"", until_the_end);
+    assert_eq!(measurement.recording.failed, 0, "{measurement:?}");
+    // On each of the two connections one answer would have been waited for until the end.
+    assert!(measurement.reconnected > 2, "{measurement:?}");
 }

@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     /// The whole buffer is initialised. Its first `received` bytes came from the peer.
     input: Vec<u8>,
     received: usize,
+    /// The kernel has announced the end of the peer's side. It sends no further event for it.
+    ends: bool,
     /// Goes up with each new socket, so that an event of an earlier socket can be recognised.
     pub(crate) generation: u32,
     /// Whether the connection is in the generator's list of connections that may send.
@@ -59,6 +61,7 @@ impl Connection {
             written: 0,
             input: vec![0; INITIAL_BUFFER],
             received: 0,
+            ends: false,
             generation: 0,
             is_listed: false,
         }
@@ -71,6 +74,7 @@ impl Connection {
         self.output.clear();
         self.written = 0;
         self.received = 0;
+        self.ends = false;
         self.in_flight.clear();
         self.conversation.open(&mut self.output);
         self.fd = Some(fd);
@@ -121,6 +125,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Notes that the kernel has announced the end of the peer's side, so that a read looks for it.
+    pub(crate) fn ends(&mut self) {
+        self.ends = true;
+    }
+
     /// Reads what has arrived. Finished answers are appended to `answers`.
     pub(crate) fn read(&mut self, answers: &mut Vec<Answer>) -> io::Result<Reading> {
         let Some(fd) = &self.fd else { return Ok(Reading::Drained) };
@@ -151,7 +160,7 @@ impl Connection {
             self.input.copy_within(taken..self.received, 0);
             self.received -= taken;
             // If a stream socket gave fewer bytes than there was room for, it is empty.
-            if count < room {
+            if count < room && !self.ends {
                 return Ok(Reading::Drained);
             }
         }

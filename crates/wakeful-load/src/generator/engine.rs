@@ -159,6 +159,9 @@ impl Generator<'_> {
         {
             return self.broken(index, &error);
         }
+        if flags.intersects(ENDED) {
+            self.connections[index].ends();
+        }
         if flags.intersects(READABLE) {
             let mut answers = std::mem::take(&mut self.answers);
             let reading = self.connections[index].read(&mut answers);
