@@ -23,6 +23,8 @@ const LATELY: Duration = Duration::from_millis(200);
 /// How often the watcher counts without traffic, if no perf event wakes it.
 const SAMPLED: Duration = Duration::from_millis(200);
 
+/// `report` is called no more often than this.
+const MOST_OFTEN: Duration = Duration::from_millis(1);
 /// How often to check whether a cgroup was removed and made again, as when a service restarts.
 const FOLDER: Duration = Duration::from_secs(5);
 
@@ -164,8 +166,8 @@ impl Watcher {
 
     /// Holds CPUs while there is traffic, until the process ends or `stop` is readable. (A cgroup
     /// has no end: if it is removed, it is watched again when it exists again.) Calls `report` at
-    /// the end, and every `interval` if one is given. `report` should be quick, because it runs on
-    /// the watching thread.
+    /// the end, and every `interval` if one is given (at least 1 ms). `report` should be quick,
+    /// because it runs on the watching thread.
     ///
     /// # Errors
     /// The kernel refuses to count, to hold or to wait. Then no CPU is held.
@@ -204,7 +206,8 @@ impl Watcher {
     ) -> Result<Ended, WatchError> {
         let mut traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
         let mut next = Next::Armed;
-        let mut due = interval.map(|interval| Instant::now() + interval);
+        let after = |interval: Duration| Instant::now().checked_add(interval.max(MOST_OFTEN));
+        let mut due = interval.and_then(after);
         let is_cgroup = matches!(self.target, Target::Cgroup(_));
         let mut look_at = is_cgroup.then(|| Instant::now() + FOLDER);
         loop {
@@ -230,7 +233,7 @@ impl Watcher {
             }
             self.saw_traffic(next == Next::Hold);
             if due.is_some_and(|due| Instant::now() >= due) {
-                due = interval.map(|interval| Instant::now() + interval);
+                due = interval.and_then(after);
                 report(&self.done());
             }
         }

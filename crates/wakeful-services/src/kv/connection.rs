@@ -282,3 +282,10 @@ impl Session {
         self.local.service.meters.count_commands(self.local.number, done);
     }
 }
+
+impl Drop for Session {
+    /// A connection may end in the middle of what it has sent, by a `QUIT` for example.
+    fn drop(&mut self) {
+        self.count();
+    }
+}

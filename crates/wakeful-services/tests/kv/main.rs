@@ -92,6 +92,23 @@ fn every_command_answers_as_in_redis() {
 }
 
 #[test]
+fn commands_that_come_with_a_quit_are_counted() {
+    each(|service| {
+        let mut client = service.connect();
+        client.send(b"PING\r\nPING\r\nQUIT\r\n");
+        for answer in [text("PONG"), text("PONG"), ok()] {
+            assert_eq!(client.answer(), answer);
+        }
+        assert!(client.is_closed());
+        let Answer::Bulk(Some(info)) = service.connect().ask("INFO stats") else {
+            panic!("a text")
+        };
+        let info = String::from_utf8(info).unwrap();
+        assert!(info.lines().any(|line| line == "total_commands_processed:4"), "{info}");
+    });
+}
+
+#[test]
 fn info_counts_what_happened() {
     each(|service| {
         let (mut client, mut other) = (service.connect(), service.connect());
