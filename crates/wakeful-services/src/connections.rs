@@ -75,14 +75,22 @@ pub(crate) async fn until_idle_in_drain(drain_begins: impl Future<Output = ()>, 
 }
 
 /// The time limit for a client that reads its last answers slowly (like nginx's `lingering_time`).
-const LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+
+/// The same outside a drain, where a client that does not read must not stay for longer than
+/// elsewhere.
+pub(crate) fn last_time(stall_timeout: Option<Duration>) -> Duration {
+    stall_timeout.map_or(LONGEST, |timeout| timeout.min(LONGEST))
+}
+
 /// How often the kernel is asked how much it has not sent.
 const ASKED: Duration = Duration::from_millis(50);
 
 /// Ends our side of a connection, and waits until the client has the answers that the kernel holds.
 /// What the client still sends is read and discarded, because a close with unread bytes would reset
-/// the connection, and the kernel would discard the answers.
-pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
+/// the connection, and the kernel would discard the answers. It waits for
+/// at most `most`.
+pub(crate) async fn end_when_sent(mut stream: Stream, most: Duration) -> io::Result<()> {
     stream.shutdown_side(Shutdown::Write)?;
     let forget = async {
         let (mut scratch, mut has_ended) = (vec![0; 16 * 1024], false);
@@ -98,7 +106,7 @@ pub(crate) async fn end_when_sent(mut stream: Stream) -> io::Result<()> {
         }
         Ok(())
     };
-    timeout(LONGEST, forget).await.unwrap_or(Ok(()))
+    timeout(most, forget).await.unwrap_or(Ok(()))
 }
 
 /// Has the client reset the connection? After the end of its side no read says so, and the kernel

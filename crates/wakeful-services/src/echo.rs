@@ -34,7 +34,9 @@ pub use self::frames::MAX_PAYLOAD;
 pub(crate) use self::frames::fuzzing::check as check_frames;
 use crate::ServeOptions;
 use crate::buffers::Budget;
-use crate::connections::{KEEPALIVE, end_when_sent, linger, log, set_options, until_idle_in_drain};
+use crate::connections::{
+    KEEPALIVE, LONGEST, end_when_sent, last_time, linger, log, set_options, until_idle_in_drain,
+};
 use crate::patience::PatientStream;
 
 /// The settings of the echo service.
@@ -215,6 +217,7 @@ async fn serve(
     };
     drop(frames);
     // The client may send more. It gets the answers so far nevertheless.
-    let ended = Box::pin(end_when_sent(stream.into_inner())).await;
+    let most = if outcome.is_ok() { LONGEST } else { last_time(options.stall_timeout) };
+    let ended = Box::pin(end_when_sent(stream.into_inner(), most)).await;
     outcome.and(ended)
 }

@@ -296,8 +296,8 @@ impl Running {
         // This must come before the signals are unblocked, which happens at the end of this
         // function.
         signals::survive_requests();
-        systemd::close();
         let (listeners, admin_listeners) = self.listeners.for_worker(number)?;
+        systemd::close();
         let (lifeline, _) = self.lifeline;
         let reports = self.desk.reports(new.reports_at);
         let worker = Worker {

@@ -131,7 +131,8 @@ impl Master {
 
     /// Sets how long a new worker may take until it accepts. In an upgrade, all workers of the new
     /// master must accept within this time plus five seconds. A worker or master that takes longer
-    /// is killed, and the old ones stay. Time in which the master is stopped does not count.
+    /// is killed, and the old ones stay. A pause of the master (beyond a quarter of a second) does
+    /// not count.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout.max(SHORTEST_TIMEOUT);
         self
@@ -149,8 +150,8 @@ impl Master {
 
     /// Sets how long a worker may live after the master has told it to end. After that the master
     /// kills it. `None` disables the limit. Choose a longer time than your program's own limit:
-    /// this one is for workers that cannot end, because they are stopped or stuck. Time in which
-    /// the master is stopped does not count.
+    /// this one is for workers that cannot end, because they are stopped or stuck. A pause of the
+    /// master (beyond a quarter of a second) does not count.
     pub fn drain_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.drain_timeout = timeout.into();
         self

@@ -77,7 +77,7 @@ pub(crate) fn keep(listener: &str, socket: BorrowedFd<'_>) -> Kept {
     let text = format!("FDSTORE=1\nFDNAME={}", kept_name(listener));
     match send(&text, &[socket]) {
         Ok(()) => Kept::Yes,
-        Err(Errno::AGAIN) => Kept::NotYet,
+        Err(error) if may_pass(error) => Kept::NotYet,
         Err(error) => {
             tracing::warn!(%error, "cannot give the service manager a socket to keep for the next master");
             Kept::No
@@ -115,10 +115,10 @@ pub(crate) fn kept_name(listener: &str) -> String {
 }
 
 /// Reports that the master runs, and that no loop of its workers is stuck. If the manager does not
-/// read, the message is dropped. `false`: it could not be sent for another reason, so try again
-/// soon.
+/// read, the message is dropped. `false`: something else is lacking, so try again soon.
 pub(crate) fn alive() -> bool {
-    matches!(send("WATCHDOG=1", &[]), Ok(()) | Err(Errno::AGAIN))
+    let sent = send("WATCHDOG=1", &[]);
+    !sent.is_err_and(|error| error != Errno::AGAIN && may_pass(error))
 }
 
 /// How often the manager wants to hear that. `None`: never. The variables contain the first
@@ -152,7 +152,7 @@ pub(crate) fn send_what_waits() {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(text) = waiting.front() {
         match send(text, &[]) {
-            Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => break,
+            Err(error) if may_pass(error) => break,
             result => failed = result.err().or(failed),
         }
         waiting.pop_front();
@@ -167,6 +167,11 @@ pub(crate) fn send_what_waits() {
 pub(crate) fn next_at() -> Option<Instant> {
     let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     (!waiting.is_empty()).then(|| Instant::now() + AGAIN)
+}
+
+/// Has the manager no room now, or is there no descriptor or memory now?
+fn may_pass(error: Errno) -> bool {
+    matches!(error, Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
 }
 
 /// Sends one message. Without a manager it does nothing, which is no error.

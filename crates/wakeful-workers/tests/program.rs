@@ -259,7 +259,7 @@ fn refused_calls(role: &str) -> &'static [libc::c_long] {
 }
 
 /// The limits of starts and drains where processes are paused. A pause lasts longer.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(4);
 
 /// Asks a handler to end its process.
 const END: u8 = b'e';
@@ -630,7 +630,7 @@ fn a_pause_of_all_processes_counts_neither_for_a_start_nor_for_a_drain(method: S
     let pause = |master: &Running| {
         let all = [master.first.id(), worker];
         all.iter().for_each(|pid| signal(*pid, "STOP"));
-        std::thread::sleep(LIMIT + LIMIT / 2);
+        std::thread::sleep(LIMIT + LIMIT / 4);
         all.iter().for_each(|pid| signal(*pid, "CONT"));
     };
     pause(&master);

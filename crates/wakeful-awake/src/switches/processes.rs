@@ -113,9 +113,12 @@ fn in_folder(folder: &Path, found: &mut BTreeSet<i32>) -> io::Result<()> {
     // Processes of another PID namespace have the number 0.
     found.extend(threads.lines().filter_map(number).filter(|tid| *tid > 0));
     for entry in fs::read_dir(folder)?.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // The folder may be removed meanwhile.
-            let _ = in_folder(&entry.path(), found);
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Err(error) = in_folder(&entry.path(), found)
+            // Otherwise the folder was removed meanwhile.
+            && is_short(&error)
+        {
+            return Err(error);
         }
     }
     Ok(())

@@ -47,19 +47,19 @@ impl Wake for Noting {
     }
 }
 
-/// The waker that a body was last polled with, as long as somebody keeps it.
+/// The waker that a body was last polled with, so that each body needs only one.
 #[derive(Debug, Default)]
-pub(crate) struct LastWaker(Weak<Noting>);
+pub(crate) struct LastWaker(Option<Arc<Noting>>);
 
 impl Progress {
     /// Notes that a task asks for more. The body must be polled with the waker that this returns.
     pub(crate) fn asks(&self, last: &mut LastWaker, waker: &Waker) -> Waker {
         self.0.is_waiting.store(true, Ordering::Relaxed);
-        let kept = last.0.upgrade().filter(|kept| kept.waker.will_wake(waker));
+        let kept = last.0.take().filter(|kept| kept.waker.will_wake(waker));
         let noting = kept.unwrap_or_else(|| {
             Arc::new(Noting { state: Arc::downgrade(&self.0), waker: waker.clone() })
         });
-        last.0 = Arc::downgrade(&noting);
+        last.0 = Some(noting.clone());
         noting.into()
     }
 

@@ -11,11 +11,13 @@ use futures_lite::future;
 use wakeful::accept::Connection;
 use wakeful::log::OncePerSecond;
 use wakeful::net::{ListenAddr, OwnedReadHalf, OwnedWriteHalf, Stream, TcpStream, UnixStream};
-use wakeful::time::sleep;
+use wakeful::time::{sleep, timeout};
 
 use super::frames::Frames;
 use crate::buffers::Budget;
-use crate::connections::{end_when_sent, read_unless_told, set_options, until_idle_in_drain};
+use crate::connections::{
+    LONGEST, end_when_sent, read_unless_told, set_options, until_idle_in_drain,
+};
 use crate::log;
 
 /// How often to check whether a client that sends no more is still there.
@@ -49,7 +51,8 @@ pub(super) async fn serve(
         asked = pass_on(&mut from_client, &mut to_backend, told, is_last, budget).await;
         // If it ended with an error, the frames before are answered nevertheless.
         to_backend.shutdown()?;
-        until_gone(&from_client).await;
+        let most = if asked.is_ok() { Duration::MAX } else { LONGEST };
+        let _ = timeout(most, until_gone(&from_client)).await;
         Ok(())
     };
     let never: Option<Pin<&mut std::future::Pending<()>>> = None;
@@ -60,7 +63,7 @@ pub(super) async fn serve(
     drop((from_backend, to_backend));
     let client = from_client.reunite(to_client).expect("they are halves of one stream");
     // The client may send more. It gets the answers so far nevertheless.
-    let ended = Box::pin(end_when_sent(client)).await;
+    let ended = Box::pin(end_when_sent(client, LONGEST)).await;
     asked.and(outcome).and(ended)
 }
 

@@ -21,7 +21,7 @@ use super::reply;
 use super::resp::Words;
 use super::service::Local;
 use super::shard::Operation;
-use crate::connections::{end_when_sent, set_options, until_idle_in_drain};
+use crate::connections::{LONGEST, end_when_sent, last_time, set_options, until_idle_in_drain};
 use crate::log;
 use crate::patience::PatientStream;
 
@@ -75,7 +75,7 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
             return if input.is_empty() {
                 if draining.is_started() {
                     drop((input, session));
-                    return Box::pin(end_when_sent(stream.into_inner())).await;
+                    return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;
                 }
                 Ok(())
             } else {
@@ -89,7 +89,8 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
                     ControlFlow::Break(()) => {
                         session.answers.write(&mut stream).await?;
                         drop((input, session));
-                        return Box::pin(end_when_sent(stream.into_inner())).await;
+                        let most = last_time(stall_timeout);
+                        return Box::pin(end_when_sent(stream.into_inner(), most)).await;
                     }
                 },
                 Ok(None) => break None,
@@ -108,14 +109,14 @@ async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result
         session.answers.write(&mut stream).await?;
         if draining.is_started() && input.is_empty() {
             drop((input, session));
-            return Box::pin(end_when_sent(stream.into_inner())).await;
+            return Box::pin(end_when_sent(stream.into_inner(), LONGEST)).await;
         }
     }
 }
 
 /// Closes a connection that was refused. If there were unread bytes, the kernel would reset it, and
 /// its peer might never see the reason, nor the answers before it.
-async fn end(mut stream: Stream) -> io::Result<()> {
+async fn end(mut stream: Stream, most: Duration) -> io::Result<()> {
     stream.shutdown_side(std::net::Shutdown::Write)?;
     let rest = async {
         let mut scratch = vec![0; 16 * 1024];
@@ -123,7 +124,7 @@ async fn end(mut stream: Stream) -> io::Result<()> {
     };
     let _ = timeout(LAST_TIME, rest).await;
     // That the peer is gone is no news.
-    let _ = end_when_sent(stream).await;
+    let _ = end_when_sent(stream, most).await;
     Ok(())
 }
 
@@ -149,8 +150,9 @@ impl Session {
     ) -> io::Result<()> {
         self.answers.error(text);
         self.answers.write(&mut stream).await?;
+        let most = last_time(self.local.service.options.stall_timeout);
         drop(self);
-        Box::pin(end(stream.into_inner())).await?;
+        Box::pin(end(stream.into_inner(), most)).await?;
         Err(io::Error::new(kind, text.to_owned()))
     }
 

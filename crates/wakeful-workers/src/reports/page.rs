@@ -23,7 +23,7 @@ const HEADER: usize = 24;
 /// The number of a place, and the size of one of its texts with its header, unless the text is
 /// long. The rest of the page is not used.
 const NUMBER: u64 = 4096;
-const SHORT: u64 = 256 << 10;
+const SHORT: u64 = 1 << 20;
 const PLACE: u64 = NUMBER + 2 * SHORT;
 
 /// Where the long texts begin, behind all places, of which the list of workers is one.

@@ -18,7 +18,8 @@ use crate::systemd;
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// How long the master waits at most while a process must start or end in time. Each such wait
-/// shows whether the master itself was paused (SIGSTOP, `docker pause`, a suspended machine).
+/// shows whether the master itself was paused (SIGSTOP, `docker pause`, a paused virtual
+/// machine).
 const SLICE: Duration = Duration::from_millis(250);
 /// How much later than planned the master may look, and not count as paused.
 const LATE: Duration = Duration::from_millis(250);
