@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use socket2::{Domain, Socket, Type};
-use wakeful_http::{Limits, Running};
+use wakeful_http::{Limits, MaxAge, Running};
 
 use common::frames::{Client, *};
 use common::*;
@@ -57,19 +58,22 @@ fn http2_client(running: &Running) -> Client {
 
 /// Reads a response to its end, and gives back the room that it took, as clients do.
 fn read_large(client: &mut Client) {
+    assert_eq!(read_response(client), LARGE);
+}
+
+fn read_response(client: &mut Client) -> usize {
     let mut read = 0;
     loop {
         let frame = client.wait_for_any();
         if frame.kind == DATA {
             read += frame.payload.len();
             if frame.flags & END_STREAM != 0 {
-                break;
+                return read;
             }
             let room = u32::try_from(frame.payload.len()).unwrap().to_be_bytes();
             client.send(WINDOW_UPDATE, 0, 0, &room);
         }
     }
-    assert_eq!(read, LARGE);
 }
 
 #[test]
@@ -94,6 +98,21 @@ fn in_a_drain_a_response_of_http2_comes_whole_however_slowly_it_is_read() {
     read_large(&mut client);
     drop(client);
     assert_eq!(drain.join().unwrap(), 0);
+}
+
+/// The kernel has all of the response, so nothing is in flight. The client takes longer to read it
+/// than it may take to leave.
+#[test]
+fn a_response_of_http2_that_the_kernel_holds_comes_whole_after_the_client_was_told_to_leave() {
+    let max_age = MaxAge::new(Duration::from_millis(200)).grace(Duration::from_millis(200));
+    let app = Router::new().route("/first", get(|| async { vec![7; FIRST] }));
+    let running = server().limits(Limits::new().max_age(max_age)).start(app).unwrap();
+    let mut client = http2_client(&running);
+    client.get(1, "/first");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(read_response(&mut client), FIRST);
+    drop(client);
+    until("it is closed", || running.counts().open() == 0);
 }
 
 /// What is after the last request that is answered is unread when the connection closes.

@@ -21,6 +21,10 @@ impl<IO: Liveness> Liveness for Rewound<IO> {
     fn is_gone(&self) -> bool {
         self.stream.is_gone()
     }
+
+    fn unsent(&self) -> usize {
+        self.stream.unsent()
+    }
 }
 
 impl<IO: Read + Unpin> Read for Rewound<IO> {

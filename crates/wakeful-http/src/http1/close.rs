@@ -4,7 +4,7 @@
 use http::StatusCode;
 
 use super::observed::Observed;
-use crate::connection::{ConnectionState, PREFACE, lingering_close, unasked_answer};
+use crate::connection::{ConnectionState, Liveness, PREFACE, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::upgrade::Io;
@@ -35,7 +35,7 @@ fn is_uri_too_long(error: &hyper::Error) -> bool {
 /// Closes the connection so that the client can still read the last answer. `unread` is what hyper
 /// has left in its buffer.
 pub(super) async fn close(
-    mut io: impl Io,
+    mut io: impl Io + Liveness,
     ended: Ended,
     unread: &[u8],
     observed: &Observed,
