@@ -16,9 +16,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
+use futures_lite::stream;
 use hyper::body::{Body, Frame};
 use socket2::{Domain, Socket, Type};
-use wakeful_http::{Limits, MaxAge, Running};
+use wakeful_http::{Limits, MaxAge, Refusal, Running};
 
 use common::frames::{Client, *};
 use common::*;
@@ -181,6 +182,36 @@ fn the_response_before_one_that_fails_comes_whole() {
         let mut writer = stream.try_clone().unwrap();
         let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
         until("it has failed", || has_failed.load(Ordering::Acquire));
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).unwrap();
+        let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
+        let answer = answers.get(first..first + FIRST);
+        assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
+        drop(stream);
+        let _ = writes.join().unwrap();
+        until("it is closed", || running.counts().open() == 0);
+    }
+}
+
+/// What comes after the request whose response does not end is unread when the connection closes.
+#[test]
+fn the_response_before_one_that_a_time_limit_ends_comes_whole() {
+    for version in ["1.1", "1.0"] {
+        let endless =
+            || async { axum::body::Body::from_stream(stream::pending::<io::Result<Bytes>>()) };
+        let app = Router::new()
+            .route("/first", get(|| async { vec![b'x'; FIRST] }))
+            .route("/endless", get(endless));
+        let limits = Limits::new().request_timeout(Duration::from_millis(300));
+        let running = server().limits(limits).start(app).unwrap();
+        let mut stream = connect(&running);
+        let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
+        let more = request("/first", "1.1").repeat(3000);
+        let requests = [request("/first", "1.1"), request("/endless", version), more].concat();
+        let mut writer = stream.try_clone().unwrap();
+        let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
+        let counts = running.http_counts();
+        until("it has ended", || counts.refused(Refusal::RequestTimeout) == 1);
         let mut answers = Vec::new();
         stream.read_to_end(&mut answers).unwrap();
         let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();

@@ -46,7 +46,9 @@ pub(super) async fn close(
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
         }
-        Ended::By(_) => {}
+        // Nothing has come, or the client does not read.
+        Ended::By(Refusal::HeaderTimeout | Refusal::SlowResponse) => {}
+        Ended::By(_) => close_after_failure(io, observed).await,
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
                 lingering_close::linger(&mut io).await;
@@ -100,9 +102,10 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// Closes the connection after the service or a body has failed or panicked. The client can still
-/// read the earlier responses. The close itself may mark the end of the failed response (HTTP/1.0).
-/// Then no `close_notify` of TLS is sent, because it would make the response look complete.
+/// Closes the connection after the service or a body has failed or panicked, or a limit has ended
+/// it. The client can still read the earlier responses. The close itself may mark the end of the
+/// failed response (HTTP/1.0). Then no `close_notify` of TLS is sent, because it would make the
+/// response look complete.
 pub(super) async fn close_after_failure(mut io: impl Io, observed: &Observed) {
     if observed.ends_by_close.get() {
         io.forgo_goodbye();
