@@ -345,6 +345,27 @@ fn beyond_a_peer_s_connections_the_next_one_is_503_and_a_place_comes_back() {
     is_served(&running);
 }
 
+/// None of them closes its side. The server waits for as many of them as the peer may have
+/// connections.
+#[test]
+fn a_peer_s_connections_beyond_its_limit_do_not_take_the_places_of_others() {
+    let running = start(Limits::new().max_connections_per_peer(1));
+    let mut served = ask(&running, &get_request("/"));
+    read_response(&mut served);
+    let refused: Vec<_> = (0..20).map(|_| raw(&running)).collect();
+    for stream in &refused {
+        assert_closes_with(&read_all(stream.try_clone().unwrap()), "503");
+    }
+    counted(&running, Refusal::PeerConnections, 20);
+    // The last one of each loop may not be over yet.
+    let open = running.counts().open();
+    assert!(open <= 4, "{open} are open");
+    drop(refused);
+    until("only one is left", || running.counts().open() == 1);
+    served.write_all(get_request("/").as_bytes()).unwrap();
+    assert!(read_response(&mut served).ends_with("hello"));
+}
+
 #[test]
 fn too_many_requests_at_a_time_are_503_and_the_connection_stays() {
     let (gate, app) = Gate::on(app());
