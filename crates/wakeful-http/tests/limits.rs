@@ -5,6 +5,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,6 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
 use http_body_util::BodyExt;
+use wakeful::LoopGroup;
 use wakeful_http::{
     AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
     Running,
@@ -566,6 +568,32 @@ fn the_last_request_of_a_connection_is_told_so() {
     let last = text.rfind("HTTP/1.1").unwrap();
     assert!(!text[..last].contains("connection: close"), "{text}");
     assert!(text[last..].contains("connection: close"), "{text}");
+}
+
+/// The loop stands still for longer than the grace, and the request ends soon afterwards.
+#[test]
+fn a_pause_does_not_use_up_the_grace_of_an_old_connection() {
+    let grace = 20 * SHORT;
+    let limits = Limits::new()
+        .max_age(MaxAge::new(SHORT).jitter(0.0).grace(grace))
+        // It is looked at four times in this time.
+        .body_timeout(SHORT);
+    let (gate, app) = Gate::on(router());
+    let server = server().group(LoopGroup::builder().loops(1)).limits(limits);
+    let running = server.start(app).unwrap();
+    let mut stream = ask(&running, &get_request("/gated"));
+    gate.wait_for_one();
+    // The grace has begun.
+    thread::sleep(3 * SHORT);
+    running.handles()[0].post(move || thread::sleep(grace + SHORT)).unwrap();
+    let (goes_on, gone_on) = mpsc::channel();
+    running.handles()[0].post(move || goes_on.send(()).unwrap()).unwrap();
+    gone_on.recv().unwrap();
+    // It has looked at the connection.
+    thread::sleep(SHORT);
+    gate.open();
+    assert!(read_response(&mut stream).ends_with("released"));
+    counted(&running, Refusal::MaxAge, 0);
 }
 
 #[test]
