@@ -13,7 +13,7 @@ use std::{io, mem};
 
 use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
-use wakeful::time::timeout;
+use wakeful::time::{now, sleep, timeout};
 
 use super::liveness::Liveness;
 use crate::read;
@@ -22,6 +22,8 @@ use crate::read;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time limit if the client may have a long response to read (like nginx's `lingering_time`).
 const LONGEST: Duration = Duration::from_secs(30);
+/// How often the kernel is asked how much it has not sent.
+const ASKED: Duration = Duration::from_millis(50);
 /// How many bytes are read and discarded. They are mostly the rest of an upload.
 const MOST: usize = 64 << 20;
 
@@ -52,6 +54,38 @@ where
         discard(io, silence, is_reading).await
     };
     let _ = timeout(LONGEST, lingering).await;
+}
+
+/// Waits until the client has all that was written, or takes nothing more of it, and then resets
+/// the connection, if it is one of TCP. Our side is not ended before.
+pub(crate) async fn reset_when_sent<I: Read + Liveness + Unpin>(mut io: I) {
+    let waiting = async {
+        let (mut least, mut since, mut has_ended) = (usize::MAX, now(), false);
+        loop {
+            let unsent = io.unsent();
+            if unsent < least {
+                (least, since) = (unsent, now());
+            }
+            if unsent == 0 || now() - since >= PATIENCE {
+                break;
+            }
+            if has_ended {
+                sleep(ASKED).await;
+                continue;
+            }
+            match timeout(ASKED, poll_fn(|cx| poll_forget(&mut io, cx))).await {
+                Ok(Ok(0)) => has_ended = true,
+                Ok(Err(_)) => break,
+                Ok(Ok(1..)) | Err(_) => {}
+            }
+            yield_now().await;
+        }
+    };
+    let _ = timeout(LONGEST, waiting).await;
+    if let Some(stream) = io.plain_tcp() {
+        // If the kernel refuses it, the connection ends in the usual way.
+        let _ = stream.set_linger(Some(Duration::ZERO));
+    }
 }
 
 async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {

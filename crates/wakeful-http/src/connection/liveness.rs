@@ -1,6 +1,6 @@
 //! Detects whether the client of a connection is gone.
 
-use wakeful::net::Stream;
+use wakeful::net::{Stream, TcpStream};
 
 use crate::tls::TlsStream;
 
@@ -14,6 +14,9 @@ pub(crate) trait Liveness {
     /// Returns how many written bytes the kernel still holds, because they have not reached the
     /// client. It makes one system call.
     fn unsent(&self) -> usize;
+
+    /// Returns the TCP stream, if it has the bytes as they are, without TLS.
+    fn plain_tcp(&self) -> Option<&TcpStream>;
 }
 
 impl Liveness for Stream {
@@ -25,6 +28,13 @@ impl Liveness for Stream {
         // If the kernel does not tell, nobody should wait for it.
         Self::unsent(self).unwrap_or(0)
     }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl<IO: Liveness> Liveness for TlsStream<IO> {
@@ -34,5 +44,9 @@ impl<IO: Liveness> Liveness for TlsStream<IO> {
 
     fn unsent(&self) -> usize {
         self.get_ref().unsent()
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        None
     }
 }

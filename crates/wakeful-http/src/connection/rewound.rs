@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use wakeful::net::Stream;
+use wakeful::net::{Stream, TcpStream};
 
 use super::liveness::Liveness;
 
@@ -24,6 +24,10 @@ impl<IO: Liveness> Liveness for Rewound<IO> {
 
     fn unsent(&self) -> usize {
         self.stream.unsent()
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        self.stream.plain_tcp()
     }
 }
 

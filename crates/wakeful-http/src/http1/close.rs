@@ -104,11 +104,14 @@ pub(super) async fn close(
 
 /// Closes the connection after the service or a body has failed or panicked, or a limit has ended
 /// it. The client can still read the earlier responses. The close itself may mark the end of the
-/// failed response (HTTP/1.0). Then no `close_notify` of TLS is sent, because it would make the
-/// response look complete.
-pub(super) async fn close_after_failure(mut io: impl Io, observed: &Observed) {
+/// failed response (HTTP/1.0). Then the close resets the connection (TLS: sends no
+/// `close_notify`), because the response would look complete.
+pub(super) async fn close_after_failure(mut io: impl Io + Liveness, observed: &Observed) {
     if observed.ends_by_close.get() {
         io.forgo_goodbye();
+        if io.plain_tcp().is_some() {
+            return lingering_close::reset_when_sent(io).await;
+        }
     }
     lingering_close::linger(&mut io).await;
 }
