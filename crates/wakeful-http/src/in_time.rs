@@ -15,14 +15,24 @@ pub(crate) const QUARTERS: u32 = 4;
 /// Like [`timeout`], but with a timer for each quarter of the limit.
 pub(crate) async fn in_time<F: Future>(
     limit: Duration,
-    mut future: Pin<&mut F>,
+    future: Pin<&mut F>,
 ) -> Result<F::Output, Elapsed> {
-    for _ in 1..QUARTERS {
-        if let Ok(output) = timeout(limit / QUARTERS, future.as_mut()).await {
-            return Ok(output);
+    with_most_used(limit, future).await.map(|(output, _)| output)
+}
+
+/// Like [`in_time`], and also returns the end of the quarter in which the future was ready: no more
+/// of the limit is used. If more time has passed, the process was stopped.
+pub(crate) async fn with_most_used<F: Future>(
+    limit: Duration,
+    mut future: Pin<&mut F>,
+) -> Result<(F::Output, Duration), Elapsed> {
+    let quarter = limit / QUARTERS;
+    for number in 1..QUARTERS {
+        if let Ok(output) = timeout(quarter, future.as_mut()).await {
+            return Ok((output, number * quarter));
         }
     }
-    timeout(limit / QUARTERS, future).await
+    timeout(quarter, future).await.map(|output| (output, limit))
 }
 
 #[cfg(test)]

@@ -98,6 +98,19 @@ fn a_body_that_is_forgotten_ends_its_connection_behind_the_response() {
     }
 }
 
+/// A client of HTTP/1.0 would take a reset for the sign of it.
+#[test]
+fn a_body_that_is_forgotten_does_not_make_the_response_look_cut_off() {
+    let running = start(IDLE, std::mem::forget);
+    let mut stream = raw(&running);
+    stream.write_all(b"POST / HTTP/1.0\r\ncontent-length: 5\r\n\r\n12").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("hello"), "{answer}");
+    until("it is closed", || running.counts().open() == 0);
+    assert_eq!(running.http_counts().refused(Refusal::IdleTimeout), 1);
+}
+
 #[test]
 fn a_task_that_reads_on_behind_the_response_reads_all_that_comes() {
     // A pause of this machine is not to be taken for one of the client.

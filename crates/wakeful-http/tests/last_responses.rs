@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
+use futures_lite::stream;
 use hyper::body::{Body, Frame};
 use socket2::{Domain, Socket, Type};
-use wakeful_http::{Limits, Running};
+use wakeful_http::{Limits, MaxAge, Refusal, Running};
 
 use common::frames::{Client, *};
 use common::*;
@@ -57,19 +59,22 @@ fn http2_client(running: &Running) -> Client {
 
 /// Reads a response to its end, and gives back the room that it took, as clients do.
 fn read_large(client: &mut Client) {
+    assert_eq!(read_response(client), LARGE);
+}
+
+fn read_response(client: &mut Client) -> usize {
     let mut read = 0;
     loop {
         let frame = client.wait_for_any();
         if frame.kind == DATA {
             read += frame.payload.len();
             if frame.flags & END_STREAM != 0 {
-                break;
+                return read;
             }
             let room = u32::try_from(frame.payload.len()).unwrap().to_be_bytes();
             client.send(WINDOW_UPDATE, 0, 0, &room);
         }
     }
-    assert_eq!(read, LARGE);
 }
 
 #[test]
@@ -94,6 +99,21 @@ fn in_a_drain_a_response_of_http2_comes_whole_however_slowly_it_is_read() {
     read_large(&mut client);
     drop(client);
     assert_eq!(drain.join().unwrap(), 0);
+}
+
+/// The kernel has all of the response, so nothing is in flight. The client takes longer to read it
+/// than it may take to leave.
+#[test]
+fn a_response_of_http2_that_the_kernel_holds_comes_whole_after_the_client_was_told_to_leave() {
+    let max_age = MaxAge::new(Duration::from_millis(200)).grace(Duration::from_millis(200));
+    let app = Router::new().route("/first", get(|| async { vec![7; FIRST] }));
+    let running = server().limits(Limits::new().max_age(max_age)).start(app).unwrap();
+    let mut client = http2_client(&running);
+    client.get(1, "/first");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(read_response(&mut client), FIRST);
+    drop(client);
+    until("it is closed", || running.counts().open() == 0);
 }
 
 /// What is after the last request that is answered is unread when the connection closes.
@@ -141,7 +161,8 @@ impl Body for FailingBody {
     }
 }
 
-/// What comes after the request that fails is unread when the connection closes.
+/// What comes after the request that fails is unread when the connection closes. A client of
+/// HTTP/1.0 learns only by a reset that the second response has not come whole.
 #[test]
 fn the_response_before_one_that_fails_comes_whole() {
     for (panics, version) in [(false, "1.1"), (true, "1.1"), (false, "1.0"), (true, "1.0")] {
@@ -163,7 +184,37 @@ fn the_response_before_one_that_fails_comes_whole() {
         let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
         until("it has failed", || has_failed.load(Ordering::Acquire));
         let mut answers = Vec::new();
-        stream.read_to_end(&mut answers).unwrap();
+        assert_eq!(stream.read_to_end(&mut answers).is_ok(), version == "1.1", "is it cut off?");
+        let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
+        let answer = answers.get(first..first + FIRST);
+        assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
+        drop(stream);
+        let _ = writes.join().unwrap();
+        until("it is closed", || running.counts().open() == 0);
+    }
+}
+
+/// What comes after the request whose response does not end is unread when the connection closes.
+#[test]
+fn the_response_before_one_that_a_time_limit_ends_comes_whole() {
+    for version in ["1.1", "1.0"] {
+        let endless =
+            || async { axum::body::Body::from_stream(stream::pending::<io::Result<Bytes>>()) };
+        let app = Router::new()
+            .route("/first", get(|| async { vec![b'x'; FIRST] }))
+            .route("/endless", get(endless));
+        let limits = Limits::new().request_timeout(Duration::from_millis(300));
+        let running = server().limits(limits).start(app).unwrap();
+        let mut stream = connect(&running);
+        let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
+        let more = request("/first", "1.1").repeat(3000);
+        let requests = [request("/first", "1.1"), request("/endless", version), more].concat();
+        let mut writer = stream.try_clone().unwrap();
+        let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
+        let counts = running.http_counts();
+        until("it has ended", || counts.refused(Refusal::RequestTimeout) == 1);
+        let mut answers = Vec::new();
+        assert_eq!(stream.read_to_end(&mut answers).is_ok(), version == "1.1", "is it cut off?");
         let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
         let answer = answers.get(first..first + FIRST);
         assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));

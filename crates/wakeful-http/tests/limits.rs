@@ -5,6 +5,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,6 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use futures_lite::stream;
 use http_body_util::BodyExt;
+use wakeful::LoopGroup;
 use wakeful_http::{
     AmbiguousLength, DrainPlan, GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal,
     Running,
@@ -345,6 +347,27 @@ fn beyond_a_peer_s_connections_the_next_one_is_503_and_a_place_comes_back() {
     is_served(&running);
 }
 
+/// None of them closes its side. The server waits for as many of them as the peer may have
+/// connections.
+#[test]
+fn a_peer_s_connections_beyond_its_limit_do_not_take_the_places_of_others() {
+    let running = start(Limits::new().max_connections_per_peer(1));
+    let mut served = ask(&running, &get_request("/"));
+    read_response(&mut served);
+    let refused: Vec<_> = (0..20).map(|_| raw(&running)).collect();
+    for stream in &refused {
+        assert_closes_with(&read_all(stream.try_clone().unwrap()), "503");
+    }
+    counted(&running, Refusal::PeerConnections, 20);
+    // The last one of each loop may not be over yet.
+    let open = running.counts().open();
+    assert!(open <= 4, "{open} are open");
+    drop(refused);
+    until("only one is left", || running.counts().open() == 1);
+    served.write_all(get_request("/").as_bytes()).unwrap();
+    assert!(read_response(&mut served).ends_with("hello"));
+}
+
 #[test]
 fn too_many_requests_at_a_time_are_503_and_the_connection_stays() {
     let (gate, app) = Gate::on(app());
@@ -545,6 +568,32 @@ fn the_last_request_of_a_connection_is_told_so() {
     let last = text.rfind("HTTP/1.1").unwrap();
     assert!(!text[..last].contains("connection: close"), "{text}");
     assert!(text[last..].contains("connection: close"), "{text}");
+}
+
+/// The loop stands still for longer than the grace, and the request ends soon afterwards.
+#[test]
+fn a_pause_does_not_use_up_the_grace_of_an_old_connection() {
+    let grace = 20 * SHORT;
+    let limits = Limits::new()
+        .max_age(MaxAge::new(SHORT).jitter(0.0).grace(grace))
+        // It is looked at four times in this time.
+        .body_timeout(SHORT);
+    let (gate, app) = Gate::on(router());
+    let server = server().group(LoopGroup::builder().loops(1)).limits(limits);
+    let running = server.start(app).unwrap();
+    let mut stream = ask(&running, &get_request("/gated"));
+    gate.wait_for_one();
+    // The grace has begun.
+    thread::sleep(3 * SHORT);
+    running.handles()[0].post(move || thread::sleep(grace + SHORT)).unwrap();
+    let (goes_on, gone_on) = mpsc::channel();
+    running.handles()[0].post(move || goes_on.send(()).unwrap()).unwrap();
+    gone_on.recv().unwrap();
+    // It has looked at the connection.
+    thread::sleep(SHORT);
+    gate.open();
+    assert!(read_response(&mut stream).ends_with("released"));
+    counted(&running, Refusal::MaxAge, 0);
 }
 
 #[test]

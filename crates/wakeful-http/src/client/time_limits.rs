@@ -1,6 +1,7 @@
 //! The time limits of a request: until the head of its response, and in total.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use wakeful::time::now;
 
@@ -9,7 +10,7 @@ use super::body::Deadline;
 use super::error::ClientError;
 use super::host_pool::Pool;
 use super::retry::SendFailure;
-use crate::in_time::in_time;
+use crate::in_time::{QUARTERS, with_most_used};
 
 impl<B: OutgoingBody> Pool<B> {
     /// Awaits `answered`, the head of the response to a request that begins now. Also returns when
@@ -19,15 +20,15 @@ impl<B: OutgoingBody> Pool<B> {
         answered: impl Future<Output = Result<T, SendFailure<B>>>,
     ) -> Result<(T, Option<Deadline>), SendFailure<B>> {
         let (head, total) = (self.settings.head_timeout, self.settings.total_timeout);
-        let deadline = total.and_then(|after| Some((now().checked_add(after)?, after)));
+        let begun = total.map(|_| now());
         let (limit, is_total) = match (head, total) {
             (Some(head), Some(total)) => (Some(head.min(total)), total < head),
             (head, total) => (head.or(total), head.is_none()),
         };
-        let answer = match limit {
-            None => answered.await?,
-            Some(after) => match in_time(after, pin!(answered)).await {
-                Ok(answered) => answered?,
+        let (answer, most_used) = match limit {
+            None => (answered.await?, Duration::ZERO),
+            Some(after) => match with_most_used(after, pin!(answered)).await {
+                Ok((answered, most_used)) => (answered?, most_used),
                 Err(_) => {
                     let target = self.label.clone();
                     let error = if is_total {
@@ -39,8 +40,20 @@ impl<B: OutgoingBody> Pool<B> {
                 }
             },
         };
-        let deadline =
-            deadline.map(|(at, after)| Deadline { end: wakeful::time::Deadline::at(at), after });
+        let deadline = begun.zip(total).and_then(|(begun, after)| {
+            let now = now();
+            let left = left(after, now.saturating_duration_since(begun), most_used);
+            Some(Deadline { end: wakeful::time::Deadline::at(now.checked_add(left)?), after })
+        });
         Ok((answer, deadline))
     }
+}
+
+/// What is left of `total` for the body, if the head came after `passed`. Behind a pause, which
+/// counts as a quarter, that is at least another quarter.
+fn left(total: Duration, passed: Duration, most_used: Duration) -> Duration {
+    if passed <= most_used {
+        return total.saturating_sub(passed);
+    }
+    total.saturating_sub(most_used).max(total / QUARTERS)
 }

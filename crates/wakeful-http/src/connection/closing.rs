@@ -58,6 +58,15 @@ impl Closing {
         }
     }
 
+    /// Does not count a time in which the process was `stopped` as a part of the grace of an old
+    /// connection. Not more than the `grace` is left then.
+    pub(super) fn spare(&self, stopped: Duration, grace: Duration, now: Instant) {
+        if let Some((end_at, Refusal::MaxAge)) = self.end_at.get() {
+            let end_at = (end_at + stopped).min(now + grace).max(end_at);
+            self.end_at.set(Some((end_at, Refusal::MaxAge)));
+        }
+    }
+
     /// Returns when the connection ends in any case, and why.
     pub(super) fn end_at(&self) -> Option<(Instant, Refusal)> {
         self.end_at.get()

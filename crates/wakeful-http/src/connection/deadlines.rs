@@ -87,6 +87,10 @@ impl ConnectionState {
 
     /// Handles what is due. `None`: the driver has nothing to do.
     fn act(&self, phase: Phase, now: Instant) -> Option<Act> {
+        let grace = self.loop_state().limits().max_age.map_or(FAR, |max_age| max_age.grace);
+        if phase == Phase::Busy {
+            self.closing().spare(self.stopped(now), grace, now);
+        }
         if let Some((end_at, refusal)) = self.closing().end_at()
             && now >= end_at
         {
@@ -106,7 +110,6 @@ impl ConnectionState {
             && self.movable().expires().is_some_and(|expires| now >= expires)
         {
             self.closing().begin();
-            let grace = self.loop_state().limits().max_age.map_or(FAR, |max_age| max_age.grace);
             self.closing().end_within(grace, Refusal::MaxAge);
             return Some(Act::PollAgain);
         }

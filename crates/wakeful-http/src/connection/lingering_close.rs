@@ -6,43 +6,104 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{io, mem};
 
 use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
-use wakeful::time::timeout;
+use wakeful::time::{now, sleep, timeout};
 
+use super::liveness::Liveness;
 use crate::read;
 
 /// The time limit of a lingering close.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time limit if the client may have a long response to read (like nginx's `lingering_time`).
 const LONGEST: Duration = Duration::from_secs(30);
+/// How often the kernel is asked how much it has not sent.
+const ASKED: Duration = Duration::from_millis(50);
 /// How many bytes are read and discarded. They are mostly the rest of an upload.
 const MOST: usize = 64 << 20;
 
 /// Ends our side, and waits until the client has ended its own.
 pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
     // Errors are ignored, because there is nobody to tell.
-    let _ = timeout(PATIENCE, discard(io, PATIENCE)).await;
+    let lingering = async {
+        shut_down(io).await?;
+        discard(io, PATIENCE, |_| false).await
+    };
+    let _ = timeout(PATIENCE, lingering).await;
 }
 
 /// Like [`linger`], for a client that is still reading its last response and still sends something
-/// meanwhile (for example, window updates). Ends when nothing came for `silence`.
-pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(io: &mut I, silence: Duration) {
-    let _ = timeout(LONGEST, discard(io, silence)).await;
+/// meanwhile (for example, window updates). Ends when nothing came for `silence`, and the client
+/// took nothing of what the kernel holds.
+pub(crate) async fn linger_while_it_reads<I>(io: &mut I, silence: Duration)
+where
+    I: Read + Write + Liveness + Unpin,
+{
+    let lingering = async {
+        shut_down(io).await?;
+        let mut unsent = io.unsent();
+        let is_reading = |io: &I| {
+            let before = mem::replace(&mut unsent, io.unsent());
+            unsent > 0 && unsent < before
+        };
+        discard(io, silence, is_reading).await
+    };
+    let _ = timeout(LONGEST, lingering).await;
 }
 
-async fn discard<I: Read + Write + Unpin>(io: &mut I, silence: Duration) -> io::Result<()> {
-    poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await?;
+/// Waits until the client has all that was written, or takes nothing more of it, and then resets
+/// the connection, if it is one of TCP. Our side is not ended before.
+pub(crate) async fn reset_when_sent<I: Read + Liveness + Unpin>(mut io: I) {
+    let waiting = async {
+        let (mut least, mut since, mut has_ended) = (usize::MAX, now(), false);
+        loop {
+            let unsent = io.unsent();
+            if unsent < least {
+                (least, since) = (unsent, now());
+            }
+            if unsent == 0 || now() - since >= PATIENCE {
+                break;
+            }
+            if has_ended {
+                sleep(ASKED).await;
+                continue;
+            }
+            match timeout(ASKED, poll_fn(|cx| poll_forget(&mut io, cx))).await {
+                Ok(Ok(0)) => has_ended = true,
+                Ok(Err(_)) => break,
+                Ok(Ok(1..)) | Err(_) => {}
+            }
+            yield_now().await;
+        }
+    };
+    let _ = timeout(LONGEST, waiting).await;
+    if let Some(stream) = io.plain_tcp() {
+        // If the kernel refuses it, the connection ends in the usual way.
+        let _ = stream.set_linger(Some(Duration::ZERO));
+    }
+}
+
+async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut *io).poll_shutdown(cx)).await
+}
+
+/// Reads until the client has ended its side, or nothing came for `silence` and `goes_on` is false.
+async fn discard<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    mut goes_on: impl FnMut(&I) -> bool,
+) -> io::Result<()> {
     let mut read = 0;
     while read < MOST {
         match timeout(silence, poll_fn(|cx| poll_forget(io, cx))).await {
             Ok(Ok(count @ 1..)) => read += count,
             Ok(Err(error)) => return Err(error),
+            Err(_) if goes_on(io) => {}
             Ok(Ok(0)) | Err(_) => break,
         }
         // Nobody waits for this, and copying one piece takes longer than most requests.

@@ -1,6 +1,6 @@
 //! Detects whether the client of a connection is gone.
 
-use wakeful::net::Stream;
+use wakeful::net::{Stream, TcpStream};
 
 use crate::tls::TlsStream;
 
@@ -10,16 +10,43 @@ pub(crate) trait Liveness {
     /// Is the client gone? This makes no system call. A client that has ended only its own side
     /// counts as present.
     fn is_gone(&self) -> bool;
+
+    /// Returns how many written bytes the kernel still holds, because they have not reached the
+    /// client. It makes one system call.
+    fn unsent(&self) -> usize;
+
+    /// Returns the TCP stream, if it has the bytes as they are, without TLS.
+    fn plain_tcp(&self) -> Option<&TcpStream>;
 }
 
 impl Liveness for Stream {
     fn is_gone(&self) -> bool {
         self.is_broken()
     }
+
+    fn unsent(&self) -> usize {
+        // If the kernel does not tell, nobody should wait for it.
+        Self::unsent(self).unwrap_or(0)
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl<IO: Liveness> Liveness for TlsStream<IO> {
     fn is_gone(&self) -> bool {
         self.get_ref().is_gone()
+    }
+
+    fn unsent(&self) -> usize {
+        self.get_ref().unsent()
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        None
     }
 }

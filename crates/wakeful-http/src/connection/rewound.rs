@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use wakeful::net::Stream;
+use wakeful::net::{Stream, TcpStream};
 
 use super::liveness::Liveness;
 
@@ -20,6 +20,14 @@ pub(crate) struct Rewound<IO = Stream> {
 impl<IO: Liveness> Liveness for Rewound<IO> {
     fn is_gone(&self) -> bool {
         self.stream.is_gone()
+    }
+
+    fn unsent(&self) -> usize {
+        self.stream.unsent()
+    }
+
+    fn plain_tcp(&self) -> Option<&TcpStream> {
+        self.stream.plain_tcp()
     }
 }
 

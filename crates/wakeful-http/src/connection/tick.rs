@@ -19,16 +19,24 @@ impl ConnectionState {
         !self.requests().is_in_flight() && !self.writes().is_blocked()
     }
 
+    /// How long the process was stopped since the last tick. If a tick comes later than the next
+    /// one should have, the process did not read. The client is not to blame for that time.
+    pub(super) fn stopped(&self, now: Instant) -> Duration {
+        let is_http1 = self.protocol() == Protocol::Http1;
+        let Some(tick) = self.loop_state().limits().tick().or(is_http1.then_some(TICK)) else {
+            // The ticks are not regular.
+            return Duration::ZERO;
+        };
+        now.saturating_duration_since(self.clock.ticked()).saturating_sub(2 * tick)
+    }
+
     /// Checks all that is in flight.
     pub(super) fn tick(&self, now: Instant) -> Option<Act> {
         let limits = self.loop_state().limits();
         // The next tick polls hyper first.
         self.check_client();
-        let passed = self.clock.tick(now);
-        // If a tick comes later than the next one should have, the process was stopped, and did not
-        // read. The client is not to blame for that time.
-        let stopped = passed.saturating_sub(2 * limits.tick().unwrap_or(TICK));
-        let passed = passed - stopped;
+        let stopped = self.stopped(now);
+        let passed = self.clock.tick(now) - stopped;
         if let Some(rate) = limits.min_rate
             && self.writes().is_too_slow(rate, passed)
         {

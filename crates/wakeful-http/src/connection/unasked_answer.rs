@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use http::StatusCode;
 use hyper::rt::{Read, Write};
 use wakeful::time::timeout;
@@ -22,18 +23,33 @@ pub(crate) async fn send<I: Read + Write + Unpin>(
     status: StatusCode,
     loop_state: &LoopState,
 ) {
+    let text = text(status, loop_state);
+    // The answer fits into the socket's buffer, or the client reads nothing anyway.
+    let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
+    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
+        linger(io).await;
+    }
+}
+
+/// Like [`send`], but does not wait, so the close may overtake the answer.
+pub(crate) fn send_at_once<I: Write + Unpin>(
+    io: &mut I,
+    status: StatusCode,
+    loop_state: &LoopState,
+) {
+    let text = text(status, loop_state);
+    let _ = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes())).now_or_never();
+}
+
+/// Counts the answer, too.
+fn text(status: StatusCode, loop_state: &LoopState) -> String {
     loop_state.counts().response(status);
     let retry = match status {
         StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
         _ => "",
     };
     let date = dates::of_header(SystemTime::now());
-    let text = format!(
+    format!(
         "HTTP/1.1 {status}\r\ndate: {date}\r\nconnection: close\r\ncontent-length: 0\r\n{retry}\r\n"
-    );
-    // The answer fits into the socket's buffer, or the client reads nothing anyway.
-    let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, text.as_bytes()));
-    if let Ok(Ok(_)) = timeout(PATIENCE, written).await {
-        linger(io).await;
-    }
+    )
 }

@@ -4,7 +4,7 @@
 use http::StatusCode;
 
 use super::observed::Observed;
-use crate::connection::{ConnectionState, PREFACE, lingering_close, unasked_answer};
+use crate::connection::{ConnectionState, Liveness, PREFACE, lingering_close, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::upgrade::Io;
@@ -35,7 +35,7 @@ fn is_uri_too_long(error: &hyper::Error) -> bool {
 /// Closes the connection so that the client can still read the last answer. `unread` is what hyper
 /// has left in its buffer.
 pub(super) async fn close(
-    mut io: impl Io,
+    mut io: impl Io + Liveness,
     ended: Ended,
     unread: &[u8],
     observed: &Observed,
@@ -46,7 +46,9 @@ pub(super) async fn close(
         Ended::By(Refusal::HeaderTimeout) if has_come => {
             unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
         }
-        Ended::By(_) => {}
+        // Nothing has come, or the client does not read.
+        Ended::By(Refusal::HeaderTimeout | Refusal::SlowResponse) => {}
+        Ended::By(_) => close_after_failure(io, observed).await,
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {
                 lingering_close::linger(&mut io).await;
@@ -100,12 +102,16 @@ pub(super) async fn close(
     Ok(())
 }
 
-/// Closes the connection after the service or a body has failed or panicked. The client can still
-/// read the earlier responses. The close itself may mark the end of the failed response (HTTP/1.0).
-/// Then no `close_notify` of TLS is sent, because it would make the response look complete.
-pub(super) async fn close_after_failure(mut io: impl Io, observed: &Observed) {
+/// Closes the connection after the service or a body has failed or panicked, or a limit has ended
+/// it. The client can still read the earlier responses. The close itself may mark the end of the
+/// failed response (HTTP/1.0). Then the close resets the connection (TLS: sends no
+/// `close_notify`), because the response would look complete.
+pub(super) async fn close_after_failure(mut io: impl Io + Liveness, observed: &Observed) {
     if observed.ends_by_close.get() {
         io.forgo_goodbye();
+        if io.plain_tcp().is_some() {
+            return lingering_close::reset_when_sent(io).await;
+        }
     }
     lingering_close::linger(&mut io).await;
 }

@@ -173,7 +173,13 @@ where
                     observed.finishes.set(true);
                     Pin::new(&mut connection).graceful_shutdown();
                 }
-                Poll::Ready(Act::End(refusal)) => return Poll::Ready(Ok(Ended::By(refusal))),
+                Poll::Ready(Act::End(refusal)) => {
+                    if !state.requests().is_in_flight() && !state.writes().is_blocked() {
+                        // The response is complete.
+                        observed.ends_by_close.set(false);
+                    }
+                    return Poll::Ready(Ok(Ended::By(refusal)));
+                }
             }
         }
     })

@@ -30,7 +30,7 @@ use self::goaway::{Shutdown, say_last_word};
 use self::observed_frames::ObservedFrames;
 use self::observed_io::ObservedIo;
 use self::streams::{EndsStreams, Streams};
-use crate::connection::{Act, ConnectionState, Timer, lingering_close};
+use crate::connection::{Act, ConnectionState, Liveness, Timer, lingering_close};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::limits::Limits;
@@ -43,7 +43,7 @@ pub(crate) async fn serve<I, S, B>(
     draining: &Draining,
 ) -> hyper::Result<()>
 where
-    I: Read + Write + Unpin + 'static,
+    I: Read + Write + Liveness + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + 'static,
     S::Future: 'static,
     S::Error: Into<BoxError>,
@@ -69,7 +69,18 @@ where
             }
             result
         }
-        Ended::Unheard => Ok(()),
+        Ended::Unheard => {
+            // The same holds for what the kernel has not sent yet. If there is nothing, the client
+            // is idle. It was waited for already, so both waits are shorter than a grace period.
+            if let Ok(io) = Rc::try_unwrap(io)
+                && let mut io = io.into_inner()
+                && io.unsent() > 0
+            {
+                let silence = state.loop_state().going_away() / 2;
+                lingering_close::linger_while_it_reads(&mut io, silence).await;
+            }
+            Ok(())
+        }
         Ended::By(refusal) => {
             let word = frames.borrow().last_word(refusal);
             // The other reference was dropped with hyper's connection.

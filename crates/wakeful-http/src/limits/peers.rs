@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -23,6 +23,10 @@ const SHARDS: usize = 16;
 const GREATEST_SHARD: usize = 4096;
 
 const SECOND: u64 = 1_000_000_000;
+
+/// See [`Account`].
+const SERVED: u64 = 1;
+const REFUSED: u64 = 1 << 32;
 
 /// The accounts of all peers.
 #[derive(Debug)]
@@ -62,7 +66,9 @@ impl PeerKey {
 /// The account of one peer.
 #[derive(Debug, Default)]
 struct Account {
-    connections: AtomicU32,
+    /// How many connections are open: those that are served, and those that were refused, which
+    /// count [`REFUSED`] each.
+    connections: AtomicU64,
     /// When the peer's bucket will be full again, in nanoseconds since the epoch.
     full_at: AtomicU64,
 }
@@ -88,6 +94,8 @@ struct Rate {
 pub(crate) struct Place {
     peer: PeerKey,
     account: Arc<Account>,
+    /// [`SERVED`] or [`REFUSED`].
+    kind: u64,
     peers: Arc<Peers>,
     /// The process that took the place. In a forked child it is not given back, because the lock
     /// may be locked for ever.
@@ -96,7 +104,11 @@ pub(crate) struct Place {
 
 /// The peer already has as many connections as it may have.
 #[derive(Debug)]
-pub(crate) struct TooMany;
+pub(crate) struct TooMany {
+    /// While it is kept, the refused connection may stay open, so that its client can read the
+    /// answer. `None`: as many connections of the peer as it may have are open in this way.
+    pub(crate) lingers: Option<Place>,
+}
 
 impl Peers {
     /// `None` when there is nothing to count.
@@ -127,15 +139,18 @@ impl Peers {
         }
         let account = shard.entry(peer).or_default();
         // The number changes only under this lock, except that closing connections reduce it.
-        let before = account.connections.fetch_add(1, Ordering::Relaxed);
+        let before = account.connections.load(Ordering::Relaxed);
+        let most = self.max_connections.map_or(REFUSED, u64::from);
+        let kind = match (before % REFUSED < most, before / REFUSED < most) {
+            (true, _) => SERVED,
+            (false, true) => REFUSED,
+            (false, false) => return Err(TooMany { lingers: None }),
+        };
+        account.connections.fetch_add(kind, Ordering::Relaxed);
         let (account, home) = (account.clone(), ProcessMark::new());
-        let place = Place { peer, account, peers: self.clone(), home };
         drop(shard);
-        if self.max_connections.is_some_and(|most| before >= most) {
-            // The drop of `place` takes the connection back.
-            return Err(TooMany);
-        }
-        Ok(Some(place))
+        let place = Place { peer, account, kind, peers: self.clone(), home };
+        if kind == REFUSED { Err(TooMany { lingers: Some(place) }) } else { Ok(Some(place)) }
     }
 
     /// Removes the account if it is unused. The peer may have come back since the caller looked,
@@ -175,11 +190,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Self { peer, account, peers, home } = self;
+        let Self { peer, account, kind, peers, home } = self;
         if home.is_forked() {
             return;
         }
-        let is_last = account.connections.fetch_sub(1, Ordering::AcqRel) == 1;
+        let is_last = account.connections.fetch_sub(*kind, Ordering::AcqRel) == *kind;
         if is_last && account.is_unused(peers.now()) {
             peers.forget(*peer);
         }
@@ -219,6 +234,25 @@ mod tests {
         assert_eq!(known(&peers), 2);
         drop(other);
         assert_eq!(known(&peers), 1);
+    }
+
+    #[test]
+    fn as_many_refused_connections_linger_as_may_be_open_and_they_take_no_place() {
+        let peers = Peers::new(Some(2), None).unwrap();
+        let enter = || peers.enter(peer("10.0.0.1"));
+        let served = [(); 2].map(|()| enter().unwrap());
+        let mut lingering = [(); 2].map(|()| enter().unwrap_err().lingers.unwrap()).into_iter();
+        assert!(enter().unwrap_err().lingers.is_none());
+        drop(lingering.next());
+        let another = enter().unwrap_err().lingers.unwrap();
+        assert!(enter().unwrap_err().lingers.is_none());
+        drop(served);
+        let again = [(); 2].map(|()| enter().unwrap());
+        assert!(enter().unwrap_err().lingers.is_none());
+        drop((another, again));
+        assert_eq!(known(&peers), 1);
+        drop(lingering);
+        assert_eq!(known(&peers), 0);
     }
 
     #[test]

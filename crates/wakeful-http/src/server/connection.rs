@@ -69,14 +69,20 @@ async fn serve_to_its_end<S, B>(
         Some(carried) => Ok(MovableState::unpack(*carried)),
         None => begin(peer, &loop_state),
     };
-    let Ok(movable) = movable else {
-        loop_state.refuse(Refusal::PeerConnections);
-        if tls.is_some() {
-            // An answer would need a TLS handshake, whose cost the limit should save.
+    let movable = match movable {
+        Ok(movable) => movable,
+        Err(TooMany { lingers }) => {
+            loop_state.refuse(Refusal::PeerConnections);
+            // With TLS an answer would need a handshake, whose cost the limit should save.
+            if tls.is_none() {
+                let (status, io) = (StatusCode::SERVICE_UNAVAILABLE, &mut stream);
+                match lingers {
+                    Some(_place) => unasked_answer::send(io, status, &loop_state).await,
+                    None => unasked_answer::send_at_once(io, status, &loop_state),
+                }
+            }
             return;
         }
-        let mut io = Rewound { start: unread.into(), stream };
-        return unasked_answer::send(&mut io, StatusCode::SERVICE_UNAVAILABLE, &loop_state).await;
     };
     if let Stream::Tcp(stream) = &stream
         && let Err(error) = stream.set_nodelay(true)

@@ -29,7 +29,7 @@ use crate::http2;
 use crate::loop_state::LoopState;
 use crate::peer::Peer;
 use crate::request::{ConnectionService, RequestBody};
-use crate::tls::{Alpn, PeerCertificates, ServerTls, TlsStream};
+use crate::tls::{AcceptError, Alpn, PeerCertificates, ServerTls, TlsStream};
 
 /// How long after its handshake a client may send its first request although the server drains. A
 /// client that has made a handshake is probably about to send one.
@@ -61,7 +61,12 @@ pub(crate) async fn serve<S, B>(
     let mut stream = match stream {
         Ok(stream) => stream,
         Err(error) => {
-            loop_state.refuse(Refusal::Tls);
+            // `TlsCounts` does not count these either.
+            let refusal = match error {
+                AcceptError::Silent => Refusal::NoRequest,
+                _ => Refusal::Tls,
+            };
+            loop_state.refuse(refusal);
             return foreign_code::log!(debug, %peer, %error, "no TLS");
         }
     };

@@ -50,7 +50,7 @@ pub enum AcceptError {
         /// The first byte that it sent, instead of 0x16.
         first: u8,
     },
-    /// The client closed the connection before it sent a byte.
+    /// The client closed or reset the connection before it sent a byte.
     #[error("the client closed before it sent a byte")]
     Silent,
     /// The handshake failed, on either side.
@@ -92,6 +92,9 @@ impl ServerTls {
             Ok(Ok(count)) => {
                 first.truncate(count);
                 Ok(Begun { first, deadline })
+            }
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                Err(AcceptError::Silent)
             }
             Ok(Err(error)) => Err(AcceptError::Failed(error)),
             Err(_) => Err(self.timed_out()),

@@ -265,6 +265,37 @@ fn a_connection_that_is_not_kept_at_all_serves_its_request_to_its_end() {
     });
 }
 
+/// The loop stands still while the client waits for the head. Then a part of the body is missing
+/// yet.
+#[test]
+fn the_time_in_all_leaves_time_for_the_body_behind_a_pause() {
+    const LIMIT: Duration = Duration::from_millis(400);
+    on_a_loop(async {
+        let (has_begun, begun) = async_channel::bounded::<()>(1);
+        let addr = scripted(move |_, mut stream| {
+            let begun = begun.clone();
+            async move {
+                read_request(&mut stream).await;
+                std::thread::sleep(2 * LIMIT);
+                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe";
+                stream.write_all(head).await.unwrap();
+                begun.recv().await.unwrap();
+                stream.write_all(b"llo").await.unwrap();
+            }
+        })
+        .await;
+        let (_client, host) = http1(Client::builder().total_timeout(LIMIT), addr);
+        let mut body = host.send(get("/")).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "he");
+        let mut rest = Box::pin(body.frame());
+        if let Some(early) = futures_lite::future::poll_once(&mut rest).await {
+            panic!("{early:?}");
+        }
+        has_begun.send(()).await.unwrap();
+        assert_eq!(rest.await.unwrap().unwrap().into_data().unwrap(), "llo");
+    });
+}
+
 #[test]
 fn the_time_in_all_ends_a_body_that_comes_faster_than_it_is_read() {
     const LIMIT: Duration = Duration::from_secs(1);

@@ -7,7 +7,9 @@ use std::time::Duration;
 use rustls::HandshakeKind;
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
+use socket2::SockRef;
 use wakeful::LoopGroup;
+use wakeful_http::Refusal;
 use wakeful_http::tls::{ClientAuth, MinVersion, ServerTls, TicketSecret};
 
 use crate::common::{addr, raw as plain, read_all, router, server, until};
@@ -256,11 +258,27 @@ fn plain_http_is_answered_in_plain_and_other_protocols_are_closed() {
     other.write_all(b"\0\0\0\x04ping").unwrap();
     assert_eq!(read_all(other), "");
     assert_eq!((tls.counts().not_tls(), tls.counts().failed()), (2, 2));
-    // A probe that only connects is no failure.
-    drop(plain(&running));
-    until("nothing of them is left", || running.counts().open() == 0);
-    assert_eq!(tls.counts().failed(), 2);
     ask(&mut connect(addr(&running), config(&site.ca())));
+}
+
+/// A balancer does this all the time, and some end by a reset.
+#[test]
+fn a_probe_that_only_connects_is_no_failed_handshake() {
+    let site = Site::new();
+    let tls = site.tls();
+    let running = server().tls(tls.clone()).start(router()).unwrap();
+    let counts = running.http_counts();
+    for (resets, seen) in [(false, 1), (true, 2)] {
+        let probe = plain(&running);
+        until("it is served", || running.counts().open() == 1);
+        if resets {
+            SockRef::from(&probe).set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        drop(probe);
+        until("it is gone", || running.counts().open() == 0);
+        assert_eq!(counts.refused(Refusal::NoRequest), seen);
+    }
+    assert_eq!((tls.counts().failed(), counts.refused(Refusal::Tls)), (0, 0));
 }
 
 #[test]
