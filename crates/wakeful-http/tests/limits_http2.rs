@@ -61,6 +61,22 @@ fn a_request_that_takes_too_long_is_503_and_what_it_has_begun_is_reset() {
 }
 
 #[test]
+fn a_header_that_has_not_ended_spares_no_other_request_its_limits() {
+    let running = start(Limits::new().request_timeout(SHORT));
+    let mut client = Client::new(&running);
+    serves(&mut client, 1);
+    client.get(3, "/never");
+    let header = frame(HEADERS, END_STREAM | END_HEADERS, 5, &head("GET", "/"));
+    let (most, last) = header.split_at(header.len() - 1);
+    client.write(most);
+    let refused = client.wait_for(HEADERS);
+    assert_eq!((refused.stream, refused.status()), (3, "503".to_owned()));
+    counted(&running, Refusal::RequestTimeout, 1);
+    client.write(last);
+    assert_eq!(client.wait_for(HEADERS).stream, 5);
+}
+
+#[test]
 fn a_response_for_which_the_client_gives_no_room_is_reset_too() {
     let running = start(Limits::new().request_timeout(SHORT));
     let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);

@@ -32,6 +32,7 @@ impl ConnectionState {
         cx: &mut Context<'_>,
     ) -> Poll<Act> {
         let now = turn_time();
+        self.clock.ticks(self.ticks(phase), now);
         self.clock.enter(phase, self.movable().served(), self.closing().has_begun(), now);
         // What the loop has seen is never newer than the clock, so nothing can be due here.
         if timer.is_set_until(self.due(phase), now, cx) {
@@ -50,23 +51,35 @@ impl ConnectionState {
         }
     }
 
-    /// When to check again.
-    fn due(&self, phase: Phase) -> Instant {
+    /// Is anything in flight that has limits of its own? With HTTP/2 that may be so while the header
+    /// of another request comes.
+    fn ticks(&self, phase: Phase) -> bool {
+        let is_any_in_flight = || !self.needs_polling() || self.writes().has_open_streams();
+        phase == Phase::Busy || phase == Phase::Header && is_any_in_flight()
+    }
+
+    /// When the wait for a header, or for another request, is over.
+    fn wait_ends(&self, phase: Phase) -> Instant {
         let limits = self.loop_state().limits();
-        let since = self.clock.since();
-        let mut due = since
+        self.clock.since()
             + match phase {
                 Phase::First | Phase::Idle if self.closing().has_begun() => self.patience(),
                 Phase::First | Phase::Header => limits.header_timeout,
                 Phase::Idle => limits.idle_timeout,
                 Phase::Busy => FAR,
-            };
+            }
+    }
+
+    /// When to check again.
+    fn due(&self, phase: Phase) -> Instant {
+        let limits = self.loop_state().limits();
+        let mut due = self.wait_ends(phase);
         // With HTTP/1, only the tick notices that a client is gone.
         let is_looked_at = || self.protocol() == Protocol::Http1 || self.needs_polling();
-        if phase == Phase::Busy
+        if self.ticks(phase)
             && let Some(tick) = limits.tick().or_else(|| is_looked_at().then_some(TICK))
         {
-            due = self.clock.ticked() + tick;
+            due = due.min(self.clock.ticked() + tick);
         }
         if let (Some(expires), None) = (self.movable().expires(), self.closing().end_at()) {
             due = due.min(expires);
@@ -88,7 +101,7 @@ impl ConnectionState {
     /// Handles what is due. `None`: the driver has nothing to do.
     fn act(&self, phase: Phase, now: Instant) -> Option<Act> {
         let grace = self.loop_state().limits().max_age.map_or(FAR, |max_age| max_age.grace);
-        if phase == Phase::Busy {
+        if self.ticks(phase) {
             self.closing().spare(self.stopped(now), grace, now);
         }
         if let Some((end_at, refusal)) = self.closing().end_at()
@@ -115,6 +128,7 @@ impl ConnectionState {
         }
         match phase {
             Phase::First if self.closing().has_begun() => Some(Act::Finish),
+            Phase::Header if now < self.wait_ends(phase) => self.tick(now),
             Phase::First | Phase::Header => {
                 self.loop_state().refuse(Refusal::HeaderTimeout);
                 Some(Act::End(Refusal::HeaderTimeout))

@@ -29,12 +29,15 @@ pub(crate) enum Act {
     End(Refusal),
 }
 
-/// Since when a connection is in its phase, and when the last tick was while it was busy.
+/// Since when a connection is in its phase, and when the last tick was while something was in
+/// flight.
 #[derive(Debug)]
 pub(super) struct PhaseClock {
     /// The phase, how many requests had begun by then, and whether the connection was closing.
     phase: Cell<(Phase, u64, bool)>,
     since: Cell<Instant>,
+    /// Is anything in flight?
+    ticks: Cell<bool>,
     ticked: Cell<Instant>,
 }
 
@@ -44,8 +47,17 @@ impl PhaseClock {
         Self {
             phase: Cell::new((Phase::First, served, false)),
             since: Cell::new(arrived),
+            ticks: Cell::new(false),
             ticked: Cell::new(arrived),
         }
+    }
+
+    /// Notes whether anything is in flight, and so whether the connection ticks.
+    pub(super) fn ticks(&self, ticks: bool, now: Instant) {
+        if ticks && !self.ticks.get() {
+            self.ticked.set(now);
+        }
+        self.ticks.set(ticks);
     }
 
     /// Notes that the connection is in `phase`. If requests began since the last call, the
@@ -59,9 +71,6 @@ impl PhaseClock {
             return;
         }
         self.since.set(now);
-        if before != Phase::Busy {
-            self.ticked.set(now);
-        }
     }
 
     /// Returns the phase at the last poll.

@@ -37,6 +37,11 @@ impl ResponseWrites {
         self.streams.wait(has_open);
     }
 
+    /// Is one of HTTP/2's streams not completely sent?
+    pub(super) fn has_open_streams(&self) -> bool {
+        self.streams.is_waiting()
+    }
+
     /// Returns whether the socket has taken too little in the time `passed` since the last check.
     pub(super) fn is_too_slow(&self, rate: MinRate, passed: Duration) -> bool {
         self.socket.is_too_slow(rate, passed)

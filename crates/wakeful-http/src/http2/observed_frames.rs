@@ -111,8 +111,11 @@ impl ObservedFrames {
     /// Reports what was observed to the connection, and returns the connection's phase.
     pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
         self.count_refused(state);
-        state.writes().streams_sent(self.data, !self.open.is_empty());
-        if self.is_in_header() {
+        let is_in_header = self.is_in_header();
+        // The stream of a header that has not ended is no request yet.
+        let begins = is_in_header && self.open.last() == Some(&self.last_stream);
+        state.writes().streams_sent(self.data, self.open.len() > usize::from(begins));
+        if is_in_header {
             Phase::Header
         } else if state.requests().is_in_flight()
             || state.writes().is_blocked()
