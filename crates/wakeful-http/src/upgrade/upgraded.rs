@@ -24,9 +24,14 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// Stops a later shutdown from announcing the end. The peer then sees that the connection was
     /// cut off.
     fn forgo_goodbye(&mut self) {}
+
+    /// Has the drop show the peer that the connection was cut off, if that is possible.
+    fn abort(&mut self) {
+        self.forgo_goodbye();
+    }
 }
 
-/// HTTP/2's own connection announces the end of the stream.
+/// HTTP/2's own connection announces the end of the stream. hyper has no way to reset it.
 impl Io for hyper::upgrade::Upgraded {}
 
 /// Its drop announces the end.
@@ -41,7 +46,8 @@ impl Io for wakeful::net::UnixStream {}
 /// With TLS, dropping it also sends the buffered bytes and `close_notify`, so that the peer does
 /// not see a truncated connection. But the drop sends only what the socket accepts at once. It
 /// sends nothing during a panic, or if the server has already closed the connection. To be sure
-/// that everything is sent, await its `close`.
+/// that everything is sent, await its `close`. [`abort`](Self::abort) sends nothing, and shows the
+/// peer that the connection was cut off.
 ///
 /// # Errors
 /// If the server has closed it to accept another connection
@@ -77,6 +83,27 @@ impl Upgraded {
         upgraded.open.is_held.set(true);
         let held = Held(upgraded.open.clone());
         (upgraded, held)
+    }
+
+    /// Closes the connection so that the peer sees that it was cut off, for a protocol in which the
+    /// close marks the end of the data. Over TLS it sends no `close_notify`. A plain TCP connection
+    /// is reset, and data that the peer has not received yet may be lost. Later operations fail
+    /// with `ConnectionAborted`.
+    ///
+    /// A stream of HTTP/2 and a Unix socket end as they do when this is dropped.
+    pub fn abort(&mut self) {
+        // The cell is not borrowed below, because the drop of the io may drop a waker, which is
+        // user code.
+        let io = self.open.io.borrow_mut().take();
+        let Some(mut io) = io else { return };
+        // A reset would also reach the parent's connection.
+        if !self.home.is_forked() {
+            io.abort();
+        }
+        drop(io);
+        if let Some(connection) = self.open.connection.take() {
+            connection.wake();
+        }
     }
 
     /// Has the drop send nothing, so that the peer sees a truncated connection.

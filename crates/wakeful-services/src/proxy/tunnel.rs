@@ -4,7 +4,8 @@
 //! Bytes that one side does not take yet wait here, at most one read in each direction, and nothing
 //! more is read from the other side meanwhile. An idle tunnel holds no buffer: reads use a buffer
 //! that all tunnels of a loop share. The end of one side's stream is forwarded as an end, and the
-//! other direction continues.
+//! other direction continues. If a tunnel ends in another way, a side that was not told of an end
+//! is cut off, so that it does not take what it has got for everything.
 //!
 //! When the server drains, `websocket` tells a WebSocket's client. Tunnels that are left when the
 //! grace period is over end with the loop.
@@ -101,6 +102,19 @@ pub(super) struct Tunnel {
     drains: bool,
     silence: Silence,
     settings: Tunnels,
+}
+
+/// A side that was told the end of the other one has got all of it. Any other side must not take
+/// this for an end.
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        if self.down.stage != Stage::Ended {
+            self.client.abort();
+        }
+        if self.up.stage != Stage::Ended {
+            self.backend.abort();
+        }
+    }
 }
 
 impl Tunnel {
