@@ -26,6 +26,10 @@ impl<IO: Io> Io for Rewound<IO> {
         self.stream.forgo_goodbye();
     }
 
+    fn require_close_notify(&mut self) {
+        self.stream.require_close_notify();
+    }
+
     fn abort(&mut self) {
         self.stream.abort();
     }
@@ -38,5 +42,9 @@ impl<IO: Io> Io for TlsStream<IO> {
 
     fn forgo_goodbye(&mut self) {
         Self::forgo_goodbye(self);
+    }
+
+    fn require_close_notify(&mut self) {
+        Self::require_close_notify(self);
     }
 }

@@ -138,10 +138,12 @@ impl Offer {
     /// only until `drained`. If this future is dropped, it closes the connection.
     pub(crate) async fn fulfil(
         self,
-        io: impl Io + 'static,
+        mut io: impl Io + 'static,
         unread: Bytes,
         drained: impl Future<Output = ()>,
     ) {
+        // Requests show where they end. The next protocol may end with its connection.
+        io.require_close_notify();
         let (upgraded, mut held) = Upgraded::held(io, unread);
         let by_hyper = self.0.get().map(|shared| shared.by_hyper.clone());
         self.becomes(State::Fulfilled(upgraded));

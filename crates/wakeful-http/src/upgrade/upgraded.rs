@@ -25,6 +25,10 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// cut off.
     fn forgo_goodbye(&mut self) {}
 
+    /// From now on, an end that the peer has not announced is an error, if the protocol has a
+    /// message for that.
+    fn require_close_notify(&mut self) {}
+
     /// Has the drop show the peer that the connection was cut off, if that is possible.
     fn abort(&mut self) {
         self.forgo_goodbye();
@@ -50,6 +54,9 @@ impl Io for wakeful::net::UnixStream {}
 /// peer that the connection was cut off.
 ///
 /// # Errors
+/// With TLS, if the peer closes the connection without `close_notify`, a read fails with
+/// `UnexpectedEof`: data may be missing.
+///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
 /// `ConnectionAborted`, and waiting tasks are woken.

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as StdTcpStream;
 use std::pin::Pin;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -277,6 +278,33 @@ fn an_upgraded_connection_that_is_aborted_is_cut_off() {
     let end = client.read_to_end(&mut Vec::new());
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     until("it is closed", || running.counts().open() == 0);
+}
+
+/// A request shows where it ends; another protocol may end with its connection.
+#[test]
+fn an_upgraded_connection_that_its_client_cuts_off_does_not_end_like_a_whole_one() {
+    let site = Site::new();
+    let (tell, told) = mpsc::channel();
+    let running = upgrading(&site, move |mut stream| {
+        let tell = tell.clone();
+        async move {
+            let mut all = Vec::new();
+            let end = futures_lite::AsyncReadExt::read_to_end(&mut stream, &mut all).await;
+            tell.send((all, end.map_err(|error| error.kind()))).unwrap();
+        }
+    });
+    for (says_so, end) in [(true, Ok(3)), (false, Err(ErrorKind::UnexpectedEof))] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        client.write_all(UPGRADE).unwrap();
+        read_until(&mut client, b"\r\n\r\n");
+        client.write_all(b"all").unwrap();
+        if says_so {
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+        }
+        client.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(told.recv_timeout(GUARD).unwrap(), (b"all".to_vec(), end));
+    }
 }
 
 /// hyper's, on another thread than that of its loop.
