@@ -113,12 +113,11 @@ impl Upgraded {
         }
     }
 
-    /// Has the drop send nothing, so that the peer sees a truncated connection.
+    /// Has the drop send nothing, so that the peer sees a truncated connection, unless a shutdown
+    /// comes before. The same holds for the loop's end.
     #[cfg(feature = "tokio")]
-    pub(super) fn forgo_goodbye(&mut self) {
-        if let Some(io) = &mut *self.open.io.borrow_mut() {
-            io.forgo_goodbye();
-        }
+    pub(super) fn forgo_goodbye(&self) {
+        self.open.forgoes_goodbye.set(true);
     }
 
     fn poll_reading<R>(
@@ -148,6 +147,7 @@ impl Drop for Upgraded {
         if let Some(mut io) = io
             && !std::thread::panicking()
             && !self.home.is_forked()
+            && !self.open.forgoes_goodbye.get()
         {
             io.say_goodbye();
         }
@@ -264,6 +264,8 @@ struct Open {
     io: RefCell<Option<Locking<Box<dyn Io>>>>,
     /// Whether an HTTP connection waits for the end, and may cause it.
     is_held: Cell<bool>,
+    /// Whether the drop announces no end.
+    forgoes_goodbye: Cell<bool>,
     connection: Cell<Option<Waker>>,
     reader: Waiting,
     writer: Waiting,
@@ -367,7 +369,7 @@ impl Drop for Left {
         // The drop of the io may drop a waker, which is user code.
         let io = open.io.borrow_mut().take();
         let Some(mut io) = io else { return };
-        if !self.home.is_forked() {
+        if !self.home.is_forked() && !open.forgoes_goodbye.get() {
             io.say_goodbye();
         }
         drop(io);
