@@ -33,6 +33,9 @@ const PIECE: usize = 16 * 1024;
 /// limit.
 const LOOKS: u32 = 4;
 
+/// The shortest time between two checks.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// The state that the tunnels of a loop share.
 #[derive(Debug, Clone)]
 pub(super) struct Tunnels {
@@ -295,15 +298,19 @@ struct Silence {
 
 impl Silence {
     fn new(limit: Duration) -> Self {
-        let period = limit / LOOKS;
+        let period = Self::period(limit);
         Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
+    }
+
+    fn period(limit: Duration) -> Duration {
+        (limit / LOOKS).max(SHORTEST)
     }
 
     /// Ready: nothing has moved for longer than `limit`. If the limit becomes shorter, the silence
     /// counts from now on. If it becomes longer, the timer stays, so that a tunnel that is stuck
     /// now and then does not move it.
     fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
-        if limit / LOOKS < self.period {
+        if Self::period(limit) < self.period {
             *self = Self::new(limit);
         }
         if has_moved {

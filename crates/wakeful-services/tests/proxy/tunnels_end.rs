@@ -31,6 +31,19 @@ fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
 }
 
 #[test]
+fn a_tunnel_with_the_shortest_limits_is_closed() {
+    let backend = echo();
+    for limit in [Duration::ZERO, Duration::from_nanos(1)] {
+        let proxy = proxy(&[backend.addr], |settings| settings.tunnel_timeout(limit));
+        let mut idle = connect(addr(&proxy));
+        idle.write_all(ASK.as_bytes()).unwrap();
+        head(&mut idle);
+        assert_eq!(read_all(&mut idle), "");
+        until("it is over", || proxy.counts().tunnels() == 0);
+    }
+}
+
+#[test]
 fn a_tunnel_of_which_one_side_has_ended_waits_no_longer_than_for_a_response() {
     let backend = echo();
     let proxy =
