@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FusedFuture, FutureExt};
@@ -16,7 +17,11 @@ use wakeful::LoopHandle;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
+use crate::connection::lingering_close;
 use crate::foreign_code;
+
+/// How long a client may send nothing, after its user has closed the connection and dropped it.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
@@ -159,6 +164,8 @@ impl Offer {
         });
         if is_left.await {
             held.leave();
+        } else if let Some(mut io) = held.lingering() {
+            lingering_close::linger_while_it_reads(&mut *io, LINGER).await;
         }
     }
 }
