@@ -195,6 +195,7 @@ fn a_tunnel_that_one_side_resets_does_not_end_cleanly_for_the_other() {
             resets(stream);
             return;
         }
+        stream.write_all(b"ready").unwrap();
         let (heard, end) = rest(stream);
         this.note(&format!("{} {end:?}", String::from_utf8_lossy(&heard)));
     });
@@ -208,6 +209,7 @@ fn a_tunnel_that_one_side_resets_does_not_end_cleanly_for_the_other() {
     let mut client = connect(addr(&proxy));
     client.write_all(ASK.replace("room=1", "room=2").as_bytes()).unwrap();
     head(&mut client);
+    exactly(&mut client, "ready");
     client.write_all(b"the first half").unwrap();
     resets(&client);
     drop(client);
@@ -251,6 +253,7 @@ fn a_tunnel_that_a_drain_aborts_does_not_end_cleanly_for_its_backend() {
     let mut client = connect(addr(&proxy));
     client.write_all(ASK.as_bytes()).unwrap();
     head(&mut client);
+    until("it is open", || proxy.counts().tunnels() == 1);
     assert_eq!(proxy.drain(DrainPlan::new().grace(Duration::from_millis(100))).unwrap(), 1);
     until("the backend is alone", || backend.is_alone());
     assert_eq!(backend.requests()[1], "Err(ConnectionReset)");
