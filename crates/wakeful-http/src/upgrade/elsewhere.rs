@@ -1,9 +1,9 @@
 //! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
 //!
 //! [`Elsewhere`] ends with the connection, and its reads say how: by the end of the client's bytes,
-//! or by an error. If it is dropped, the connection closes after what was written has been sent, and
-//! lingers like any other one. If that was during a panic, or if the loop ends before, the client
-//! sees that it was cut off.
+//! or by an error. If it is dropped, the connection closes after what was written has been sent,
+//! and lingers like any other one. If that was during a panic, or if the loop ends before, the
+//! client sees that it was cut off.
 
 use std::future::poll_fn;
 use std::io;

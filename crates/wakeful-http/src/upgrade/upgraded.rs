@@ -61,9 +61,9 @@ impl Io for wakeful::net::UnixStream {}
 ///
 /// # Errors
 /// With TLS, if the peer closes the connection without `close_notify`, a read fails with
-/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too, except
-/// those with the codes CANCEL and NO_ERROR: hyper shows them as an ordinary end, so only the
-/// protocol itself can tell whether all has come.
+/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too, but
+/// not with the code CANCEL or NO_ERROR: hyper shows that as an ordinary end, so only the protocol
+/// itself can tell whether all has come.
 ///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
