@@ -20,6 +20,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use wakeful::io::{LoopExecutor, LoopTimer};
 use wakeful::net::TcpStream;
+use wakeful::time::timeout;
 use wakeful_http::upgrade::{self, UpgradeError, Upgraded};
 
 use common::frames::{Client, DATA, END_HEADERS, HEADERS, field};
@@ -167,6 +168,44 @@ fn an_upgraded_connection_that_does_not_end_is_aborted_with_the_grace_period() {
     assert_eq!(running.counts().open(), 1);
     assert_eq!(running.shutdown(Duration::from_millis(50)).unwrap(), 1);
     assert_eq!(read_all(stream), "");
+}
+
+/// A close with unread bytes is a reset, which would discard what the client has not read yet.
+#[test]
+fn a_client_that_still_sends_gets_all_that_was_sent_before_the_close() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let sends = async move |mut request: Request| {
+        let (tell, upgrading) = (tell.clone(), upgrade::on(&mut request));
+        wakeful::spawn(async move {
+            let mut stream = upgrading.await.unwrap();
+            let mut sent = 0;
+            // Until the sockets hold no more.
+            let fill = async {
+                loop {
+                    sent += stream.write(&[b'x'; 64 << 10]).await.unwrap();
+                }
+            };
+            let _: Result<(), _> = timeout(Duration::from_millis(200), fill).await;
+            stream.close().await.unwrap();
+            drop(stream);
+            tell.send(sent).unwrap();
+        })
+        .detach();
+        let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+        let response = response.header(header::CONNECTION, "upgrade");
+        response.header(header::UPGRADE, "x").body(Body::empty()).unwrap()
+    };
+    let running = server().start(Router::new().route("/upgrade", any(sends))).unwrap();
+    let mut stream = raw(&running);
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
+    read_header(&mut stream);
+    let sent = told.recv_timeout(GUARD).unwrap();
+    stream.write_all(b"still here").unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), sent);
+    drop(stream);
+    until("the connection is closed", || running.counts().open() == 0);
 }
 
 #[test]

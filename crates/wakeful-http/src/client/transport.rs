@@ -193,6 +193,19 @@ impl Io for ObservedTransport {
             stream.say_goodbye();
         }
     }
+
+    fn forgo_goodbye(&mut self) {
+        if let Transport::Tls(stream) = &mut self.transport {
+            stream.forgo_goodbye();
+        }
+    }
+
+    fn abort(&mut self) {
+        match &mut self.transport {
+            Transport::Plain(stream) => stream.abort(),
+            Transport::Tls(stream) => stream.forgo_goodbye(),
+        }
+    }
 }
 
 impl Read for ObservedTransport {

@@ -1,5 +1,8 @@
 //! What a server's upgraded connection sends when the code that it was upgraded for drops it.
 
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
 use wakeful::net::Stream;
 
 use super::rewound::Rewound;
@@ -7,7 +10,12 @@ use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
 /// A plain stream sends nothing: its end is enough.
-impl Io for Stream {}
+impl Io for Stream {
+    fn abort(&mut self) {
+        // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
+        let _ = set_socket_linger(&*self, Some(Duration::ZERO));
+    }
+}
 
 impl<IO: Io> Io for Rewound<IO> {
     fn say_goodbye(&mut self) {
@@ -16,6 +24,14 @@ impl<IO: Io> Io for Rewound<IO> {
 
     fn forgo_goodbye(&mut self) {
         self.stream.forgo_goodbye();
+    }
+
+    fn require_close_notify(&mut self) {
+        self.stream.require_close_notify();
+    }
+
+    fn abort(&mut self) {
+        self.stream.abort();
     }
 }
 
@@ -26,5 +42,9 @@ impl<IO: Io> Io for TlsStream<IO> {
 
     fn forgo_goodbye(&mut self) {
         Self::forgo_goodbye(self);
+    }
+
+    fn require_close_notify(&mut self) {
+        Self::require_close_notify(self);
     }
 }

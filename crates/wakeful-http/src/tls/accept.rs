@@ -75,7 +75,10 @@ impl ServerTls {
         IO: Read + Write + Unpin,
     {
         let begun = self.begin(&mut io).await?;
-        self.finish(io, begun).await
+        let mut stream = self.finish(io, begun).await?;
+        // Nobody knows what the stream will carry.
+        stream.require_close_notify();
+        Ok(stream)
     }
 
     /// Waits for the client's first bytes. If it is dropped before it is ready, it has read
@@ -102,7 +105,7 @@ impl ServerTls {
         begun.map_err(|error| self.counted(error))
     }
 
-    /// Completes the handshake.
+    /// Completes the handshake, for a connection that carries HTTP.
     pub(crate) async fn finish<IO>(
         &self,
         io: IO,

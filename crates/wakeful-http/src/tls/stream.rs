@@ -44,7 +44,8 @@ pub(super) enum Truncation {
 ///
 /// Written bytes are sent by a flush (hyper flushes after each response), or when 64 KiB wait. A
 /// shutdown sends `close_notify` to the peer, and shuts down the write side of `IO`. If the stream
-/// is dropped without a shutdown, the peer sees a truncated connection.
+/// is dropped without a shutdown, the peer sees a truncated connection. If the peer ends without
+/// `close_notify`, a read fails with `UnexpectedEof`.
 ///
 /// At any time, one task may read and one other task may write. More tasks must not use the stream
 /// at the same time.
@@ -156,6 +157,11 @@ impl<IO: Read + Write + Unpin> TlsStream<IO> {
     /// From now on, no `close_notify` is sent.
     pub(crate) fn forgo_goodbye(&mut self) {
         self.said_goodbye = true;
+    }
+
+    /// From now on, an end without the peer's `close_notify` is an error.
+    pub(crate) fn require_close_notify(&mut self) {
+        self.truncation = Truncation::IsAnError;
     }
 
     /// Gives rustls the next bytes. Returns how many, 0 at the end.

@@ -1,8 +1,9 @@
 //! An upgraded connection that is used on another thread: a task of its loop carries the bytes.
 //!
 //! [`Elsewhere`] ends with the connection, and its reads say how: by the end of the client's bytes,
-//! or by an error. If it is dropped, the connection closes after what was written has been sent. If
-//! that was during a panic, the client sees that it was cut off.
+//! or by an error. If it is dropped, the connection closes after what was written has been sent,
+//! and lingers like any other one. If that was during a panic, or if the loop ends before, the
+//! client sees that it was cut off.
 
 use std::future::poll_fn;
 use std::io;
@@ -102,6 +103,8 @@ pub(super) fn open(offer: &Offer) -> Result<Elsewhere, UpgradeError> {
 /// that it has written is sent.
 async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<End>) {
     let Ok(stream) = poll_fn(|cx| offer.poll(Asker::HyperReads, cx)).await else { return };
+    // Whenever the loop ends, bytes of the user may be on their way. `outward` says goodbye.
+    stream.forgo_goodbye();
     let (mut from_client, mut to_client) = split(TokioIo::new(stream));
     let (mut from_user, mut to_user) = split(near);
     let outward = async {
@@ -121,16 +124,10 @@ async fn carry(offer: Offer, near: DuplexStream, used: Receiver<()>, end: Arc<En
         let _ = used.recv().await;
         sleep(LINGER).await;
     };
-    let is_whole = match select(pin!(try_join(outward, inward)), pin!(lingering)).await {
-        Either::Left((Ok(_), _)) => true,
-        Either::Left((Err(error), _)) => {
-            end.is(Err(error));
-            false
-        }
-        Either::Right(_) => false,
-    };
-    if !is_whole {
-        from_client.unsplit(to_client).into_inner().forgo_goodbye();
+    if let Either::Left((Err(error), _)) =
+        select(pin!(try_join(outward, inward)), pin!(lingering)).await
+    {
+        end.is(Err(error));
     }
 }
 
@@ -221,5 +218,102 @@ impl Write for Elsewhere {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.writer.with(cx, |cx| Pin::new(&mut this.io).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use bytes::Bytes;
+    use futures_lite::AsyncReadExt as OfClient;
+    use wakeful::net::UnixStream;
+
+    use super::*;
+
+    /// Keeps whether it has announced an end.
+    struct Wire(UnixStream, Rc<Cell<bool>>);
+
+    impl Io for Wire {
+        fn say_goodbye(&mut self) {
+            self.1.set(true);
+        }
+    }
+
+    impl Read for Wire {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            Read::poll_read(Pin::new(&mut self.0), cx, buf)
+        }
+    }
+
+    impl Write for Wire {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Write::poll_write(Pin::new(&mut self.0), cx, buf)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Write::poll_flush(Pin::new(&mut self.0), cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.1.set(true);
+            Write::poll_shutdown(Pin::new(&mut self.0), cx)
+        }
+    }
+
+    async fn write(io: &mut Elsewhere, bytes: &[u8]) {
+        let written = poll_fn(|cx| Pin::new(&mut *io).poll_write(cx, bytes)).await.unwrap();
+        assert_eq!(written, bytes.len());
+    }
+
+    /// Ends the loop of a connection whose user has written, and perhaps closed, last. Is that a
+    /// clean end for the client?
+    fn ends_cleanly(drains: bool, closes: bool) -> bool {
+        let said = Rc::<Cell<bool>>::default();
+        let of_wire = said.clone();
+        // The user keeps it for longer than the loop.
+        let _kept = wakeful::block_on(async move {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            let (drain, drained) = async_channel::bounded::<()>(1);
+            let drained = async move { drained.recv().await.unwrap_or(()) };
+            let offer = Offer::new();
+            let wire = Wire(stream, of_wire);
+            let held = wakeful::spawn(offer.clone().fulfil(wire, Bytes::new(), drained));
+            let mut io = open(&offer).unwrap();
+            write(&mut io, b"x").await;
+            OfClient::read_exact(&mut client, &mut [0]).await.unwrap();
+            if drains {
+                drain.close();
+                held.await.unwrap();
+            } else {
+                held.detach();
+            }
+            write(&mut io, b"the rest").await;
+            if closes {
+                poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await.unwrap();
+                let mut rest = Vec::new();
+                OfClient::read_to_end(&mut client, &mut rest).await.unwrap();
+                assert_eq!(rest, b"the rest");
+            }
+            (io, client, drain)
+        });
+        said.get()
+    }
+
+    #[test]
+    fn a_loop_that_ends_with_bytes_of_the_user_cuts_the_connection_off() {
+        for drains in [false, true] {
+            assert!(!ends_cleanly(drains, false), "{drains}");
+            assert!(ends_cleanly(drains, true), "{drains}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FusedFuture, FutureExt};
@@ -16,7 +17,11 @@ use wakeful::LoopHandle;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
+use crate::connection::lingering_close;
 use crate::foreign_code;
+
+/// How long a client may send nothing, after its user has closed the connection and dropped it.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// An upgrade that a request asks for.
 #[derive(Debug, Clone)]
@@ -138,10 +143,12 @@ impl Offer {
     /// only until `drained`. If this future is dropped, it closes the connection.
     pub(crate) async fn fulfil(
         self,
-        io: impl Io + 'static,
+        mut io: impl Io + 'static,
         unread: Bytes,
         drained: impl Future<Output = ()>,
     ) {
+        // Requests show where they end. The next protocol may end with its connection.
+        io.require_close_notify();
         let (upgraded, mut held) = Upgraded::held(io, unread);
         let by_hyper = self.0.get().map(|shared| shared.by_hyper.clone());
         self.becomes(State::Fulfilled(upgraded));
@@ -157,6 +164,8 @@ impl Offer {
         });
         if is_left.await {
             held.leave();
+        } else if let Some(mut io) = held.lingering() {
+            lingering_close::linger_while_it_reads(&mut *io, LINGER).await;
         }
     }
 }

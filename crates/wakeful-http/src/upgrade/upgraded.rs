@@ -24,9 +24,18 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// Stops a later shutdown from announcing the end. The peer then sees that the connection was
     /// cut off.
     fn forgo_goodbye(&mut self) {}
+
+    /// From now on, an end that the peer has not announced is an error, if the protocol has a
+    /// message for that.
+    fn require_close_notify(&mut self) {}
+
+    /// Has the drop show the peer that the connection was cut off, if that is possible.
+    fn abort(&mut self) {
+        self.forgo_goodbye();
+    }
 }
 
-/// HTTP/2's own connection announces the end of the stream.
+/// HTTP/2's own connection announces the end of the stream. hyper has no way to reset it.
 impl Io for hyper::upgrade::Upgraded {}
 
 /// Its drop announces the end.
@@ -41,9 +50,21 @@ impl Io for wakeful::net::UnixStream {}
 /// With TLS, dropping it also sends the buffered bytes and `close_notify`, so that the peer does
 /// not see a truncated connection. But the drop sends only what the socket accepts at once. It
 /// sends nothing during a panic, or if the server has already closed the connection. To be sure
-/// that everything is sent, await its `close`.
+/// that everything is sent, await its `close`. [`abort`](Self::abort) sends nothing, and shows the
+/// peer that the connection was cut off.
+///
+/// If a socket closes and its peer still sends, the kernel resets the connection, and the peer may
+/// lose data that it has not read. So a server's connection over HTTP/1.1 that is dropped after its
+/// `close` reads and discards what still comes: until the client ends its side, until nothing came
+/// for 2 s, and for at most 30 s. It counts as open meanwhile. For any other connection, read to
+/// the end before you drop it.
 ///
 /// # Errors
+/// With TLS, if the peer closes the connection without `close_notify`, a read fails with
+/// `UnexpectedEof`: data may be missing. Over HTTP/2, a reset of the stream is an error, too, but
+/// not with the code CANCEL or NO_ERROR: hyper shows that as an ordinary end, so only the protocol
+/// itself can tell whether all has come.
+///
 /// If the server has closed it to accept another connection
 /// ([`WhenFull::Replace`](wakeful::accept::WhenFull::Replace)), each operation fails with
 /// `ConnectionAborted`, and waiting tasks are woken.
@@ -55,6 +76,10 @@ pub struct Upgraded {
     unread: Bytes,
     open: Rc<Open>,
     wakers: Wakers,
+    /// The write side is shut down.
+    has_ended: bool,
+    /// The peer is known to have ended its side, or to have failed.
+    peer_has_ended: bool,
     /// The process of the connection. A forked child has a copy of it, and must send nothing.
     home: ProcessMark,
 }
@@ -68,7 +93,9 @@ impl Upgraded {
     pub(crate) fn behind(unread: Bytes, io: impl Io + 'static) -> Self {
         let io = RefCell::new(Some(Locking::new(Box::new(io) as Box<dyn Io>)));
         let open = Rc::new(Open { io, ..Open::default() });
-        Self { unread, open, wakers: Wakers::default(), home: ProcessMark::new() }
+        let (has_ended, peer_has_ended) = (false, false);
+        let (wakers, home) = (Wakers::default(), ProcessMark::new());
+        Self { unread, open, wakers, has_ended, peer_has_ended, home }
     }
 
     /// Makes a connection that its HTTP connection still holds, too.
@@ -79,12 +106,32 @@ impl Upgraded {
         (upgraded, held)
     }
 
-    /// Has the drop send nothing, so that the peer sees a truncated connection.
-    #[cfg(feature = "tokio")]
-    pub(super) fn forgo_goodbye(&mut self) {
-        if let Some(io) = &mut *self.open.io.borrow_mut() {
-            io.forgo_goodbye();
+    /// Closes the connection so that the peer sees that it was cut off, for a protocol in which the
+    /// close marks the end of the data. Over TLS it sends no `close_notify`. A plain TCP connection
+    /// is reset, and data that the peer has not received yet may be lost. Later operations fail
+    /// with `ConnectionAborted`.
+    ///
+    /// A stream of HTTP/2 and a Unix socket end as they do when this is dropped.
+    pub fn abort(&mut self) {
+        // The cell is not borrowed below, because the drop of the io may drop a waker, which is
+        // user code.
+        let io = self.open.io.borrow_mut().take();
+        let Some(mut io) = io else { return };
+        // A reset would also reach the parent's connection.
+        if !self.home.is_forked() {
+            io.abort();
         }
+        drop(io);
+        if let Some(connection) = self.open.connection.take() {
+            connection.wake();
+        }
+    }
+
+    /// Has the drop send nothing, so that the peer sees a truncated connection, unless a shutdown
+    /// comes before. The same holds for the loop's end.
+    #[cfg(feature = "tokio")]
+    pub(super) fn forgo_goodbye(&self) {
+        self.open.forgoes_goodbye.set(true);
     }
 
     fn poll_reading<R>(
@@ -108,14 +155,19 @@ impl Upgraded {
 
 impl Drop for Upgraded {
     fn drop(&mut self) {
-        // The cell is not borrowed here, because the drop of the io may drop a waker, which is user
-        // code.
-        let io = self.open.io.borrow_mut().take();
-        if let Some(mut io) = io
-            && !std::thread::panicking()
-            && !self.home.is_forked()
-        {
-            io.say_goodbye();
+        let may_send = !std::thread::panicking() && !self.home.is_forked();
+        if may_send && self.open.is_held.get() && self.has_ended && !self.peer_has_ended {
+            self.open.lingers.set(true);
+        } else {
+            // The cell is not borrowed here, because the drop of the io may drop a waker, which is
+            // user code.
+            let io = self.open.io.borrow_mut().take();
+            if let Some(mut io) = io
+                && may_send
+                && !self.open.forgoes_goodbye.get()
+            {
+                io.say_goodbye();
+            }
         }
         for waiting in [&self.open.reader, &self.open.writer] {
             foreign_code::discard(waiting.0.take());
@@ -181,18 +233,24 @@ impl Write for Upgraded {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_writing(cx, Write::poll_shutdown)
+        let ended = self.poll_writing(cx, Write::poll_shutdown);
+        self.has_ended |= matches!(ended, Poll::Ready(Ok(())));
+        ended
     }
 }
 
 impl AsyncRead for Upgraded {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        let has_room = !buf.is_empty();
         let mut buf = ReadBuf::new(buf);
-        Read::poll_read(self, cx, buf.unfilled()).map_ok(|()| buf.filled().len())
+        let read = Read::poll_read(self.as_mut(), cx, buf.unfilled());
+        let read = read.map_ok(|()| buf.filled().len());
+        self.peer_has_ended |= has_room && matches!(read, Poll::Ready(Ok(0) | Err(_)));
+        read
     }
 }
 
@@ -230,6 +288,10 @@ struct Open {
     io: RefCell<Option<Locking<Box<dyn Io>>>>,
     /// Whether an HTTP connection waits for the end, and may cause it.
     is_held: Cell<bool>,
+    /// The user has shut the connection down and dropped it, and the peer may still read.
+    lingers: Cell<bool>,
+    /// Whether the drop announces no end.
+    forgoes_goodbye: Cell<bool>,
     connection: Cell<Option<Waker>>,
     reader: Waiting,
     writer: Waiting,
@@ -288,7 +350,8 @@ impl Waiting {
     }
 }
 
-/// The connection's side. It completes when the user has dropped the connection. If this future is
+/// The connection's side. It completes when the user has dropped the connection, which may still
+/// have to [linger](Self::lingering). If this future is
 /// dropped earlier, it closes the connection, although the user still has it.
 pub(super) struct Held(Rc<Open>);
 
@@ -296,7 +359,7 @@ impl Future for Held {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.0.is_closed() {
+        if self.0.is_closed() || self.0.lingers.get() {
             return Poll::Ready(());
         }
         self.0.connection.set(Some(cx.waker().clone()));
@@ -305,6 +368,11 @@ impl Future for Held {
 }
 
 impl Held {
+    /// What the user has left behind, which must not close before the peer has read it.
+    pub(super) fn lingering(&self) -> Option<Locking<Box<dyn Io>>> {
+        self.0.io.borrow_mut().take()
+    }
+
     /// Leaves the connection to its user, until the loop's end closes it. (The user may be on
     /// another thread, where a drop after that would leak the connection.)
     pub(super) fn leave(self) {
@@ -333,7 +401,7 @@ impl Drop for Left {
         // The drop of the io may drop a waker, which is user code.
         let io = open.io.borrow_mut().take();
         let Some(mut io) = io else { return };
-        if !self.home.is_forked() {
+        if !self.home.is_forked() && !open.forgoes_goodbye.get() {
             io.say_goodbye();
         }
         drop(io);

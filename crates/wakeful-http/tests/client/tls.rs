@@ -6,6 +6,7 @@ use std::pin::pin;
 use futures_lite::AsyncWriteExt;
 use wakeful_http::client::{Target, UpgradeAnswer};
 use wakeful_http::tls::ClientTls;
+use wakeful_http::upgrade::Upgraded;
 
 use super::common::{addr, router, server};
 use super::material::Site;
@@ -130,8 +131,8 @@ fn a_response_given_up_in_the_middle_closes_its_connection_and_the_next_has_anot
     });
 }
 
-#[test]
-fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
+/// What a server gets from an upgraded connection that `end` ends.
+fn heard_by_a_server(end: impl AsyncFnOnce(Upgraded)) -> std::io::Result<String> {
     let site = Site::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, config) = (listener.local_addr().unwrap(), site.rustls_server());
@@ -153,11 +154,29 @@ fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
         ask.headers_mut().insert("connection", "upgrade".parse().unwrap());
         ask.headers_mut().insert("upgrade", "x".parse().unwrap());
         let host = client.host(&target(addr, HttpVersion::Http1));
-        let UpgradeAnswer::Switched(_, mut stream) = host.upgrade(ask).await.unwrap() else {
+        let UpgradeAnswer::Switched(_, stream) = host.upgrade(ask).await.unwrap() else {
             panic!("it agrees")
         };
+        end(stream).await;
+    });
+    server.join().unwrap()
+}
+
+#[test]
+fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
+    let heard = heard_by_a_server(async |mut stream| {
         // It is neither flushed nor closed.
         stream.write_all(b"the rest").await.unwrap();
     });
-    assert_eq!(server.join().unwrap().unwrap(), "the rest");
+    assert_eq!(heard.unwrap(), "the rest");
+}
+
+#[test]
+fn an_upgraded_connection_that_is_aborted_is_cut_off() {
+    let heard = heard_by_a_server(async |mut stream| {
+        stream.write_all(b"the first half").await.unwrap();
+        stream.flush().await.unwrap();
+        stream.abort();
+    });
+    assert_eq!(heard.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }

@@ -3,12 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as StdTcpStream;
 use std::pin::Pin;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use futures_lite::{AsyncWriteExt, stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -205,19 +206,25 @@ fn a_connection_that_ends_says_so() {
 
 const UPGRADE: &[u8] = b"GET /up HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
 
-/// A server whose upgraded connections `end` uses, with what it drops at the end.
-fn upgrading<F: Future<Output = ()> + 'static>(
-    site: &Site,
+/// A handler whose upgraded connections `end` uses, with what it drops at the end.
+fn taken_up<F: Future<Output = ()> + 'static>(
     end: impl Fn(Upgraded) -> F + Clone + Send + Sync + 'static,
-) -> Running {
+) -> MethodRouter {
     let upgraded = async move |mut request: axum::extract::Request| {
         let (upgrading, end) = (upgrade::on(&mut request), end.clone());
         wakeful::spawn(async move { end(upgrading.await.unwrap()).await }).detach();
         let response = http::Response::builder().status(101).header("connection", "upgrade");
         response.header("upgrade", "x").body(axum::body::Body::empty()).unwrap()
     };
-    let app = router().route("/up", axum::routing::get(upgraded));
-    server().tls(site.tls()).start(app).unwrap()
+    get(upgraded)
+}
+
+/// A server with such a handler.
+fn upgrading<F: Future<Output = ()> + 'static>(
+    site: &Site,
+    end: impl Fn(Upgraded) -> F + Clone + Send + Sync + 'static,
+) -> Running {
+    server().tls(site.tls()).start(router().route("/up", taken_up(end))).unwrap()
 }
 
 #[test]
@@ -239,6 +246,65 @@ fn an_upgraded_connection_that_is_dropped_says_that_it_ends() {
     let mut client = connect(addr(&running), config(&site.ca()));
     client.write_all(UPGRADE).unwrap();
     assert_eq!(rest(&mut client).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+/// A protocol may end with its connection.
+#[test]
+fn an_upgraded_connection_that_is_aborted_is_cut_off() {
+    let site = Site::new();
+    let abort = |mut stream: Upgraded| async move {
+        stream.write_all(b"the first half").await.unwrap();
+        stream.flush().await.unwrap();
+        futures_lite::AsyncReadExt::read_exact(&mut stream, &mut [0]).await.unwrap();
+        stream.abort();
+        let error = stream.write_all(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+        // The user may keep it.
+        std::future::pending::<()>().await;
+    };
+    let running = upgrading(&site, abort);
+    let mut client = connect(addr(&running), config(&site.ca()));
+    client.write_all(UPGRADE).unwrap();
+    read_until(&mut client, b"the first half");
+    client.write_all(b"!").unwrap();
+    assert_eq!(rest(&mut client).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    until("it is closed", || running.counts().open() == 0);
+
+    let running = server().start(router().route("/up", taken_up(abort))).unwrap();
+    let mut client = plain(&running);
+    client.write_all(UPGRADE).unwrap();
+    read_until(&mut client, b"the first half");
+    client.write_all(b"!").unwrap();
+    let end = client.read_to_end(&mut Vec::new());
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    until("it is closed", || running.counts().open() == 0);
+}
+
+/// A request shows where it ends; another protocol may end with its connection.
+#[test]
+fn an_upgraded_connection_that_its_client_cuts_off_does_not_end_like_a_whole_one() {
+    let site = Site::new();
+    let (tell, told) = mpsc::channel();
+    let running = upgrading(&site, move |mut stream| {
+        let tell = tell.clone();
+        async move {
+            let mut all = Vec::new();
+            let end = futures_lite::AsyncReadExt::read_to_end(&mut stream, &mut all).await;
+            tell.send((all, end.map_err(|error| error.kind()))).unwrap();
+        }
+    });
+    for (says_so, end) in [(true, Ok(3)), (false, Err(ErrorKind::UnexpectedEof))] {
+        let mut client = connect(addr(&running), config(&site.ca()));
+        client.write_all(UPGRADE).unwrap();
+        read_until(&mut client, b"\r\n\r\n");
+        client.write_all(b"all").unwrap();
+        if says_so {
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+        }
+        client.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(told.recv_timeout(GUARD).unwrap(), (b"all".to_vec(), end));
+    }
 }
 
 /// hyper's, on another thread than that of its loop.

@@ -78,7 +78,7 @@ pub(crate) fn ask(client: &mut Raw) {
     read_until(client, b"hello");
 }
 
-pub(crate) fn read_until(client: &mut Raw, end: &[u8]) -> Vec<u8> {
+pub(crate) fn read_until(client: &mut impl Read, end: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
     while !answer.ends_with(end) {
         let mut buf = [0; 1024];

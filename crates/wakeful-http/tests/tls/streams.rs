@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io::{IoSlice, Read as _, Write as _};
+use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net;
 use std::pin::Pin;
@@ -116,6 +116,33 @@ fn every_byte_arrives_in_order_both_ways_at_once() {
             assert!(other.await.unwrap() == payload(seed, length), "seed {seed}");
         });
     }
+}
+
+#[test]
+fn a_stream_that_its_peer_cuts_off_ends_by_an_error() {
+    let site = Site::new();
+    let (server, client) = (site.tls(), site.client().build().unwrap());
+    wakeful::block_on(async move {
+        for says_so in [true, false] {
+            let (one, other) = UnixStream::pair().unwrap();
+            let accepting = wakeful::spawn({
+                let server = server.clone();
+                async move { server.accept(one).await.unwrap() }
+            });
+            let mut client = client.connect(other, "localhost").await.unwrap();
+            poll_fn(|cx| Pin::new(&mut client).poll_flush(cx)).await.unwrap();
+            let mut server = accepting.await.unwrap();
+            if says_so {
+                poll_fn(|cx| Pin::new(&mut client).poll_shutdown(cx)).await.unwrap();
+            }
+            drop(client);
+            let mut room = [0; 1];
+            let mut buf = ReadBuf::new(&mut room);
+            let end = poll_fn(|cx| Pin::new(&mut server).poll_read(cx, buf.unfilled())).await;
+            let cut_off = (!says_so).then_some(ErrorKind::UnexpectedEof);
+            assert_eq!(end.err().map(|error| error.kind()), cut_off);
+        }
+    });
 }
 
 /// A stream by TLS is a stream that TLS runs over, as through a proxy.

@@ -10,14 +10,18 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// The range of times. Each one can be added to any [`Instant`].
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+
 /// When a backend is excluded, and for how long. If all other backends are excluded, the remaining
 /// one is never excluded. A value out of range becomes the nearest value in the range.
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | [`failures`](Self::failures) | 3 | 1 and more |
-/// | [`shortest`](Self::shortest) | 1 s | over 0 |
-/// | [`longest`](Self::longest) | 60 s | `shortest` and more |
+/// | [`shortest`](Self::shortest) | 1 s | 1 ms to 30 years |
+/// | [`longest`](Self::longest) | 60 s | `shortest` to 30 years |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a setter returns the changed settings"]
 pub struct Ejection {
@@ -124,7 +128,8 @@ pub(super) enum News {
 
 impl Health {
     pub(super) fn new(mut settings: Ejection) -> Self {
-        settings.longest = settings.longest.max(settings.shortest);
+        settings.shortest = settings.shortest.clamp(SHORTEST, LONGEST);
+        settings.longest = settings.longest.clamp(settings.shortest, LONGEST);
         Self { settings, backends: BTreeMap::new() }
     }
 
@@ -258,6 +263,33 @@ mod tests {
         let (mut health, now) = with(settings, 2);
         let ejected = Verdict::Ejected { for_: SECOND, news: News::Yes };
         assert_eq!(health.failed(0, now), ejected);
+    }
+
+    #[test]
+    fn times_that_no_clock_can_hold_leave_a_backend_out() {
+        let settings = Ejection::new().failures(1).longest(Duration::MAX);
+        let (mut health, now) = with(settings, 2);
+        health.failed(0, now);
+        health.begin_trial(0, now + SECOND);
+        assert_eq!(health.standing(0, now + SECOND), Standing::Out, "one request tries it");
+        let again = Verdict::Ejected { for_: 2 * SECOND, news: News::No };
+        assert_eq!(health.failed(0, now + SECOND), again);
+        let (mut health, now) = with(settings.shortest(Duration::MAX), 2);
+        assert!(matches!(health.failed(0, now), Verdict::Ejected { .. }));
+        assert_eq!(health.standing(0, now), Standing::Out);
+        assert!(health.is_one_out());
+    }
+
+    #[test]
+    fn the_shortest_time_is_not_zero() {
+        let times = Ejection::new().shortest(Duration::ZERO).longest(Duration::ZERO);
+        let (mut health, now) = with(times.failures(1), 2);
+        let millisecond = Duration::from_millis(1);
+        let ejected = Verdict::Ejected { for_: millisecond, news: News::Yes };
+        assert_eq!(health.failed(0, now), ejected);
+        assert_eq!(health.standing(0, now), Standing::Out);
+        health.begin_trial(0, now + millisecond);
+        assert_eq!(health.standing(0, now + millisecond), Standing::Out, "one request tries it");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! Bytes that one side does not take yet wait here, at most one read in each direction, and nothing
 //! more is read from the other side meanwhile. An idle tunnel holds no buffer: reads use a buffer
 //! that all tunnels of a loop share. The end of one side's stream is forwarded as an end, and the
-//! other direction continues.
+//! other direction continues. If a tunnel ends in another way, a side that was not told of an end
+//! is cut off, so that it does not take what it has got for everything.
 //!
 //! When the server drains, `websocket` tells a WebSocket's client. Tunnels that are left when the
 //! grace period is over end with the loop.
@@ -31,6 +32,9 @@ const PIECE: usize = 16 * 1024;
 /// The number of checks within each limit. So a tunnel may be silent for a quarter longer than the
 /// limit.
 const LOOKS: u32 = 4;
+
+/// The shortest time between two checks.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The state that the tunnels of a loop share.
 #[derive(Debug, Clone)]
@@ -101,6 +105,19 @@ pub(super) struct Tunnel {
     drains: bool,
     silence: Silence,
     settings: Tunnels,
+}
+
+/// A side that was told the end of the other one has got all of it. Any other side must not take
+/// this for an end.
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        if self.down.stage != Stage::Ended {
+            self.client.abort();
+        }
+        if self.up.stage != Stage::Ended {
+            self.backend.abort();
+        }
+    }
 }
 
 impl Tunnel {
@@ -281,15 +298,19 @@ struct Silence {
 
 impl Silence {
     fn new(limit: Duration) -> Self {
-        let period = limit / LOOKS;
+        let period = Self::period(limit);
         Self { period, lasts: Duration::ZERO, timer: Deadline::after(period) }
+    }
+
+    fn period(limit: Duration) -> Duration {
+        (limit / LOOKS).max(SHORTEST)
     }
 
     /// Ready: nothing has moved for longer than `limit`. If the limit becomes shorter, the silence
     /// counts from now on. If it becomes longer, the timer stays, so that a tunnel that is stuck
     /// now and then does not move it.
     fn poll(&mut self, has_moved: bool, limit: Duration, cx: &mut Context<'_>) -> Poll<Duration> {
-        if limit / LOOKS < self.period {
+        if Self::period(limit) < self.period {
             *self = Self::new(limit);
         }
         if has_moved {

@@ -1,7 +1,7 @@
-//! How tunnels end that nobody ends: by silence, and when the proxy drains.
+//! How tunnels end that nobody ends: by silence, by a reset, and when the proxy drains.
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use wakeful_services::DrainPlan;
@@ -28,6 +28,19 @@ fn a_tunnel_on_which_nothing_moves_is_closed_and_one_in_use_is_not() {
     assert_eq!(waiting.join().unwrap(), "");
     busy.write_all(b"still here").unwrap();
     exactly(&mut busy, "still here");
+}
+
+#[test]
+fn a_tunnel_with_the_shortest_limits_is_closed() {
+    let backend = echo();
+    for limit in [Duration::ZERO, Duration::from_nanos(1)] {
+        let proxy = proxy(&[backend.addr], |settings| settings.tunnel_timeout(limit));
+        let mut idle = connect(addr(&proxy));
+        idle.write_all(ASK.as_bytes()).unwrap();
+        head(&mut idle);
+        assert_eq!(read_all(&mut idle), "");
+        until("it is over", || proxy.counts().tunnels() == 0);
+    }
 }
 
 #[test]
@@ -156,4 +169,92 @@ fn a_tunnel_whose_backend_takes_nothing_waits_no_longer_than_for_a_response() {
     };
     assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "it stays open");
     stuck.note("enough");
+}
+
+/// The close of `stream` is a reset.
+fn resets(stream: &TcpStream) {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Everything until the other side closes, and how it does that.
+fn rest(stream: &mut TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
+    let mut all = Vec::new();
+    let end = stream.read_to_end(&mut all).map(drop).map_err(|error| error.kind());
+    (all, end)
+}
+
+/// In a protocol that ends with its connection, a clean end would say that all has come.
+#[test]
+fn a_tunnel_that_one_side_resets_does_not_end_cleanly_for_the_other() {
+    let backend = Backend::start(|this, stream| {
+        let asked = this.read(stream).unwrap();
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        if asked.contains("room=1") {
+            stream.write_all(b"the first half").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            resets(stream);
+            return;
+        }
+        stream.write_all(b"ready").unwrap();
+        let (heard, end) = rest(stream);
+        this.note(&format!("{} {end:?}", String::from_utf8_lossy(&heard)));
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    let mut client = connect(addr(&proxy));
+    client.write_all(ASK.as_bytes()).unwrap();
+    head(&mut client);
+    exactly(&mut client, "the first half");
+    client.write_all(b"!").unwrap();
+    assert_eq!(rest(&mut client), (Vec::new(), Err(ErrorKind::ConnectionReset)));
+    let mut client = connect(addr(&proxy));
+    client.write_all(ASK.replace("room=1", "room=2").as_bytes()).unwrap();
+    head(&mut client);
+    exactly(&mut client, "ready");
+    client.write_all(b"the first half").unwrap();
+    resets(&client);
+    drop(client);
+    until("the backend is alone", || backend.is_alone());
+    let told = backend.requests().pop().unwrap();
+    assert!(told.ends_with(" Err(ConnectionReset)"), "{told}");
+}
+
+#[test]
+fn a_tunnel_that_is_given_up_ends_cleanly_only_for_a_side_that_was_told_its_end() {
+    let backend = Backend::start(|this, stream| {
+        let asked = this.read(stream).unwrap();
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        if asked.contains("room=1") {
+            stream.write_all(b"all of it").unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        this.note(&format!("{:?}", rest(stream).1));
+    });
+    let limit = Duration::from_millis(200);
+    let proxy = proxy(&[backend.addr], |settings| settings.tunnel_timeout(limit));
+    for (room, end) in [("room=1", Ok(())), ("room=2", Err(ErrorKind::ConnectionReset))] {
+        let mut client = connect(addr(&proxy));
+        client.write_all(ASK.replace("room=1", room).as_bytes()).unwrap();
+        head(&mut client);
+        assert_eq!(rest(&mut client).1, end);
+        until("the backend is alone", || backend.is_alone());
+        // No end has come from the client.
+        assert_eq!(backend.requests().last().unwrap(), "Err(ConnectionReset)");
+    }
+}
+
+#[test]
+fn a_tunnel_that_a_drain_aborts_does_not_end_cleanly_for_its_backend() {
+    let backend = Backend::start(|this, stream| {
+        this.read(stream);
+        stream.write_all(SWITCH.as_bytes()).unwrap();
+        this.note(&format!("{:?}", rest(stream).1));
+    });
+    let proxy = proxy(&[backend.addr], |settings| settings);
+    let mut client = connect(addr(&proxy));
+    client.write_all(ASK.as_bytes()).unwrap();
+    head(&mut client);
+    until("it is open", || proxy.counts().tunnels() == 1);
+    assert_eq!(proxy.drain(DrainPlan::new().grace(Duration::from_millis(100))).unwrap(), 1);
+    until("the backend is alone", || backend.is_alone());
+    assert_eq!(backend.requests()[1], "Err(ConnectionReset)");
 }
