@@ -128,7 +128,9 @@ fn put(path: &Path, process: u32) -> io::Result<File> {
     }
     let new = path.with_extension(format!("{process}.new"));
     let write = || {
-        let mut file = File::create(&new)?;
+        // A link in its place would not be followed.
+        let _ = fs::remove_file(&new);
+        let mut file = File::create_new(&new)?;
         file.write_all(format!("{process}\n").as_bytes())?;
         // This cannot block, because no other process has the file. An error is ignored, because
         // some file systems have no locks.
@@ -259,6 +261,17 @@ mod tests {
                 let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
             }
         }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("server.pid"), directory.path().join("other"));
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, path.with_extension(format!("{}.new", std::process::id()))).unwrap();
+        let file = PidFile::write(&path).unwrap();
+        assert!(file.is_ours());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
     }
 
     #[test]

@@ -100,8 +100,8 @@ fn field(out: &mut Vec<u8>, name: &str, text: Option<&[u8]>) {
     out.push(b'"');
 }
 
-/// Escapes as RFC 8259 requires. Control characters beyond ASCII are escaped, too, because a
-/// terminal would obey them.
+/// Escapes as RFC 8259 requires. Control characters beyond ASCII, line ends, and marks that change
+/// the direction of text are escaped, too, because a terminal or a reader of lines would obey them.
 fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
     let (text, more) = cut(text);
     for chunk in text.utf8_chunks() {
@@ -109,7 +109,10 @@ fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
             match character {
                 '"' => out.extend_from_slice(b"\\\""),
                 '\\' => out.extend_from_slice(b"\\\\"),
-                '\0'..'\x20' | '\x7f'..='\u{9f}' => {
+                '\0'..'\x20'
+                | '\x7f'..='\u{9f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}' => {
                     put(out, format_args!("\\u{:04x}", u32::from(character)));
                 }
                 _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),

@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
 use wakeful::net::Stream;
 
+use super::liveness::Liveness;
 use super::rewound::Rewound;
 use crate::tls::TlsStream;
 use crate::upgrade::Io;
 
 /// A plain stream sends nothing: its end is enough.
 impl Io for Stream {
+    fn unsent(&self) -> usize {
+        Liveness::unsent(self)
+    }
+
     fn abort(&mut self) {
-        // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
-        let _ = set_socket_linger(&*self, Some(Duration::ZERO));
+        if let Some(stream) = self.plain_tcp() {
+            // With a linger of zero, the close is a reset. If this fails, it is an ordinary close.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
     }
 }
 
@@ -28,6 +34,10 @@ impl<IO: Io> Io for Rewound<IO> {
 
     fn require_close_notify(&mut self) {
         self.stream.require_close_notify();
+    }
+
+    fn unsent(&self) -> usize {
+        Io::unsent(&self.stream)
     }
 
     fn abort(&mut self) {
@@ -46,5 +56,9 @@ impl<IO: Io> Io for TlsStream<IO> {
 
     fn require_close_notify(&mut self) {
         Self::require_close_notify(self);
+    }
+
+    fn unsent(&self) -> usize {
+        Io::unsent(self.get_ref())
     }
 }

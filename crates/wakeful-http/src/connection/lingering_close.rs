@@ -40,16 +40,17 @@ pub(crate) async fn linger<I: Read + Write + Unpin>(io: &mut I) {
 /// Like [`linger`], for a client that is still reading its last response and still sends something
 /// meanwhile (for example, window updates). Ends when nothing came for `silence`, and the client
 /// took nothing of what the kernel holds.
-pub(crate) async fn linger_while_it_reads<I>(io: &mut I, silence: Duration)
-where
-    I: Read + Write + Liveness + Unpin,
-{
+pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
+    io: &mut I,
+    silence: Duration,
+    unsent: impl Fn(&I) -> usize,
+) {
     let lingering = async {
         shut_down(io).await?;
-        let mut unsent = io.unsent();
+        let mut left = unsent(io);
         let is_reading = |io: &I| {
-            let before = mem::replace(&mut unsent, io.unsent());
-            unsent > 0 && unsent < before
+            let before = mem::replace(&mut left, unsent(io));
+            left > 0 && left < before
         };
         discard(io, silence, is_reading).await
     };

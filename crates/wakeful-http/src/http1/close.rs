@@ -93,8 +93,12 @@ pub(super) async fn close(
             } else if has_come && result.is_ok() {
                 // The client has sent more requests than were answered, and may still be reading
                 // the last response.
-                lingering_close::linger_while_it_reads(&mut io, state.loop_state().going_away())
-                    .await;
+                lingering_close::linger_while_it_reads(
+                    &mut io,
+                    state.loop_state().going_away(),
+                    Liveness::unsent,
+                )
+                .await;
             }
             return result;
         }

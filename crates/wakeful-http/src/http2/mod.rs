@@ -65,7 +65,12 @@ where
             // cuts the response off.
             if let (Ok(()), Ok(io)) = (&result, Rc::try_unwrap(io)) {
                 let silence = state.loop_state().going_away();
-                lingering_close::linger_while_it_reads(&mut io.into_inner(), silence).await;
+                lingering_close::linger_while_it_reads(
+                    &mut io.into_inner(),
+                    silence,
+                    Liveness::unsent,
+                )
+                .await;
             }
             result
         }
@@ -77,7 +82,7 @@ where
                 && io.unsent() > 0
             {
                 let silence = state.loop_state().going_away() / 2;
-                lingering_close::linger_while_it_reads(&mut io, silence).await;
+                lingering_close::linger_while_it_reads(&mut io, silence, Liveness::unsent).await;
             }
             Ok(())
         }

@@ -165,7 +165,7 @@ impl Offer {
         if is_left.await {
             held.leave();
         } else if let Some(mut io) = held.lingering() {
-            lingering_close::linger_while_it_reads(&mut *io, LINGER).await;
+            lingering_close::linger_while_it_reads(&mut *io, LINGER, |io| Io::unsent(&**io)).await;
         }
     }
 }

@@ -29,6 +29,11 @@ pub(crate) trait Io: Read + Write + Unpin {
     /// message for that.
     fn require_close_notify(&mut self) {}
 
+    /// Returns how many written bytes the kernel still holds. 0: none, or it is not known.
+    fn unsent(&self) -> usize {
+        0
+    }
+
     /// Has the drop show the peer that the connection was cut off, if that is possible.
     fn abort(&mut self) {
         self.forgo_goodbye();
@@ -55,9 +60,9 @@ impl Io for wakeful::net::UnixStream {}
 ///
 /// If a socket closes and its peer still sends, the kernel resets the connection, and the peer may
 /// lose data that it has not read. So a server's connection over HTTP/1.1 that is dropped after its
-/// `close` reads and discards what still comes: until the client ends its side, until nothing came
-/// for 2 s, and for at most 30 s. It counts as open meanwhile. For any other connection, read to
-/// the end before you drop it.
+/// `close` reads and discards what still comes: until the client ends its side, until it has sent
+/// and taken nothing for 2 s, and for at most 30 s. It counts as open meanwhile. For any other
+/// connection, read to the end before you drop it.
 ///
 /// # Errors
 /// With TLS, if the peer closes the connection without `close_notify`, a read fails with

@@ -28,6 +28,9 @@ const ANSWER: usize = 128;
 /// If there are more entries than this, a separate thread drops them.
 const MANY: usize = 10_000;
 
+/// A table with this many places is not made smaller.
+const LEAST_PLACES: usize = 64;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -223,6 +226,11 @@ impl Shard {
         };
         let (entry, _) = place.remove();
         self.meter.remove(entry.size());
+        // An entry's size includes its place in the table, so places that are no longer needed are
+        // given back.
+        if table.capacity() > LEAST_PLACES && table.len() < table.capacity() / 8 {
+            table.shrink_to(2 * table.len(), Entry::hash);
+        }
         true
     }
 

@@ -68,6 +68,10 @@ fn no_control_character_reaches_a_terminal_by_json() {
     let json =
         text(Format::Json, &Line { user_agent: Some(b"\xc2\x9b2J\x7f\x1b\xc2\xa0"), ..line() });
     assert!(json.contains("\"\\u009b2J\\u007f\\u001b\u{a0}\""), "{json}");
+    // A line end, and a mark that turns what follows around.
+    let agent = "a\u{2028}b\u{202e}c\u{2069}".as_bytes();
+    let json = text(Format::Json, &Line { user_agent: Some(agent), ..line() });
+    assert!(json.contains("\"a\\u2028b\\u202ec\\u2069\""), "{json}");
 }
 
 #[test]

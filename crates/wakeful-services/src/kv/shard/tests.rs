@@ -65,6 +65,23 @@ fn values_are_set_replaced_and_removed() {
 }
 
 #[test]
+fn the_places_of_removed_keys_are_given_back() {
+    const KEYS: usize = 400_000;
+    let mut shard = Tested::new(usize::MAX);
+    let places = |shard: &Tested| shard.shard.tables.iter().map(HashTable::capacity).sum::<usize>();
+    for number in 0..KEYS {
+        shard.set(&number.to_string(), "");
+    }
+    assert!(places(&shard) >= KEYS);
+    for number in 1..KEYS {
+        shard.apply(Operation::Remove, &number.to_string(), "");
+    }
+    assert_eq!(shard.get("0"), "$0\r\n\r\n");
+    let least = shard.shard.tables.len() * LEAST_PLACES;
+    assert!(places(&shard) <= 2 * least, "{}", places(&shard));
+}
+
+#[test]
 fn conditions_hold_and_swap_answers_with_what_was_there() {
     let mut shard = Tested::new(usize::MAX);
     assert_eq!(shard.apply(Operation::Set(Condition::IfPresent), "k", "a"), NULL);

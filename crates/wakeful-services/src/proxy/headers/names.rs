@@ -64,10 +64,11 @@ fn is_misleading(name: &HeaderName) -> bool {
     if let Some(rest) = name.strip_prefix("proxy") {
         return rest.is_empty() || rest.starts_with(['-', '_']);
     }
-    if !name.contains('_') {
+    let is_folded = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-';
+    if !name.bytes().any(is_folded) {
         return false;
     }
-    let name = name.replace('_', "-");
+    let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     NOT_WITH_UNDERSCORES.contains(&&*name) || is_about_client(&name)
 }
 

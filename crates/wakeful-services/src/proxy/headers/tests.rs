@@ -152,6 +152,8 @@ fn all_that_a_stranger_says_about_clients_goes() {
         "x_forwarded",
         "x-real-ip",
         "x_real_ip",
+        "x.real.ip",
+        "x+forwarded_for",
         "forwarded",
     ];
     let mut fields = vec![("host", "x"), ("x-request-id", "stays")];
