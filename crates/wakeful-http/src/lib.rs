@@ -152,6 +152,7 @@ mod in_time;
 pub mod layers;
 mod length_header;
 mod limits;
+mod lingering_close;
 mod loop_state;
 pub mod observe;
 mod own_values;

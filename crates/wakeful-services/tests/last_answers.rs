@@ -1,5 +1,5 @@
-//! The last answers of `kv` and `echo` come whole to a client that reads them slowly, and still asks
-//! meanwhile: in a drain, and before a frame that is refused.
+//! The last answers of `kv` and `echo` come whole to a client that reads them slowly, and still
+//! asks meanwhile: in a drain, and before a frame that is refused.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -95,8 +95,8 @@ impl AccessLog {
     }
 
     /// Reopens the file by its name, before the next lines are written. Call it in a log rotation,
-    /// after the rename. If the file cannot be reopened, the old one is kept, a `tracing` event says
-    /// why, and each write tries again. It has no effect for stdout and stderr.
+    /// after the rename. If the file cannot be reopened, the old one is kept, a `tracing` event
+    /// says why, and each write tries again. It has no effect for stdout and stderr.
     pub fn reopen(&self) {
         self.inner.reopen.store(true, Ordering::Release);
         self.inner.writer.wake();

@@ -51,8 +51,8 @@ impl ConnectionState {
         }
     }
 
-    /// Is anything in flight that has limits of its own? With HTTP/2 that may be so while the header
-    /// of another request comes.
+    /// Is anything in flight that has limits of its own? With HTTP/2 that may be so while the
+    /// header of another request comes.
     fn ticks(&self, phase: Phase) -> bool {
         let is_any_in_flight = || !self.needs_polling() || self.writes().has_open_streams();
         phase == Phase::Busy || phase == Phase::Header && is_any_in_flight()

@@ -18,14 +18,13 @@
 //! | `movable_state` | what goes along to another loop |
 //! | `reads` | HTTP/1's bytes on their way through `framing` |
 //! | `rewound`, `liveness`, `goodbye` | the io: bytes that were read before, whether the client is gone, and what it is told at the end of an upgrade |
-//! | `unasked_answer`, `lingering_close` | an answer without a request, and a close that lets it be read |
+//! | `unasked_answer` | an answer without a request |
 
 mod body_progress;
 mod closing;
 mod deadlines;
 mod goodbye;
 mod last_body;
-pub(crate) mod lingering_close;
 mod liveness;
 mod movable_state;
 mod phase;

@@ -10,8 +10,8 @@ use http::StatusCode;
 use hyper::rt::{Read, Write};
 use wakeful::time::timeout;
 
-use super::lingering_close::linger;
 use crate::dates;
+use crate::lingering_close::linger;
 use crate::loop_state::LoopState;
 
 /// The time limit of the answer.

@@ -4,9 +4,10 @@
 use http::StatusCode;
 
 use super::observed::Observed;
-use crate::connection::{ConnectionState, Liveness, PREFACE, lingering_close, unasked_answer};
+use crate::connection::{ConnectionState, Liveness, PREFACE, unasked_answer};
 use crate::counts::Refusal;
 use crate::limits::Limits;
+use crate::lingering_close;
 use crate::upgrade::Io;
 
 /// What ended the connection.
@@ -114,7 +115,8 @@ pub(super) async fn close_after_failure(mut io: impl Io + Liveness, observed: &O
     if observed.ends_by_close.get() {
         io.forgo_goodbye();
         if io.plain_tcp().is_some() {
-            return lingering_close::reset_when_sent(io).await;
+            lingering_close::wait_until_sent(&mut io, Liveness::unsent).await;
+            return io.abort();
         }
     }
     lingering_close::linger(&mut io).await;

@@ -18,9 +18,10 @@ use hyper::rt::{Read, Write};
 use wakeful::accept::{Draining, DrainingStarted};
 use wakeful::time::timeout;
 
-use crate::connection::{ConnectionState, lingering_close};
+use crate::connection::ConnectionState;
 #[cfg(doc)]
 use crate::drain::DrainPlan;
+use crate::lingering_close;
 
 /// The time limit for writing the last frame.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -30,10 +30,11 @@ use self::goaway::{Shutdown, say_last_word};
 use self::observed_frames::ObservedFrames;
 use self::observed_io::ObservedIo;
 use self::streams::{EndsStreams, Streams};
-use crate::connection::{Act, ConnectionState, Liveness, Timer, lingering_close};
+use crate::connection::{Act, ConnectionState, Liveness, Timer};
 use crate::counts::Refusal;
 use crate::error::BoxError;
 use crate::limits::Limits;
+use crate::lingering_close;
 
 /// Serves the connection until it closes.
 pub(crate) async fn serve<I, S, B>(

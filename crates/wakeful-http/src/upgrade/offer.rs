@@ -17,8 +17,8 @@ use wakeful::LoopHandle;
 
 use super::error::UpgradeError;
 use super::upgraded::{Io, Upgraded};
-use crate::connection::lingering_close;
 use crate::foreign_code;
+use crate::lingering_close;
 
 /// How long a client may send nothing, after its user has closed the connection and dropped it.
 const LINGER: Duration = Duration::from_secs(2);

@@ -15,7 +15,6 @@ use hyper::rt::{Read, Write};
 use wakeful::task::yield_now;
 use wakeful::time::{now, sleep, timeout};
 
-use super::liveness::Liveness;
 use crate::read;
 
 /// The time limit of a lingering close.
@@ -57,24 +56,24 @@ pub(crate) async fn linger_while_it_reads<I: Read + Write + Unpin>(
     let _ = timeout(LONGEST, lingering).await;
 }
 
-/// Waits until the client has all that was written, or takes nothing more of it, and then resets
-/// the connection, if it is one of TCP. Our side is not ended before.
-pub(crate) async fn reset_when_sent<I: Read + Liveness + Unpin>(mut io: I) {
+/// Waits until the client has all that was written, or takes nothing more of it. Our side is not
+/// ended.
+pub(crate) async fn wait_until_sent<I: Read + Unpin>(io: &mut I, unsent: impl Fn(&I) -> usize) {
     let waiting = async {
         let (mut least, mut since, mut has_ended) = (usize::MAX, now(), false);
         loop {
-            let unsent = io.unsent();
-            if unsent < least {
-                (least, since) = (unsent, now());
+            let left = unsent(io);
+            if left < least {
+                (least, since) = (left, now());
             }
-            if unsent == 0 || now() - since >= PATIENCE {
+            if left == 0 || now() - since >= PATIENCE {
                 break;
             }
             if has_ended {
                 sleep(ASKED).await;
                 continue;
             }
-            match timeout(ASKED, poll_fn(|cx| poll_forget(&mut io, cx))).await {
+            match timeout(ASKED, poll_fn(|cx| poll_forget(io, cx))).await {
                 Ok(Ok(0)) => has_ended = true,
                 Ok(Err(_)) => break,
                 Ok(Ok(1..)) | Err(_) => {}
@@ -83,10 +82,6 @@ pub(crate) async fn reset_when_sent<I: Read + Liveness + Unpin>(mut io: I) {
         }
     };
     let _ = timeout(LONGEST, waiting).await;
-    if let Some(stream) = io.plain_tcp() {
-        // If the kernel refuses it, the connection ends in the usual way.
-        let _ = stream.set_linger(Some(Duration::ZERO));
-    }
 }
 
 async fn shut_down<I: Write + Unpin>(io: &mut I) -> io::Result<()> {
