@@ -76,16 +76,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     }
     let before = Before::of(&master);
     if let Some(successor) = before.under_way {
-        if master.is_followed_by(successor) {
-            return Err(format!(
-                "process {successor} has already taken over from process {}: ask that one",
-                master.pid
-            ));
-        }
         // The signal would have no effect, and that upgrade may be to another program.
         return Err(format!(
             "an upgrade of process {} is under way: process {successor} is its new master. Ask again \
-             when that one has taken over, or has failed",
+             when that one has failed; if it has taken over, ask that one",
             master.pid
         ));
     }

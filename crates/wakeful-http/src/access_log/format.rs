@@ -111,6 +111,8 @@ fn escape_json(out: &mut Vec<u8>, text: &[u8]) {
                 '\\' => out.extend_from_slice(b"\\\\"),
                 '\0'..'\x20'
                 | '\x7f'..='\u{9f}'
+                | '\u{61c}'
+                | '\u{200e}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2066}'..='\u{2069}' => {
                     put(out, format_args!("\\u{:04x}", u32::from(character)));

@@ -48,7 +48,10 @@ pub(super) async fn close(
             unasked_answer::send(&mut io, StatusCode::REQUEST_TIMEOUT, state.loop_state()).await;
         }
         // Nothing has come, or the client does not read.
-        Ended::By(Refusal::HeaderTimeout | Refusal::SlowResponse) => {}
+        Ended::By(Refusal::HeaderTimeout) => {}
+        // The client takes next to nothing, so nothing is waited for.
+        Ended::By(Refusal::SlowResponse) if observed.ends_by_close.get() => io.abort(),
+        Ended::By(Refusal::SlowResponse) => {}
         Ended::By(_) => close_after_failure(io, observed).await,
         Ended::ByItself(result) => {
             if result.is_ok() && !observed.is_shut.get() {

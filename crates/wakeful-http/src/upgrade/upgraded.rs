@@ -121,6 +121,7 @@ impl Upgraded {
         // The cell is not borrowed below, because the drop of the io may drop a waker, which is
         // user code.
         let io = self.open.io.borrow_mut().take();
+        self.unread.clear();
         let Some(mut io) = io else { return };
         // A reset would also reach the parent's connection.
         if !self.home.is_forked() {

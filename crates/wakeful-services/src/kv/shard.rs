@@ -39,6 +39,18 @@ pub(super) struct Shard {
     spare: Spare,
 }
 
+/// Makes the table smaller, if there is memory for the smaller one.
+#[cold]
+fn give_back_places(table: &mut HashTable<Entry>) {
+    let mut smaller = HashTable::new();
+    if smaller.try_reserve(2 * table.len(), Entry::hash).is_ok() {
+        for entry in table.drain() {
+            smaller.insert_unique(entry.hash(), entry, Entry::hash);
+        }
+        *table = smaller;
+    }
+}
+
 impl Shard {
     pub(super) fn new(meter: Meter) -> Self {
         Self { tables: (0..TABLES).map(|_| HashTable::new()).collect(), meter, spare: Spare::new() }
@@ -229,7 +241,7 @@ impl Shard {
         // An entry's size includes its place in the table, so places that are no longer needed are
         // given back.
         if table.capacity() > LEAST_PLACES && table.len() < table.capacity() / 8 {
-            table.shrink_to(2 * table.len(), Entry::hash);
+            give_back_places(table);
         }
         true
     }

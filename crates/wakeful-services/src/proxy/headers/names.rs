@@ -18,8 +18,9 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Names that CGI backends cannot distinguish from the same names with hyphens, and would believe.
-const NOT_WITH_UNDERSCORES: [&str; 6] =
+/// Names that CGI backends cannot distinguish from the same names with other characters in place of
+/// the hyphens, and would believe.
+const NOT_FOLDED: [&str; 6] =
     ["host", "content-length", "content-type", "transfer-encoding", "connection", "authorization"];
 
 /// Does a request of HTTP/2 have fields of a connection, which are an error there (RFC 9113,
@@ -62,14 +63,14 @@ pub(super) fn remove_where(headers: &mut HeaderMap, is_one: impl Fn(&HeaderName)
 fn is_misleading(name: &HeaderName) -> bool {
     let name = name.as_str();
     if let Some(rest) = name.strip_prefix("proxy") {
-        return rest.is_empty() || rest.starts_with(['-', '_']);
+        return !rest.starts_with(|first: char| first.is_ascii_alphanumeric());
     }
     let is_folded = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-';
     if !name.bytes().any(is_folded) {
         return false;
     }
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    NOT_WITH_UNDERSCORES.contains(&&*name) || is_about_client(&name)
+    NOT_FOLDED.contains(&&*name) || is_about_client(&name)
 }
 
 /// Could a backend take the field for the truth about a client? That applies to `Forwarded`,

@@ -154,6 +154,7 @@ fn all_that_a_stranger_says_about_clients_goes() {
         "x_real_ip",
         "x.real.ip",
         "x+forwarded_for",
+        "proxy.authorization",
         "forwarded",
     ];
     let mut fields = vec![("host", "x"), ("x-request-id", "stays")];
