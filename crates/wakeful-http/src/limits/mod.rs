@@ -59,7 +59,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | TCP probes a silent peer; if the peer does not answer for the same time again, the connection is closed |
-/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: like `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only the stream has no room) |
+/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: like `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only the stream has no room; all streams of a connection count together) |
 /// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; with 0 the server does not start | further connections wait in the backlog; while they wait, idle ones are closed |
 /// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what happens to a connection beyond `max_connections` |
 /// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; TLS: close |

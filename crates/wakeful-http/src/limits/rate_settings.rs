@@ -7,6 +7,10 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// The minimum rate of a client, for [`Limits::min_rate`](crate::Limits::min_rate). If a client
 /// sends a body or reads a response more slowly than this, the server ends the request. Only time
 /// in which the server waits for the client counts.
+///
+/// The responses of one HTTP/2 connection count together: while one of them moves fast enough,
+/// others may wait for the client for any time. Set a
+/// [`request_timeout`](crate::Limits::request_timeout) if that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct MinRate {
