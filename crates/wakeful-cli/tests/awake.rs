@@ -529,7 +529,7 @@ fn without_descriptors_it_says_what_is_missing() {
         let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
         assert!(said.contains("Too many open files") || limit > 8, "{limit}: {said}");
         assert!(!said.contains("CAP_PERFMON"), "{limit}: {said}");
-        // Whoever cannot count does not know whether there was traffic.
+        // Wakes could not be counted, so nothing is known of the traffic.
         let cannot = ["no CPU is held", "could not be counted"].iter().any(|it| said.contains(it));
         assert_ne!(cannot, said.contains("there was no traffic"), "{limit}: {said}");
     }

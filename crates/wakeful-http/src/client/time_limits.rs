@@ -49,8 +49,8 @@ impl<B: OutgoingBody> Pool<B> {
     }
 }
 
-/// What is left of `total` for the body, if the head came after `passed`. Behind a pause, which
-/// counts as a quarter, that is at least another quarter.
+/// How much of `total` is left for the body, if the head came after `passed`. A pause counts as a
+/// quarter. After one, at least a quarter is left.
 fn left(total: Duration, passed: Duration, most_used: Duration) -> Duration {
     if passed <= most_used {
         return total.saturating_sub(passed);
