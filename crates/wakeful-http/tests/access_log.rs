@@ -4,7 +4,7 @@
 mod common;
 
 use std::convert::Infallible;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,13 @@ impl Logging {
     fn lines(self) -> Vec<Value> {
         parse(&self.text())
     }
+}
+
+/// Makes a FIFO, and opens it for reading without waiting for a writer. Reads do not wait either.
+fn fifo(path: &Path) -> File {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
 }
 
 fn parse(text: &str) -> Vec<Value> {
@@ -427,9 +434,7 @@ fn a_pipe_that_nobody_reads_is_left_when_the_log_is_reopened() {
 fn a_slow_reader_gets_the_lines_that_were_handed_over_before_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    let reader = fifo(&path);
     rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
     let log = AccessLog::new(Format::Combined, Destination::File(path), Query::Omit).unwrap();
     let observe = Observe::new().access_log(log.clone());
@@ -461,9 +466,7 @@ fn a_slow_reader_gets_the_lines_that_were_handed_over_before_the_end() {
 fn a_reader_that_stands_still_holds_up_no_request_and_the_log_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    let reader = fifo(&path);
     let log = AccessLog::new(Format::Json, Destination::File(path), Query::Omit).unwrap();
     let observe = Observe::new().access_log(log.clone());
     let group = LoopGroup::builder().loops(1);
@@ -552,9 +555,7 @@ fn dropped_lines_are_logged_at_most_once_a_second_with_their_sum_and_none_is_lef
 fn drop_lines_and_check(told: &Told, by_the_end: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pipe");
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    let reader = fifo(&path);
     rustix::fs::fcntl_setfl(&reader, OFlags::empty()).unwrap();
     let file = Destination::File(path.clone());
     let log = AccessLog::new(Format::Json, file, Query::Omit).unwrap();

@@ -161,8 +161,31 @@ impl Body for FailingBody {
     }
 }
 
-/// What comes after the request that fails is unread when the connection closes. A client of
-/// HTTP/1.0 learns only by a reset that the second response has not come whole.
+/// Asks for `/first`, for a response that does not come whole, and for more, in one go. What comes
+/// after the second request is unread when the connection closes. A client of HTTP/1.0 learns only
+/// by a reset that the second response has not come whole.
+fn the_first_comes_whole(
+    running: &Running,
+    [second, version]: [&str; 2],
+    has_ended: impl Fn() -> bool,
+) {
+    let mut stream = connect(running);
+    let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
+    let more = request("/first", "1.1").repeat(3000);
+    let requests = [request("/first", "1.1"), request(second, version), more].concat();
+    let mut writer = stream.try_clone().unwrap();
+    let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
+    until("it has ended", has_ended);
+    let mut answers = Vec::new();
+    assert_eq!(stream.read_to_end(&mut answers).is_ok(), version == "1.1", "is it cut off?");
+    let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
+    let answer = answers.get(first..first + FIRST);
+    assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
+    drop(stream);
+    let _ = writes.join().unwrap();
+    until("it is closed", || running.counts().open() == 0);
+}
+
 #[test]
 fn the_response_before_one_that_fails_comes_whole() {
     for (panics, version) in [(false, "1.1"), (true, "1.1"), (false, "1.0"), (true, "1.0")] {
@@ -176,25 +199,11 @@ fn the_response_before_one_that_fails_comes_whole() {
             .route("/first", get(|| async { vec![b'x'; FIRST] }))
             .route("/fails", get(fails));
         let running = server().start(app).unwrap();
-        let mut stream = connect(&running);
-        let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
-        let more = request("/first", "1.1").repeat(3000);
-        let requests = [request("/first", "1.1"), request("/fails", version), more].concat();
-        let mut writer = stream.try_clone().unwrap();
-        let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
-        until("it has failed", || has_failed.load(Ordering::Acquire));
-        let mut answers = Vec::new();
-        assert_eq!(stream.read_to_end(&mut answers).is_ok(), version == "1.1", "is it cut off?");
-        let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
-        let answer = answers.get(first..first + FIRST);
-        assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
-        drop(stream);
-        let _ = writes.join().unwrap();
-        until("it is closed", || running.counts().open() == 0);
+        let has_failed = || has_failed.load(Ordering::Acquire);
+        the_first_comes_whole(&running, ["/fails", version], has_failed);
     }
 }
 
-/// What comes after the request whose response does not end is unread when the connection closes.
 #[test]
 fn the_response_before_one_that_a_time_limit_ends_comes_whole() {
     for version in ["1.1", "1.0"] {
@@ -205,21 +214,8 @@ fn the_response_before_one_that_a_time_limit_ends_comes_whole() {
             .route("/endless", get(endless));
         let limits = Limits::new().request_timeout(Duration::from_millis(300));
         let running = server().limits(limits).start(app).unwrap();
-        let mut stream = connect(&running);
-        let request = |path, version| format!("GET {path} HTTP/{version}\r\nhost: x\r\n\r\n");
-        let more = request("/first", "1.1").repeat(3000);
-        let requests = [request("/first", "1.1"), request("/endless", version), more].concat();
-        let mut writer = stream.try_clone().unwrap();
-        let writes = thread::spawn(move || writer.write_all(requests.as_bytes()));
         let counts = running.http_counts();
-        until("it has ended", || counts.refused(Refusal::RequestTimeout) == 1);
-        let mut answers = Vec::new();
-        assert_eq!(stream.read_to_end(&mut answers).is_ok(), version == "1.1", "is it cut off?");
-        let first = answers.windows(2).position(|pair| pair == b"xx").unwrap();
-        let answer = answers.get(first..first + FIRST);
-        assert!(answer.is_some_and(|answer| answer.iter().all(|byte| *byte == b'x')));
-        drop(stream);
-        let _ = writes.join().unwrap();
-        until("it is closed", || running.counts().open() == 0);
+        let has_ended = || counts.refused(Refusal::RequestTimeout) == 1;
+        the_first_comes_whole(&running, ["/endless", version], has_ended);
     }
 }

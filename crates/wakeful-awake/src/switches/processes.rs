@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rustix::io::Errno;
 use rustix::thread::gettid;
@@ -96,11 +97,17 @@ fn descendants(
 
 /// When a process started, in clock ticks since the boot of the machine.
 pub(super) fn start_of(process: i32) -> io::Result<u64> {
-    // The second field is the program's name, in brackets, and may contain anything.
-    let stat = fs::read(format!("/proc/{process}/stat"))?;
+    stat_field(process, 22)
+}
+
+/// Parses a field of `/proc/PID/stat` by its number in proc(5), 3 or more.
+pub(super) fn stat_field<T: FromStr>(id: i32, number: usize) -> io::Result<T> {
+    // The second field is the program's name, in brackets, and may contain any bytes.
+    let stat = fs::read(format!("/proc/{id}/stat"))?;
     let stat = String::from_utf8_lossy(&stat);
-    let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
-    start.and_then(|ticks| ticks.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let rest = stat.rsplit_once(')').map(|(_, rest)| rest);
+    let field = rest.and_then(|rest| rest.split_whitespace().nth(number - 3));
+    field.and_then(|text| text.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Does this process or the system lack something, so that a file that is there cannot be read?

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
-use super::processes::{Processes, is_short};
+use super::processes::{Processes, is_short, stat_field};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -71,12 +71,9 @@ impl Sampled {
     }
 }
 
-/// Parses the 39th field of `/proc/PID/stat`. The second field is a name in parentheses, which may
-/// contain any bytes.
+/// The CPU on which a thread ran last. `None`: the thread has ended.
 fn last_cpu(tid: i32) -> Option<usize> {
-    let line = fs::read(format!("/proc/{tid}/stat")).ok()?;
-    let line = String::from_utf8_lossy(&line);
-    line.rsplit_once(')')?.1.split_whitespace().nth(36)?.parse().ok()
+    stat_field(tid, 39).ok()
 }
 
 /// Parses `/proc/PID/schedstat`: the time that the thread ran, the time that it waited, and how
