@@ -86,8 +86,8 @@ impl EchoOptions {
         self
     }
 
-    /// Sets how long the peer may send nothing in the middle of a frame, or read nothing of an
-    /// answer. `None` disables the limit. A frontend ignores this setting.
+    /// Sets how long the peer may send less than 240 bytes a second in the middle of a frame, or
+    /// read that little of an answer. `None` disables the limit. A frontend ignores this setting.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self

@@ -1,9 +1,12 @@
 //! A stream that waits for its peer only for a limited time.
 //!
 //! A transfer that succeeds at once reads no clock. If a transfer must wait, a timer is set to a
-//! quarter of the limit, and each quarter in which no byte moved is counted. So the limit takes
+//! quarter of the limit, and each quarter in which too little moved is counted. So the limit takes
 //! effect up to a quarter late. After a stop of the process it takes effect only after everything
 //! that arrived was read: see `Deadline`. The socket is always tried first here.
+//!
+//! Within a request, "too little" is less than [`LEAST_RATE`]: otherwise one byte a minute would
+//! keep a large request's buffer for ever. Between requests any byte is enough.
 
 use std::io;
 use std::pin::Pin;
@@ -15,6 +18,9 @@ use wakeful::net::Stream;
 use wakeful::time::Deadline;
 
 const QUARTERS: u32 = 4;
+
+/// The least bytes a second within a request, as of [`wakeful_http::Limits::min_rate`].
+const LEAST_RATE: u128 = 240;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,10 +41,11 @@ impl PatientStream {
         self.stream
     }
 
-    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was.
+    /// Reads once. 0: the peer has ended, or `told` was ready and nothing else was. `told` is given
+    /// between two requests.
     ///
     /// # Errors
-    /// The kernel's. `TimedOut`: nothing came for `limit`.
+    /// The kernel's. `TimedOut`: nothing, or within a request too little, came for `limit`.
     // This and the functions below are no `async fn`, so that they become a part of the poll of a
     // request's task.
     #[inline(always)]
@@ -52,7 +59,10 @@ impl PatientStream {
             #[inline(always)]
             move |cx| {
                 if let Poll::Ready(count) = Pin::new(&mut self.stream).poll_read(cx, space) {
-                    self.timer.silent = 0;
+                    match (&told, &count) {
+                        (None, Ok(count)) => self.timer.moved += count,
+                        _ => self.timer.begin(),
+                    }
                     return Poll::Ready(count);
                 }
                 if let Some(told) = told.as_mut()
@@ -65,10 +75,10 @@ impl PatientStream {
         )
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes`, the answers to all complete requests.
     ///
     /// # Errors
-    /// The kernel's. `TimedOut`: the peer took nothing for as long as it may.
+    /// The kernel's. `TimedOut`: the peer took too little for as long as it may.
     #[inline(always)]
     pub(crate) fn write_all<'a>(
         &'a mut self,
@@ -82,10 +92,16 @@ impl PatientStream {
                         Poll::Ready(Ok(0)) => {
                             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                         }
-                        Poll::Ready(count) => bytes = &bytes[count?..],
+                        Poll::Ready(count) => {
+                            let count = count?;
+                            bytes = &bytes[count..];
+                            self.timer.moved += count;
+                            if bytes.is_empty() {
+                                self.timer.begin();
+                            }
+                        }
                         Poll::Pending => return self.timer.poll_limit(self.stall, cx),
                     }
-                    self.timer.silent = 0;
                 }
                 Poll::Ready(Ok(()))
             },
@@ -98,11 +114,19 @@ struct Timer {
     /// Set when a transfer has to wait for the first time, and then kept. Most connections never
     /// wait.
     sleep: Option<Box<(Duration, Deadline)>>,
-    /// How many quarters have ended since a byte moved.
-    silent: u32,
+    /// How many quarters have ended since enough has moved.
+    slow: u32,
+    /// How many bytes have moved in this quarter.
+    moved: usize,
 }
 
 impl Timer {
+    /// What moved before does not count.
+    #[inline(always)]
+    fn begin(&mut self) {
+        (self.slow, self.moved) = (0, 0);
+    }
+
     #[inline(always)]
     fn poll_limit<T>(
         &mut self,
@@ -114,23 +138,26 @@ impl Timer {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ready when no byte has moved for `limit`.
+    /// Ready when too little has moved for `limit`.
     #[inline(never)]
     fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let quarter = limit / QUARTERS;
         let (set_for, timer) = &mut **self.sleep.get_or_insert_with(|| {
-            self.silent = 0;
+            (self.slow, self.moved) = (0, 0);
             Box::new((quarter, Deadline::after(quarter)))
         });
         if *set_for != quarter {
-            (*set_for, *timer, self.silent) = (quarter, Deadline::after(quarter), 0);
+            (*set_for, *timer) = (quarter, Deadline::after(quarter));
+            (self.slow, self.moved) = (0, 0);
         }
+        let least = (LEAST_RATE * quarter.as_millis()).div_ceil(1000).max(1);
         loop {
             ready!(Pin::new(&mut *timer).poll(cx));
             *timer = Deadline::after(quarter);
-            self.silent += 1;
-            if self.silent > QUARTERS {
-                self.silent = 0;
+            let is_enough = std::mem::take(&mut self.moved) as u128 >= least;
+            self.slow = if is_enough { 0 } else { self.slow + 1 };
+            if self.slow > QUARTERS {
+                self.slow = 0;
                 return Poll::Ready(());
             }
         }

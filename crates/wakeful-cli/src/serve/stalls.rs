@@ -15,8 +15,8 @@ pub(super) struct StallArguments {
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Close a connection if its client sends nothing of a request that it has begun, or reads
-    /// nothing of an answer, for this many seconds. 0: never [default: 60]
+    /// Close a connection if its client sends less than 240 bytes a second of a request that it has
+    /// begun, or reads that little of an answer, for this many seconds. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall_timeout: Option<Duration>,
 

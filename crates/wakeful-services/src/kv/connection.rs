@@ -45,16 +45,18 @@ pub(super) async fn serve(connection: Connection, local: Rc<Local>) -> io::Resul
 async fn serve_uncounted(connection: Connection, local: Rc<Local>) -> io::Result<()> {
     let Connection { stream, draining, .. } = connection;
     set_options(&stream, local.service.options.keepalive)?;
-    let running = local.service.running.wait().await;
-    let KvOptions { max_connections, idle_timeout, stall_timeout, .. } = local.service.options;
+    let service = local.service.clone();
+    service.running.wait().await;
+    let KvOptions { idle_timeout, stall_timeout, .. } = service.options;
     let mut stream = PatientStream::new(stream, stall_timeout);
-    if max_connections.is_some_and(|most| running.counts.open() > most) {
-        local.service.refusals.connections.add_one();
+    let Some(_place) = service.admit() else {
+        service.refusals.connections.add_one();
         let mut out = Vec::new();
         reply::error(&mut out, TOO_MANY);
-        return stream.write_all(&out).await;
-    }
-    let linger = local.service.linger;
+        stream.write_all(&out).await?;
+        return Box::pin(end(stream.into_inner(), last_time(stall_timeout))).await;
+    };
+    let linger = service.linger;
     let mut idle_in_drain = std::pin::pin!(until_idle_in_drain(draining.started(), linger));
     let mut input = Input::new(local.service.limits);
     let mut session = Session {

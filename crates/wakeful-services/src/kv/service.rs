@@ -43,6 +43,8 @@ pub(super) struct Service {
     loops: Box<[OnceLock<LoopHandle>]>,
     joined: AtomicUsize,
     connections: AtomicU64,
+    /// How many connections are served. Refused ones, which may still read the reason, are not.
+    served: AtomicUsize,
 }
 
 /// See [`Service::running`].
@@ -70,7 +72,16 @@ impl Service {
             loops: (0..loops).map(|_| OnceLock::new()).collect(),
             joined: AtomicUsize::new(0),
             connections: AtomicU64::new(0),
+            served: AtomicUsize::new(0),
         }
+    }
+
+    /// `None`: there are as many connections as there may be.
+    pub(super) fn admit(&self) -> Option<Place<'_>> {
+        let most = self.options.max_connections.unwrap_or(usize::MAX);
+        let more = |served: usize| (served < most).then_some(served + 1);
+        self.served.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(self))
     }
 
     pub(super) fn loops(&self) -> usize {
@@ -100,6 +111,16 @@ impl Service {
             }))
         };
         self.loops[owner].get()?.spawn(run).ok()
+    }
+}
+
+/// A served connection's part of [`KvOptions::max_connections`].
+#[derive(Debug)]
+pub(super) struct Place<'a>(&'a Service);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.served.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

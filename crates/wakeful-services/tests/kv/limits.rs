@@ -152,6 +152,28 @@ fn connections_beyond_the_limit_are_told_and_closed() {
 }
 
 #[test]
+fn a_refused_connection_reads_the_reason_whatever_it_sends_and_takes_no_place() {
+    each(KvOptions::new().max_connections(1), |service| {
+        let first = service.connect();
+        let mut refused: Vec<_> = (0..20).map(|_| service.connect()).collect();
+        for client in &mut refused {
+            client.send(&b"PING\r\n".repeat(1000));
+        }
+        for client in &mut refused {
+            assert_eq!(client.answer(), error("ERR max number of clients reached"));
+            assert!(client.is_closed(), "and not reset");
+        }
+        drop(first);
+        // The refused ones have not closed their side.
+        let start = Instant::now();
+        while service.connect().ask("PING") != Answer::Simple("PONG".to_owned()) {
+            assert!(start.elapsed() < GUARD);
+        }
+        drop(refused);
+    });
+}
+
+#[test]
 fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
     let limit = Some(Duration::from_secs(1));
     each(KvOptions::new().idle_timeout(limit), |service| {
@@ -169,6 +191,22 @@ fn an_idle_connection_closes_and_a_pooled_one_stays_unless_asked() {
         assert!(stalled.is_closed());
         assert_eq!(idle.ask("GET k"), bulk("v"));
         wait_for(&mut idle, "wakeful_clients_timed_out", 1);
+    });
+}
+
+#[test]
+fn a_client_that_sends_a_command_by_single_bytes_is_closed() {
+    let limit = Some(Duration::from_millis(500));
+    each(KvOptions::new().stall_timeout(limit), |service| {
+        let mut client = service.connect();
+        client.send(&unfinished(MIB, 0));
+        let start = Instant::now();
+        while client.stream().write_all(b"x").is_ok() {
+            assert!(start.elapsed() < GUARD);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut other = service.connect();
+        wait_for(&mut other, "wakeful_clients_timed_out", 1);
     });
 }
 
