@@ -95,8 +95,8 @@ impl KvOptions {
         self
     }
 
-    /// Sets how long the client may send less than 240 bytes a second in the middle of a command, or
-    /// read that little of an answer. `None` disables the limit.
+    /// Sets how long the client may send less than 240 bytes a second in the middle of a command,
+    /// or read that little of an answer. `None` disables the limit.
     pub fn stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = timeout.into();
         self

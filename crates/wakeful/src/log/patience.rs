@@ -5,6 +5,9 @@
 //! reader that takes nothing for a quarter of the time will hardly take everything in the rest.
 //! This matters because a server that ends has several such waits in a row: for its access log, for
 //! its log, and for its master's log.
+//!
+//! A process that was stopped (SIGSTOP, a suspended machine) finds its deadlines passed when it
+//! runs again. Its writer's thread was stopped as well, so that time does not count.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,10 +18,15 @@ use crate::time::deadline_after;
 /// The wait ends if the destination has taken nothing for one such part of the time.
 const PART: u32 = 4;
 
+/// How much later than planned a look may come and still count in full.
+const LATE: Duration = Duration::from_millis(100);
+
 pub(super) struct Patience<'a> {
     counts: &'a Counts,
     deadline: Instant,
     pause: Duration,
+    /// When it was last checked.
+    looked: Instant,
     /// The write that waited at the last check, and since when it is known to wait.
     waiting: (u64, Instant),
 }
@@ -30,7 +38,8 @@ impl<'a> Patience<'a> {
 
     fn since(now: Instant, counts: &'a Counts, timeout: Duration) -> Self {
         let (deadline, pause) = (deadline_after(now, timeout), timeout / PART);
-        Self { counts, deadline, pause, waiting: (counts.waiting.load(Ordering::Relaxed), now) }
+        let waiting = (counts.waiting.load(Ordering::Relaxed), now);
+        Self { counts, deadline, pause, looked: now, waiting }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -45,7 +54,11 @@ impl<'a> Patience<'a> {
     /// How long to wait before [`is_over`](Self::is_over) is called again. It sees a waiting write
     /// only when it is called.
     pub(super) fn until_next_look(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now()).min(self.pause / PART)
+        self.deadline.saturating_duration_since(Instant::now()).min(self.planned())
+    }
+
+    fn planned(&self) -> Duration {
+        self.pause / PART
     }
 
     pub(super) fn is_over(&mut self) -> bool {
@@ -53,6 +66,11 @@ impl<'a> Patience<'a> {
     }
 
     fn is_over_at(&mut self, now: Instant) -> bool {
+        let stopped = now.saturating_duration_since(self.looked);
+        let stopped = stopped.saturating_sub(self.planned() + LATE);
+        self.looked = now;
+        self.deadline = deadline_after(self.deadline, stopped);
+        self.waiting.1 += stopped;
         let write = self.counts.waiting.load(Ordering::Relaxed);
         let (last, since) = self.waiting;
         if write == 0 || write != last {
@@ -67,24 +85,36 @@ impl<'a> Patience<'a> {
 mod tests {
     use super::*;
 
+    const TIMEOUT: Duration = Duration::from_secs(40);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// After how many seconds it is over. `waits_for` says which write waits at a second.
+    fn over_after(waits_for: impl Fn(u64) -> u64) -> u64 {
+        let (counts, now) = (Counts::default(), Instant::now());
+        counts.waiting.store(waits_for(0), Ordering::Relaxed);
+        let mut patience = Patience::since(now, &counts, TIMEOUT);
+        let is_over = |second: &u64| {
+            counts.waiting.store(waits_for(*second), Ordering::Relaxed);
+            patience.is_over_at(now + Duration::from_secs(*second))
+        };
+        (1..).find(is_over).unwrap()
+    }
+
     #[test]
     fn a_quarter_of_the_time_is_for_a_destination_that_takes_nothing() {
+        assert_eq!(over_after(|_| 0), 40, "the thread is not writing to a pipe");
+        assert_eq!(over_after(|second| 1 + second / 9), 40, "the reader is slow");
+        assert_eq!(over_after(|_| 1), 10, "there is no reader");
+        assert_eq!(over_after(|second| u64::from(second > 20)), 31, "there is none any more");
+    }
+
+    #[test]
+    fn a_pause_of_the_process_does_not_count() {
         let (counts, now) = (Counts::default(), Instant::now());
-        let is_waiting = |write| counts.waiting.store(write, Ordering::Relaxed);
-        let mut patience = Patience::since(now, &counts, Duration::from_secs(40));
-        let mut is_over_after = |seconds| patience.is_over_at(now + Duration::from_secs(seconds));
-        // The thread is not writing to a pipe.
-        assert!(!is_over_after(20));
-        is_waiting(1);
-        assert!(!is_over_after(21) && !is_over_after(30));
-        // The reader is slow.
-        is_waiting(2);
-        assert!(!is_over_after(32) && !is_over_after(38));
-        is_waiting(3);
-        assert!(!is_over_after(39) && is_over_after(40));
-        // There is no reader.
-        let mut patience = Patience::since(now, &counts, Duration::from_secs(40));
-        let mut is_over_after = |seconds| patience.is_over_at(now + Duration::from_secs(seconds));
-        assert!(!is_over_after(9) && is_over_after(10));
+        let mut patience = Patience::since(now, &counts, TIMEOUT);
+        assert!(!patience.is_over_at(now + 3600 * SECOND));
+        counts.waiting.store(1, Ordering::Relaxed);
+        assert!(!patience.is_over_at(now + 3601 * SECOND));
+        assert!(!patience.is_over_at(now + 7200 * SECOND));
     }
 }
