@@ -26,7 +26,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use wakeful::io::LoopTimer;
-use wakeful::time::{now, sleep_until, turn_time};
+use wakeful::time::{now, sleep_until};
 
 use super::body::{OpenStream, Outgoing, OutgoingBody, Streams};
 use super::settings::{ClientBuilder, MOST_STREAMS};
@@ -58,8 +58,7 @@ pub(super) struct Http2<B: OutgoingBody> {
     is_new: Cell<bool>,
     used: Cell<bool>,
     idle_since: Cell<Instant>,
-    /// When anything was last received.
-    heard: Cell<Instant>,
+    observed: Rc<Observed>,
     /// Whether the pool has forgotten the connection.
     is_aside: Cell<bool>,
 }
@@ -98,10 +97,10 @@ impl<B: OutgoingBody> Http2<B> {
             is_new: Cell::new(true),
             used: Cell::new(false),
             idle_since: Cell::new(now()),
-            heard: Cell::new(now()),
+            observed,
             is_aside: Cell::new(false),
         });
-        wakeful::spawn(drive(connection, this.clone(), observed, settings.idle_timeout)).detach();
+        wakeful::spawn(drive(connection, this.clone(), settings.idle_timeout)).detach();
         Ok(this)
     }
 
@@ -181,7 +180,8 @@ fn limit<B: OutgoingBody>(connection: &Driven<B>) -> usize {
 
 impl<B: OutgoingBody> Streams for Http2<B> {
     fn gave_up(&self, sent_at: Instant) {
-        let silence = now().saturating_duration_since(sent_at.max(self.heard.get()));
+        let heard = self.observed.heard().map_or(sent_at, |heard| sent_at.max(heard));
+        let silence = now().saturating_duration_since(heard);
         if silence >= SILENCE && self.leave_pool() {
             foreign_code::log!(debug, "a connection of the client is silent, and is set aside");
         }
@@ -204,20 +204,15 @@ impl<B: OutgoingBody> Streams for Http2<B> {
     }
 }
 
-async fn drive<B: OutgoingBody>(
-    connection: Driven<B>,
-    this: Rc<Http2<B>>,
-    observed: Rc<Observed>,
-    idle_timeout: Duration,
-) {
+async fn drive<B: OutgoingBody>(connection: Driven<B>, this: Rc<Http2<B>>, idle_timeout: Duration) {
     let ending = Ending(this);
     let this = &ending.0;
+    let observed = &this.observed;
     let listener = PanicListener::of(&this.tasks);
     let mut connection = Contained::new(connection);
     let mut timer = pin!(sleep_until(now() + idle_timeout));
     let mut waits_for_settings = true;
     let mut settings_are_late = pin!(sleep_until(now() + SILENCE));
-    let mut reads = 0;
     poll_fn(|cx| {
         if waits_for_settings {
             // The task waits for the server's settings first, because they contain the limit of
@@ -235,11 +230,6 @@ async fn drive<B: OutgoingBody>(
             (ended, limit(&connection))
         });
         let Some((ended, limit)) = polled else { return Poll::Ready(()) };
-        let has_read = observed.reads() != reads;
-        if has_read {
-            reads = observed.reads();
-            this.heard.set(turn_time());
-        }
         if let Poll::Ready(Err(error)) = &ended {
             foreign_code::log!(debug, %error, "a connection of the client ended with an error");
         }
@@ -247,8 +237,8 @@ async fn drive<B: OutgoingBody>(
             return Poll::Ready(());
         }
         let has_written_one = this.unwritten.has_written_one(cx);
-        let gets_old =
-            this.is_new.get() && (has_read || settings_are_late.as_mut().poll(cx).is_ready());
+        let gets_old = this.is_new.get()
+            && (observed.reads() > 0 || settings_are_late.as_mut().poll(cx).is_ready());
         if gets_old {
             this.is_new.set(false);
         }

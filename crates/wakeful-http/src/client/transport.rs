@@ -6,9 +6,11 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use wakeful::net::Stream;
+use wakeful::time::turn_time;
 
 use super::until_head::UntilHead;
 use crate::read_ration::ReadRation;
@@ -41,6 +43,8 @@ impl Read for Transport {
 pub(super) struct Observed {
     written: Cell<bool>,
     reads: Cell<u64>,
+    /// When the last read succeeded.
+    heard: Cell<Option<Instant>>,
     /// Whether the next read must ask the kernel.
     asks: Cell<bool>,
     /// Woken once, by the first read.
@@ -64,6 +68,11 @@ impl Observed {
     /// Returns how many reads succeeded; the last one may have been the end.
     pub(super) fn reads(&self) -> u64 {
         self.reads.get()
+    }
+
+    /// Returns when anything was last received. It is not [forgotten](Self::forget).
+    pub(super) fn heard(&self) -> Option<Instant> {
+        self.heard.get()
     }
 
     /// Wakes `waker` once, by the next read.
@@ -231,6 +240,7 @@ impl Read for ObservedTransport {
         });
         if matches!(read, Poll::Ready(Ok(()))) {
             self.observed.reads.set(self.observed.reads.get().saturating_add(1));
+            self.observed.heard.set(Some(turn_time()));
             if let Some(waker) = self.observed.first_read.take() {
                 waker.wake();
             }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Pending, iter, pending, repeat_with};
@@ -180,6 +180,38 @@ fn a_connection_that_is_silent_gets_no_more_requests_and_those_under_way_go_on()
         assert_eq!(text(host.send(get("/other")).await).await, "new");
         drop(speak);
         assert_eq!(first.await.unwrap(), "old");
+    });
+}
+
+#[test]
+fn a_stream_that_was_heard_until_it_is_given_up_does_not_make_its_connection_a_silent_one() {
+    on_a_loop(async {
+        let addr = scripted(async |_, stream| {
+            let mut connection = accept(stream, 100).await;
+            while let Some(Ok(mut asked)) = connection.accept().await {
+                if asked.0.uri().path() == "/" {
+                    respond(asked, "ok");
+                    continue;
+                }
+                let mut events = asked.1.send_response(Response::new(()), false).unwrap();
+                wakeful::spawn(async move {
+                    while events.send_data("an event".into(), false).is_ok() {
+                        wakeful::time::sleep(Duration::from_millis(50)).await;
+                    }
+                })
+                .detach();
+            }
+        })
+        .await;
+        let (client, host) = http2(Client::builder(), addr);
+        let mut events = host.send(get("/events")).await.unwrap().into_body();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1500) {
+            events.frame().await.unwrap().unwrap();
+        }
+        drop(events);
+        assert_eq!(text(host.send(get("/")).await).await, "ok");
+        assert_eq!(client.counts().opened(), 1);
     });
 }
 
