@@ -330,6 +330,16 @@ impl<'a> Bench<'a> {
         Ok(server)
     }
 
+    fn slow_clients_failed(&self, spec: &ServerSpec, error: io::Error) -> BenchError {
+        if self.is_interrupted() {
+            return BenchError::Load {
+                server: spec.name().to_owned(),
+                error: LoadError::Interrupted,
+            };
+        }
+        kernel("cannot open the slow clients' connections")(error)
+    }
+
     fn try_block(
         &mut self,
         spec: &ServerSpec,
@@ -344,8 +354,8 @@ impl<'a> Bench<'a> {
         let slow_clients = match load.slow_clients {
             0 => None,
             count => Some(
-                SlowClients::start(count, &plan.target, &plan.requests)
-                    .map_err(kernel("cannot open the slow clients' connections"))?,
+                SlowClients::start(count, &plan.target, &plan.requests, self.interrupted)
+                    .map_err(|error| self.slow_clients_failed(spec, error))?,
             ),
         };
         let mut watch = BlockWatch {

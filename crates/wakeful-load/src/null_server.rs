@@ -22,7 +22,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::affinity;
-use crate::descriptors::explain;
+use crate::shortage::explain;
 use crate::target::Target;
 
 /// How slow the server is.
