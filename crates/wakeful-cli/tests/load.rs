@@ -141,6 +141,27 @@ fn logs_and_reports_are_written_and_logs_merged() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// The blocks at the rate that the search found.
+#[test]
+fn a_search_has_a_log_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.hlog");
+    let (server, log) = (echo(), log.to_str().unwrap());
+    let flags = ["--server", &server, "--protocol", "frames", "--find-max", "p50<1s", "--log", log];
+    let short = SHORT.map(|flag| if flag == "300ms" { "100ms" } else { flag });
+    for _ in 0..3 {
+        let output = load(&[&flags[..], &short].concat());
+        assert_measured(&output);
+        if text(&output.stdout).contains("is kept at") {
+            let merged = load(&["merge", log]);
+            let requests = text(&merged.stdout);
+            assert!(merged.status.success() && !requests.starts_with("0 "), "{merged:?}");
+            return;
+        }
+    }
+    println!("skipped: this machine is too busy for any rate");
+}
+
 #[test]
 fn a_report_at_its_size_limit_is_an_error_and_the_figures_are_printed() {
     let dir = std::env::temp_dir().join(format!("wakeful-size-limit-{}", std::process::id()));

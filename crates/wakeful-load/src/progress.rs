@@ -131,7 +131,7 @@ impl Progress {
         left.mul_f64((took + assumed).as_secs_f64() / (expected + assumed).as_secs_f64())
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let left = self.left().saturating_sub(self.block_began.elapsed()).as_secs() + 1;
         let left = if left >= 60 {
             format!("{} min {} s", left / 60, left % 60)
