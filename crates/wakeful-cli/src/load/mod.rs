@@ -278,7 +278,7 @@ impl Measured {
     ) -> Result<(), BenchError> {
         let found = find_max::search(bench, server, load, promise)?;
         self.notes.push(format!("{}: {found}", server.name()));
-        self.notes.extend(found.note);
+        self.note_once(found.note);
         self.runs.extend(found.runs);
         if let Some(best) = found.best {
             self.record(&best.blocks, Some(best.rate));
@@ -289,8 +289,12 @@ impl Measured {
     fn keep(&mut self, series: &Series) {
         let run = series.run();
         self.record(series, run.rate);
-        self.notes.extend(series.note());
+        self.note_once(series.note());
         self.runs.push(run);
+    }
+
+    fn note_once(&mut self, note: Option<String>) {
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
     /// Keeps the times for --log.
