@@ -37,8 +37,8 @@ pub(crate) fn stat_of(pid: u32) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Whether the process has ended. A zombie has, too. This reads one file, whatever the number of the
-/// process's threads. If the kernel refuses to say, the process counts as running.
+/// Whether the process has ended. A zombie has, too. This reads one file, whatever the number of
+/// the process's threads. If the kernel refuses to say, the process counts as running.
 pub(crate) fn has_ended(pid: u32) -> bool {
     stat_of(pid).is_ok_and(|stat| stat.is_none_or(|stat| is_over(&stat)))
 }

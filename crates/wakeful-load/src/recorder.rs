@@ -38,9 +38,9 @@ pub(crate) struct Request {
 #[non_exhaustive]
 pub struct Recording {
     window: Range<u64>,
-    /// Response times of the answered requests: done − intended. Requests that were still unanswered
-    /// when the run gave up are included, with the time until then. All other failed requests are
-    /// not.
+    /// Response times of the answered requests: done − intended. Requests that were still
+    /// unanswered when the run gave up are included, with the time until then. All other failed
+    /// requests are not.
     pub response: Histogram<u64>,
     /// Service times of the answered requests: done − sent.
     pub service: Histogram<u64>,

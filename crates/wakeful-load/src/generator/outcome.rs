@@ -21,8 +21,8 @@ pub trait Watch {
     /// Is called when the measured time is over, for example to read counters again. Answers that
     /// arrive during the call are received late.
     fn window_ended(&mut self) {}
-    /// Is called every 50 ms, also while connections are opened, and returns whether to continue. It
-    /// must be quick.
+    /// Is called every 50 ms, also while connections are opened, and returns whether to continue.
+    /// It must be quick.
     fn check(&mut self) -> Check {
         Check::GoOn
     }
