@@ -9,7 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Companion;
+use super::companion::Companion;
 use crate::generator::{Check, Watch};
 use crate::procfs::ProcessCpu;
 use crate::progress::Progress;
