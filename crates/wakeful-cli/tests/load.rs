@@ -141,6 +141,44 @@ fn logs_and_reports_are_written_and_logs_merged() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// The log has the blocks at the best rate so far, also of a search that is ended early. On a busy
+/// machine a search would take minutes, as the generator is late at each rate.
+#[test]
+fn a_search_has_a_log_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.hlog");
+    let log = log.to_str().unwrap();
+    // The longer an answer takes, the later the generator may be.
+    let wakeful = env!("CARGO_BIN_EXE_wakeful");
+    let server = format!("late={wakeful} load null-server --delay 100ms --listen {{addr}}");
+    let mut search = Command::new("timeout");
+    // In the foreground, so that it signals once: a second signal would end the search at once.
+    search.args(["--foreground", "-s", "INT", "15", wakeful, "load", "--json"]);
+    // The load of other programs must not matter.
+    search.args(["--quiet-share", "1024"]);
+    search.args(SHORT.map(|flag| if flag == "50ms" { "300ms" } else { flag }));
+    search.args(["--server", &server, "--protocol", "frames", "--find-max", "p50<1s"]);
+    let output = search.args(["--log", log]).output().unwrap();
+    let Ok(results) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
+        println!("skipped: this machine was too busy for a block: {output:?}");
+        return;
+    };
+    let (runs, notes) = (results["runs"].as_array().unwrap(), results["notes"].to_string());
+    // What was measured when it was ended is not a whole block.
+    let is_ended = notes.contains("It was ended early");
+    let mut whole = runs[..runs.len() - usize::from(is_ended)].iter();
+    let is_kept = match is_ended {
+        true => whole.any(|run| run["validity"]["verdict"] == "valid"),
+        false => notes.contains("is kept at"),
+    };
+    let merged = load(&["merge", log]);
+    let has_requests = merged.status.success() && !text(&merged.stdout).starts_with("0 ");
+    assert!(has_requests || !is_kept, "{merged:?} {notes}");
+    if !is_kept {
+        println!("skipped: this machine was too busy for any rate");
+    }
+}
+
 #[test]
 fn a_report_at_its_size_limit_is_an_error_and_the_figures_are_printed() {
     let dir = std::env::temp_dir().join(format!("wakeful-size-limit-{}", std::process::id()));

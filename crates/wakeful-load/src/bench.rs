@@ -5,6 +5,9 @@
 //! result says how often. Only the CPU time of others counts as a disturbance, not how late the
 //! generator was: a block in which the server slowed the generator down is kept.
 
+mod companion;
+mod watch;
+
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+pub use self::companion::Companion;
+use self::watch::{BlockWatch, MeasuredCpu};
 use crate::affinity;
-use crate::generator::{Check, LoadError, Measurement, Plan, Watch};
-use crate::procfs::ProcessCpu;
+use crate::generator::{LoadError, Measurement, Plan};
 use crate::progress::Progress;
 use crate::protocol::InvalidTemplate;
 use crate::quiet::{self, Baseline};
@@ -62,31 +66,6 @@ pub struct Load {
     pub slow_clients: usize,
 }
 
-/// Something that runs beside a server while the server is loaded, and is told when a block's
-/// phases begin and end. If a block is measured again, the calls start again with
-/// [`server_started`](Self::server_started).
-pub trait Companion {
-    /// Called when the server accepts connections, before its clients connect.
-    ///
-    /// # Errors
-    /// The companion cannot do its part. There is no block then.
-    fn server_started(&mut self, _server: &Server) -> io::Result<()> {
-        Ok(())
-    }
-    /// Returns other processes whose CPU time counts as the server's.
-    fn pids(&self) -> Vec<u32> {
-        Vec::new()
-    }
-    /// Called when the measured time is about to begin, on the generator's thread. It must not take
-    /// longer than about 0.1 ms.
-    fn window_begins(&mut self) {}
-    /// Called when the measured time is over.
-    fn window_ended(&mut self) {}
-}
-
-/// Stands for no companion.
-impl Companion for () {}
-
 /// One measured block.
 #[derive(Debug, Clone)]
 pub struct Block {
@@ -94,6 +73,9 @@ pub struct Block {
     pub measurement: Measurement,
     /// The server's CPU time during the measured time, if its process is known.
     pub cpu: Option<Cpu>,
+    /// Whether processes of the server started or ended during the measured time. Its CPU time is
+    /// not known then.
+    pub processes_changed: bool,
     /// How many CPUs' worth of time the hypervisor took.
     pub steal: f64,
     /// How many CPUs' worth of time other programs and the hypervisor used.
@@ -330,6 +312,16 @@ impl<'a> Bench<'a> {
         Ok(server)
     }
 
+    fn slow_clients_failed(&self, spec: &ServerSpec, error: io::Error) -> BenchError {
+        if self.is_interrupted() {
+            return BenchError::Load {
+                server: spec.name().to_owned(),
+                error: LoadError::Interrupted,
+            };
+        }
+        kernel("cannot open the slow clients' connections")(error)
+    }
+
     fn try_block(
         &mut self,
         spec: &ServerSpec,
@@ -344,21 +336,16 @@ impl<'a> Bench<'a> {
         let slow_clients = match load.slow_clients {
             0 => None,
             count => Some(
-                SlowClients::start(count, &plan.target, &plan.requests)
-                    .map_err(kernel("cannot open the slow clients' connections"))?,
+                SlowClients::start(count, &plan.target, &plan.requests, self.interrupted)
+                    .map_err(|error| self.slow_clients_failed(spec, error))?,
             ),
         };
-        let mut watch = BlockWatch {
-            server: &server,
-            pids: [server.pids(), companion.pids()].concat(),
-            companion,
-            interrupted: self.interrupted,
-            progress: &mut self.progress,
-            began: None,
-            cpu: None,
-        };
-        let mut ours = watch.pids.clone();
-        ours.push(std::process::id());
+        // Their descendants count as ours, too, also those that start or end later. One that ends
+        // must not be named here: then nobody knows what it used.
+        let ours: Vec<u32> = server.pids().first().copied().into_iter().collect();
+        let ours = [ours, companion.pids(), vec![std::process::id()]].concat();
+        let mut watch =
+            BlockWatch::new(&server, companion, plan.warm_up, self.interrupted, &mut self.progress);
         let machine = Baseline::take(&ours, &self.machine_cpus).ok();
         let pinned = self.cpu;
         // The block runs on a thread of its own, so that nothing that is started later inherits the
@@ -378,7 +365,7 @@ impl<'a> Bench<'a> {
                     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 })
         });
-        let cpu = watch.cpu;
+        let cpu = watch.cpu();
         // Others are observed over the whole block, not only over the measured time, because
         // reading `/proc` takes milliseconds, which would show in the figures.
         let outside = machine.and_then(|before| before.outside().ok()).unwrap_or_default();
@@ -387,62 +374,12 @@ impl<'a> Bench<'a> {
             outcome.map_err(|error| BenchError::Load { server: spec.name().to_owned(), error })?;
         Ok(Block {
             measurement,
-            cpu,
+            cpu: cpu.known(),
+            processes_changed: matches!(cpu, MeasuredCpu::ProcessesChanged),
             steal: outside.steal,
             outside: outside.total(),
             repeated: 0,
             spoilt: outside.exceeds(self.limits.share),
         })
-    }
-}
-
-/// Reads the server's counters at both ends of the measured time, and checks that the server is
-/// alive.
-struct BlockWatch<'a> {
-    server: &'a Server,
-    /// The processes of the server and of its companion. They are looked up beforehand, because
-    /// that takes longer than reading their counters.
-    pids: Vec<u32>,
-    companion: &'a mut (dyn Companion + Send),
-    interrupted: &'a AtomicBool,
-    progress: &'a mut Progress,
-    began: Option<(Instant, ProcessCpu)>,
-    cpu: Option<Cpu>,
-}
-
-impl Watch for BlockWatch<'_> {
-    fn window_begins(&mut self) {
-        self.began = self.server_cpu().map(|cpu| (Instant::now(), cpu));
-        self.companion.window_begins();
-    }
-
-    fn window_ended(&mut self) {
-        if let Some(((at, before), after)) = self.began.take().zip(self.server_cpu()) {
-            self.cpu = Some(after.since(&before, at.elapsed().as_secs_f64()));
-        }
-        self.companion.window_ended();
-    }
-
-    fn check(&mut self) -> Check {
-        self.progress.tick();
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Check::Interrupted;
-        }
-        self.server.died().map_or(Check::GoOn, Check::ServerDied)
-    }
-}
-
-impl BlockWatch<'_> {
-    /// Returns `None` if there is no process to read, or one of the processes is gone.
-    fn server_cpu(&self) -> Option<ProcessCpu> {
-        let mut all: Option<ProcessCpu> = None;
-        for pid in &self.pids {
-            let one = ProcessCpu::read(*pid).ok()?;
-            match &mut all {
-                Some(all) => all.merge(one),
-                None => all = Some(one),
-            }
-        }
-        all
     }
 }

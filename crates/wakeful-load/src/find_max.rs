@@ -15,7 +15,7 @@ use crate::schedule::{Rate, Schedule};
 use crate::series::Series;
 use crate::servers::ServerSpec;
 
-/// Where the search begins, in requests per second.
+/// Where the search begins, in requests per second, unless a block would take too long there.
 const BEGIN: f64 = 1000.0;
 
 /// The search does not go below this rate, in requests per second. For a slower server, something
@@ -137,6 +137,29 @@ impl Promise {
         // Half as many seconds again, because the arrivals are random.
         150.0 / beyond / rate
     }
+
+    /// The lowest rate at which a block is no longer than [`LONGEST`], or than the user's
+    /// `duration`. At lower rates, a block with enough samples would take too long.
+    fn least_rate(&self, duration: Duration) -> f64 {
+        self.seconds_needed(1.0) / LONGEST.max(duration.as_secs_f64())
+    }
+
+    /// The rate at which a search begins.
+    fn begins_at(&self, duration: Duration) -> f64 {
+        BEGIN.max(self.least_rate(duration).ceil())
+    }
+
+    /// The load at a rate. Its duration suffices for the percentile.
+    fn load_at(&self, rate: f64, load: &Load) -> Load {
+        let mut load = load.clone();
+        load.plan.schedule = match load.plan.schedule {
+            Schedule::Constant(_) => Schedule::Constant(rate),
+            _ => Schedule::Poisson(rate),
+        };
+        let needed = Duration::from_secs_f64(self.seconds_needed(rate));
+        load.plan.duration = load.plan.duration.max(needed);
+        load
+    }
 }
 
 /// What the search found.
@@ -152,8 +175,22 @@ pub struct Found {
     pub broken: Option<f64>,
     /// Every rate that was tried, in order.
     pub runs: Vec<Run>,
+    /// The blocks at the highest rate at which the promise was kept so far: at `kept`, unless the
+    /// user ended the search.
+    pub best: Option<Best>,
+    /// What the reader has to know about the CPU time.
+    pub note: Option<String>,
     /// Whether the user ended the search.
     pub interrupted: bool,
+}
+
+/// The blocks of one rate that kept the promise.
+#[derive(Debug, Clone)]
+pub struct Best {
+    /// The rate, in requests per second.
+    pub rate: f64,
+    /// The blocks.
+    pub blocks: Series,
 }
 
 impl fmt::Display for Found {
@@ -175,10 +212,19 @@ impl fmt::Display for Found {
     }
 }
 
+/// How often a search doubles the rate, about.
+const DOUBLINGS: i32 = 6;
+
 /// Tells the user how long [`search`] will take: about six doublings, five halvings and two
 /// confirmations.
-pub fn expect(bench: &mut Bench<'_>, load: &Load) {
-    bench.progress.expect(13, bench.expected_time(load));
+pub fn expect(bench: &mut Bench<'_>, load: &Load, promise: Promise) {
+    let begin = promise.begins_at(load.plan.duration);
+    let mut rate = begin;
+    for doubling in 0..DOUBLINGS {
+        rate = begin * 2_f64.powi(doubling);
+        bench.progress.expect(1, bench.expected_time(&promise.load_at(rate, load)));
+    }
+    bench.progress.expect(7, bench.expected_time(&promise.load_at(rate, load)));
 }
 
 /// Searches for the highest rate. Blocks are as long as the plan says, or longer where the
@@ -192,13 +238,16 @@ pub fn search(
     load: &Load,
     promise: Promise,
 ) -> Result<Found, BenchError> {
-    let mut search = Search { bench, server, load, promise, runs: Vec::new() };
+    let (runs, best, note) = (Vec::new(), None, None);
+    let mut search = Search { bench, server, load, promise, runs, best, note };
     let (kept, broken, interrupted) = match search.bracket() {
         Ok((kept, broken)) => (kept, broken, search.bench.is_interrupted()),
         Err(Stopped::Interrupted) => (None, None, true),
         Err(Stopped::Failed(error)) => return Err(error),
     };
-    Ok(Found { promise, kept, broken, runs: search.runs, interrupted })
+    // A rate that was kept once, and not again when it was to be confirmed, is no result.
+    let best = search.best.filter(|best| interrupted || Some(best.rate) == kept);
+    Ok(Found { promise, kept, broken, runs: search.runs, best, note: search.note, interrupted })
 }
 
 struct Search<'s, 'b> {
@@ -207,6 +256,10 @@ struct Search<'s, 'b> {
     load: &'s Load,
     promise: Promise,
     runs: Vec<Run>,
+    /// The blocks at the last rate that kept the promise. A later one is always the better one, or
+    /// the earlier one was not confirmed.
+    best: Option<Best>,
+    note: Option<String>,
 }
 
 enum Stopped {
@@ -236,7 +289,7 @@ impl Search<'_, '_> {
 
     /// Doubles the rate until the promise is broken, or halves it until the promise is kept.
     fn double(&mut self) -> Result<Bracket, Stopped> {
-        let mut rate = BEGIN;
+        let mut rate = self.promise.begins_at(self.load.plan.duration);
         if !self.keeps(rate)? {
             return self.halve(rate);
         }
@@ -253,8 +306,8 @@ impl Search<'_, '_> {
         let mut broken = broken;
         // First goes down by a tenth: if a rate was kept once and not again, the limit is near.
         let mut step = 0.9;
-        // At lower rates, a block with enough samples for the percentile would take too long.
-        while broken * step >= LEAST && self.promise.seconds_needed(broken * step) <= LONGEST {
+        let least = LEAST.max(self.promise.least_rate(self.load.plan.duration));
+        while broken * step >= least {
             if self.keeps(broken * step)? {
                 return Ok((Some(broken * step), Some(broken)));
             }
@@ -281,23 +334,25 @@ impl Search<'_, '_> {
         if self.bench.is_interrupted() {
             return Err(Stopped::Interrupted);
         }
-        let mut load = self.load.clone();
-        load.plan.schedule = match load.plan.schedule {
-            Schedule::Constant(_) => Schedule::Constant(rate),
-            _ => Schedule::Poisson(rate),
-        };
+        let mut load = self.promise.load_at(rate, self.load);
         load.plan.seed = load.plan.seed.wrapping_add(self.runs.len() as u64);
-        let needed = Duration::from_secs_f64(self.promise.seconds_needed(rate));
-        load.plan.duration = load.plan.duration.max(needed);
         let label = format!("{} at {}/s", self.server.name(), Rate(rate));
         let block = self.bench.block(self.server, &load, &label).map_err(|error| {
             if error.is_interrupted() { Stopped::Interrupted } else { Stopped::Failed(error) }
         })?;
         let is_partial = block.measurement.interrupted;
-        let run = Series::new(self.server.name(), &block).run();
+        let series = Series::new(self.server.name(), &block);
+        let run = series.run();
+        self.note = self.note.take().or_else(|| series.note());
         let own = block.measurement.validity();
         let is_kept = self.promise.is_kept_by(&run, &own);
         self.runs.push(run);
+        if is_kept && !is_partial {
+            match &mut self.best {
+                Some(best) if best.rate == rate => best.blocks.add(&block),
+                best => *best = Some(Best { rate, blocks: series }),
+            }
+        }
         if is_partial { Err(Stopped::Interrupted) } else { Ok(is_kept) }
     }
 }
@@ -310,7 +365,11 @@ fn round(rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
+    use crate::generator::Plan;
+    use crate::progress::Progress;
 
     #[test]
     fn promises_are_read_and_printed() {
@@ -333,5 +392,32 @@ mod tests {
         {
             assert!((round(rate) - rounded).abs() < 1e-6 * rounded, "{rate}: {}", round(rate));
         }
+    }
+
+    #[test]
+    fn a_search_begins_where_no_block_is_longer_than_a_minute() {
+        let begin = |text: &str, duration| {
+            let promise: Promise = text.parse().unwrap();
+            let duration = Duration::from_secs(duration);
+            (promise.begins_at(duration), promise.seconds_needed(promise.begins_at(duration)))
+        };
+        for (name, _) in Quantile::ALL {
+            let (rate, seconds) = begin(&format!("{name}<1ms"), 10);
+            assert!(rate >= BEGIN && seconds <= LONGEST, "{name}: {seconds} s at {rate}/s");
+        }
+        let (rate, _) = begin("p99.99<1ms", 1500);
+        assert!((rate - BEGIN).abs() < 1.0, "the user asked for longer ones: {rate}");
+    }
+
+    #[test]
+    fn the_time_that_is_told_is_that_of_the_blocks() {
+        let interrupted = AtomicBool::new(false);
+        let mut bench = Bench::on_this_machine(&interrupted, Progress::silent()).unwrap();
+        let plan = Plan::new("127.0.0.1:1".parse().unwrap()).duration(Duration::from_secs(1));
+        expect(&mut bench, &Load { plan, slow_clients: 0 }, "p99.9<1ms".parse().unwrap());
+        bench.progress.begin("a");
+        // A minute, then half of it and so on, then seven times a thirty-second of it.
+        let line = bench.progress.line();
+        assert!(line.starts_with("[1/13] a · about 2 min "), "{line}");
     }
 }

@@ -67,7 +67,6 @@
 mod affinity;
 mod bench;
 mod compare;
-mod descriptors;
 mod find_max;
 mod floor;
 mod format;
@@ -89,6 +88,7 @@ mod results;
 mod schedule;
 mod series;
 mod servers;
+mod shortage;
 mod slow;
 mod statistics;
 mod summary;

@@ -22,7 +22,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::affinity;
-use crate::descriptors::explain;
+use crate::shortage::explain;
 use crate::target::Target;
 
 /// How slow the server is.
@@ -115,7 +115,15 @@ impl NullServer {
     fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            // A client that is gone already is no error of ours: accept(2).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
+                ) =>
+            {
+                return Ok(());
+            }
             Err(error) => return Err(explain(error)),
         };
         stream.set_nonblocking(true)?;

@@ -37,6 +37,16 @@ pub(crate) fn stat_of(pid: u32) -> io::Result<Option<Stat>> {
     }
 }
 
+/// Whether the process has ended. A zombie has, too. This reads one file, whatever the number of
+/// the process's threads. If the kernel refuses to say, the process counts as running.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    stat_of(pid).is_ok_and(|stat| stat.is_none_or(|stat| is_over(&stat)))
+}
+
+fn is_over(stat: &Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X')
+}
+
 /// Reads a file. Returns `None` if the file is gone when it is opened, or if it belongs to a thread
 /// that ended before it was read.
 pub(crate) fn read_if_there(path: impl AsRef<Path>) -> io::Result<Option<String>> {

@@ -2,7 +2,10 @@
 //! terminal, elsewhere a line for each block.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A terminal's line is redrawn at most this often; it costs the generator's thread a few µs.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
@@ -75,9 +78,12 @@ impl Progress {
         }
     }
 
-    /// Redraws the line, if stderr is a terminal and the last redraw is long enough ago.
+    /// Redraws the line, if stderr is a terminal and the last redraw is long enough ago. Does not
+    /// wait for a terminal that is stopped (Ctrl-S), because the generator's thread calls this.
     pub fn tick(&mut self) {
-        if self.style == Style::Redrawn && self.drawn.is_none_or(|at| at.elapsed() >= REDRAW_EVERY)
+        if self.style == Style::Redrawn
+            && self.drawn.is_none_or(|at| at.elapsed() >= REDRAW_EVERY)
+            && has_room(stderr())
         {
             self.drawn = Some(Instant::now());
             let mut out = stderr().lock();
@@ -131,7 +137,7 @@ impl Progress {
         left.mul_f64((took + assumed).as_secs_f64() / (expected + assumed).as_secs_f64())
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let left = self.left().saturating_sub(self.block_began.elapsed()).as_secs() + 1;
         let left = if left >= 60 {
             format!("{} min {} s", left / 60, left % 60)
@@ -147,9 +153,24 @@ impl Progress {
     }
 }
 
+/// Whether a write of one line would not wait.
+fn has_room(out: impl AsFd) -> bool {
+    let at_once = Timespec::default();
+    poll(&mut [PollFd::new(&out, PollFlags::OUT)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_that_takes_nothing_is_not_waited_for() {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        assert!(has_room(&writer));
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        assert!(!has_room(&writer));
+    }
 
     #[test]
     fn the_time_left_counts_down_with_the_blocks() {

@@ -32,13 +32,15 @@ pub(crate) struct Request {
 }
 
 /// The distributions and counts of one measured time. All times are in nanoseconds. *Intended* is
-/// when a request was due, *sent* when it was sent, and *done* when its answer was complete or it
-/// had failed.
+/// when a request was due, *sent* when it was sent, and *done* when its answer was complete or the
+/// run gave up waiting for it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Recording {
     window: Range<u64>,
-    /// Response times of all requests, including failed ones: done − intended.
+    /// Response times of the answered requests: done − intended. Requests that were still
+    /// unanswered when the run gave up are included, with the time until then. All other failed
+    /// requests are not.
     pub response: Histogram<u64>,
     /// Service times of the answered requests: done − sent.
     pub service: Histogram<u64>,

@@ -65,6 +65,8 @@ pub struct Series {
     whole: Measurement,
     figures: Vec<Figures>,
     cpu: Option<Cpu>,
+    /// In how many blocks the server's processes changed while they were measured.
+    changed: usize,
     steal: f64,
     repeated: usize,
     /// How many blocks other programs spoilt, and how much of a CPU they used at most.
@@ -80,6 +82,7 @@ impl Series {
             server: server.to_owned(),
             figures: vec![Figures::of(block)],
             cpu: block.cpu,
+            changed: 0,
             steal: block.steal,
             repeated: block.repeated,
             spoilt: 0,
@@ -108,6 +111,7 @@ impl Series {
     }
 
     fn look_at(&mut self, block: &Block) {
+        self.changed += usize::from(block.processes_changed);
         if block.spoilt {
             self.spoilt += 1;
             self.most_outside = self.most_outside.max(block.outside);
@@ -120,10 +124,29 @@ impl Series {
         &self.figures
     }
 
+    /// Returns the server's name.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Returns the merged distributions of all blocks.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.whole.recording
+    }
+
+    /// Returns a sentence for the reader if the CPU time is left out because the server's processes
+    /// changed.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        (self.changed > 0).then(|| {
+            format!(
+                "{}: its CPU time is left out, because some of its processes started or ended \
+                 while they were measured.",
+                self.server
+            )
+        })
     }
 
     /// Returns one line of the results.

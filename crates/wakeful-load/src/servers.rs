@@ -9,7 +9,6 @@ pub(crate) mod tail;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -22,7 +21,8 @@ pub use spec::{ServerSpec, SpecError};
 use self::group::{Group, StartError, State};
 use self::successor::Successor;
 use self::tail::Tail;
-use crate::procfs::{ProcessCpu, process_tree};
+use crate::procfs::{has_ended, process_tree};
+use crate::target::Target;
 
 /// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);
@@ -333,8 +333,10 @@ impl Server {
                 State::Gone => Some("ended".to_owned()),
             },
             Process::Foreign(pid) => {
-                let error = ProcessCpu::read((*pid)?).err()?;
-                (error.kind() == io::ErrorKind::NotFound).then(|| error.to_string())
+                // Only the state, and not the counters of each thread: the generator asks this
+                // every 50 ms.
+                let pid = (*pid)?;
+                has_ended(pid).then(|| format!("process {pid} is gone"))
             }
         }
     }
@@ -385,8 +387,9 @@ fn fill_in(word: &str, addr: SocketAddr) -> String {
 
 /// Connects to the server, and closes the connection.
 fn connect(addr: &str, timeout: Duration) -> io::Result<()> {
-    if let Some(path) = addr.strip_prefix("unix:") {
-        return UnixStream::connect(path).map(drop);
+    if addr.starts_with("unix:") {
+        let target: Target = addr.parse().map_err(io::Error::other)?;
+        return target.connect(timeout, &mut || true).map(drop);
     }
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for addr in addr.to_socket_addrs()? {

@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::protocol::{AnyConversation, Conversation, Requests};
-use crate::target::Target;
+use crate::target::{CONNECT_LIMIT, Target};
 
 /// The pause between two bytes of one client.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -28,14 +28,22 @@ impl SlowClients {
     ///
     /// # Errors
     /// A connection cannot be opened, or the thread cannot be started.
-    pub(crate) fn start(count: usize, target: &Target, requests: &Requests) -> io::Result<Self> {
+    /// [`io::ErrorKind::Interrupted`] if `interrupted` is set.
+    pub(crate) fn start(
+        count: usize,
+        target: &Target,
+        requests: &Requests,
+        interrupted: &AtomicBool,
+    ) -> io::Result<Self> {
         let mut bytes = Vec::new();
         let mut conversation = requests.conversation();
         conversation.open(&mut bytes);
         let start_of_request = bytes.len();
         conversation.request(&mut bytes);
-        let open = || Ok::<_, io::Error>((target.connect()?, 0));
-        let mut clients = (0..count).map(|_| open()).collect::<io::Result<Vec<_>>>()?;
+        let mut go_on = || !interrupted.load(Ordering::Relaxed);
+        let open = || Ok::<_, io::Error>((target.connect(CONNECT_LIMIT, &mut go_on)?, 0));
+        let mut clients =
+            std::iter::repeat_with(open).take(count).collect::<io::Result<Vec<_>>>()?;
         // The clients repeat one request. HTTP/2 may not repeat a stream, so there each request
         // gets a new connection.
         let again = match conversation {
@@ -48,19 +56,26 @@ impl SlowClients {
         let thread = thread::Builder::new().name("slow clients".to_owned()).spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 for (fd, at) in &mut clients {
-                    if *at == bytes.len() {
-                        match (again, target.connect()) {
-                            (Some(start), _) => *at = start,
-                            (None, Ok(fresh)) => (*fd, *at) = (fresh, 0),
-                            (None, Err(_)) => continue,
-                        }
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // An ended connection is replaced by one that the kernel still opens, so that
+                    // no client waits for another one's. If that is not possible now, it is tried
+                    // again in the next pass.
+                    let is_done = *at == bytes.len();
+                    match (is_done, again) {
+                        (true, Some(start)) => *at = start,
+                        (true, None) => match target.begin_connect() {
+                            Ok(fresh) => (*fd, *at) = (fresh, 0),
+                            Err(_) => continue,
+                        },
+                        (false, _) => {}
                     }
                     match dribble(fd, bytes[*at]) {
                         Ok(sent) => *at += usize::from(sent),
-                        // The server has ended the connection, which it may do. The client opens a
-                        // new one.
+                        // The server has ended the connection, which it may do.
                         Err(_) => {
-                            if let Ok(fresh) = target.connect() {
+                            if let Ok(fresh) = target.begin_connect() {
                                 (*fd, *at) = (fresh, 0);
                             }
                         }
@@ -99,5 +114,38 @@ fn dribble(fd: &OwnedFd, byte: u8) -> io::Result<bool> {
         Ok(sent) => Ok(sent == 1),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::protocol::{Protocol, Template};
+
+    #[test]
+    fn a_client_keeps_its_connection_from_one_request_to_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(listener.local_addr().unwrap());
+        let requests = Requests::new(Protocol::Frames, &Template::of_size(1)).unwrap();
+        let interrupted = AtomicBool::new(false);
+        let clients = SlowClients::start(1, &target, &requests, &interrupted).unwrap();
+        let (mut client, _) = listener.accept().unwrap();
+        // A frame has five bytes, so this is one, and the first byte of the next.
+        client.read_exact(&mut [0; 6]).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(clients);
+    }
+
+    #[test]
+    fn nothing_is_opened_for_a_user_who_has_ended_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(listener.local_addr().unwrap());
+        let requests = Requests::new(Protocol::Frames, &Template::of_size(1)).unwrap();
+        let started = SlowClients::start(1, &target, &requests, &AtomicBool::new(true));
+        assert_eq!(started.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 }

@@ -179,8 +179,8 @@ fn expect(bench: &mut Bench<'_>, arguments: &Arguments, task: &Task) {
     if arguments.compare.is_some() {
         let size = size_of_comparison(arguments);
         task.loads.iter().for_each(|load| compare::expect(bench, load, size));
-    } else if arguments.find_max.is_some() {
-        task.servers.iter().for_each(|_| find_max::expect(bench, &task.loads[0]));
+    } else if let Some(promise) = arguments.find_max {
+        task.servers.iter().for_each(|_| find_max::expect(bench, &task.loads[0], promise));
     } else {
         for load in &task.loads {
             bench.progress.expect(task.servers.len(), bench.expected_time(load));
@@ -278,16 +278,29 @@ impl Measured {
     ) -> Result<(), BenchError> {
         let found = find_max::search(bench, server, load, promise)?;
         self.notes.push(format!("{}: {found}", server.name()));
+        self.note_once(found.note);
         self.runs.extend(found.runs);
+        if let Some(best) = found.best {
+            self.record(&best.blocks, Some(best.rate));
+        }
         Ok(())
     }
 
     fn keep(&mut self, series: &Series) {
         let run = series.run();
-        let rate =
-            run.rate.map_or_else(|| "closed".to_owned(), |rate| Rate(rate.round()).to_string());
-        self.recordings.push((format!("{}@{rate}", run.server), series.recording().clone()));
+        self.record(series, run.rate);
+        self.note_once(series.note());
         self.runs.push(run);
+    }
+
+    fn note_once(&mut self, note: Option<String>) {
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+    }
+
+    /// Keeps the times for --log.
+    fn record(&mut self, series: &Series, rate: Option<f64>) {
+        let rate = rate.map_or_else(|| "closed".to_owned(), |rate| Rate(rate.round()).to_string());
+        self.recordings.push((format!("{}@{rate}", series.server()), series.recording().clone()));
     }
 
     fn results(mut self, limits: &quiet::Limits) -> (Results, Vec<(String, Recording)>) {

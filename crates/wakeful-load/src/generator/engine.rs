@@ -15,6 +15,7 @@ use super::connection::Reading;
 use super::{ConnectionUse, Generator};
 use crate::protocol::{Answer, Outcome, ProtocolError};
 use crate::recorder::Request;
+use crate::shortage;
 
 /// After this many refused connections in a row the server counts as gone.
 const REFUSALS: u32 = 20;
@@ -49,7 +50,12 @@ impl Generator<'_> {
         connection.open(fd, self.plan.requests.conversation());
         let data = token(index, connection.generation);
         if let Some(fd) = connection.fd() {
-            epoll::add(&self.epoll, fd, EventData::new_u64(data), INTEREST)?;
+            let added = epoll::add(&self.epoll, fd, EventData::new_u64(data), INTEREST);
+            if let Err(error) = added {
+                // Without events it would never be read.
+                connection.close().for_each(drop);
+                return Err(error.into());
+            }
         }
         Ok(())
     }
@@ -137,7 +143,7 @@ impl Generator<'_> {
             // The connection is offered again at the next check, because reconnecting at once could
             // become a storm.
             self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
-            self.failed(request, || format!("cannot connect: {error}"));
+            self.failed(request, || format!("cannot connect: {}", shortage::explain(error)));
             return;
         }
         self.connections[index].request(request, draw);
@@ -299,9 +305,15 @@ impl Generator<'_> {
             }
             Err(error) => {
                 self.refused += u64::from(error.kind() == io::ErrorKind::ConnectionRefused);
-                self.refused_in_a_row += 1;
-                if self.refused_in_a_row >= REFUSALS {
-                    self.gone = Some(format!("cannot connect any more: {error}"));
+                // A lack that passes does not count, because the server still listens. `revive`
+                // tries again.
+                let is_temporary = shortage::is_temporary(&error);
+                let error = shortage::explain(error);
+                if !is_temporary {
+                    self.refused_in_a_row += 1;
+                    if self.refused_in_a_row >= REFUSALS {
+                        self.gone = Some(format!("cannot connect any more: {error}"));
+                    }
                 }
                 self.first_failure.get_or_insert_with(|| format!("cannot connect: {error}"));
             }

@@ -26,6 +26,7 @@ use rustix::fd::OwnedFd;
 use crate::protocol::{Answer, Drawing};
 use crate::recorder::{Recording, nanoseconds};
 use crate::schedule::{Arrivals, Schedule};
+use crate::target::CONNECT_LIMIT;
 use backlog::Backlog;
 use connection::Connection;
 
@@ -67,7 +68,7 @@ impl Plan {
     /// The same as for [`run`](Self::run); or `watch` reports that the server has died, or ends the
     /// run before anything was measured.
     pub fn run_watched(&self, watch: &mut dyn Watch) -> Result<Measurement, LoadError> {
-        Generator::connect(self)?.run(watch)
+        Generator::connect(self, watch)?.run(watch)
     }
 }
 
@@ -109,7 +110,7 @@ struct Generator<'p> {
 }
 
 impl<'p> Generator<'p> {
-    fn connect(plan: &'p Plan) -> Result<Self, LoadError> {
+    fn connect(plan: &'p Plan, watch: &mut dyn Watch) -> Result<Self, LoadError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let duration = nanoseconds(plan.duration);
         // A trace begins with the measured time.
@@ -143,25 +144,48 @@ impl<'p> Generator<'p> {
             is_draining: false,
             gone: None,
         };
-        for index in 0..plan.connections {
-            generator.connections.push(Connection::new(plan.requests.conversation()));
-            if plan.use_of_connections == ConnectionUse::Kept {
-                let fd = plan.target.connect().map_err(|source| LoadError::Connect {
-                    target: plan.target.to_string(),
-                    source,
-                })?;
-                generator.install(index, fd)?;
-                generator.connections[index].flush()?;
+        let began = Instant::now();
+        let (mut next_check, mut ended) = (began + CHECK_EVERY, Check::GoOn);
+        let opened = generator.open_all(&mut || {
+            if Instant::now() >= next_check {
+                ended = watch.check();
+                next_check = Instant::now() + CHECK_EVERY;
+            }
+            matches!(ended, Check::GoOn)
+        });
+        match ended {
+            Check::GoOn => opened.map(|()| generator),
+            Check::Interrupted => Err(LoadError::Interrupted),
+            Check::ServerDied(why) => Err(LoadError::ServerDied {
+                after: began.elapsed().as_secs_f64(),
+                phase: "opening of the connections",
+                answered: 0,
+                why,
+            }),
+        }
+    }
+
+    /// Opens the connections. `go_on` says whether to continue.
+    fn open_all(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), LoadError> {
+        let target = &self.plan.target;
+        let mut connect = || {
+            target
+                .connect(CONNECT_LIMIT, go_on)
+                .map_err(|source| LoadError::Connect { target: target.to_string(), source })
+        };
+        for index in 0..self.plan.connections {
+            self.connections.push(Connection::new(self.plan.requests.conversation()));
+            if self.plan.use_of_connections == ConnectionUse::Kept {
+                let fd = connect()?;
+                self.install(index, fd)?;
+                self.connections[index].flush()?;
             } else if index == 0 {
                 // Connects once first, so that a missing server gives a plain error.
-                drop(plan.target.connect().map_err(|source| LoadError::Connect {
-                    target: plan.target.to_string(),
-                    source,
-                })?);
+                drop(connect()?);
             }
-            generator.offer(index);
+            self.offer(index);
         }
-        Ok(generator)
+        Ok(())
     }
 
     fn now(&self) -> u64 {

@@ -21,7 +21,8 @@ pub trait Watch {
     /// Is called when the measured time is over, for example to read counters again. Answers that
     /// arrive during the call are received late.
     fn window_ended(&mut self) {}
-    /// Is called every 50 ms, and returns whether to continue. It must be quick.
+    /// Is called every 50 ms, also while connections are opened, and returns whether to continue.
+    /// It must be quick.
     fn check(&mut self) -> Check {
         Check::GoOn
     }
@@ -59,7 +60,7 @@ pub enum LoadError {
     ServerDied {
         /// The number of seconds since the phase began.
         after: f64,
-        /// The phase of the run: `warm-up` or `measured time`.
+        /// The phase of the run, for example `warm-up` or `measured time`.
         phase: &'static str,
         /// The number of answers until then.
         answered: u64,

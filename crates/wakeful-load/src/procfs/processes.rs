@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use super::tree::process_tree;
-use super::{gone, numbers_in, read_if_there, stat_of};
+use super::{gone, is_over, numbers_in, read_if_there, stat_of};
 use crate::results::Cpu;
 
 /// By how many ticks `stat` may be off, because user and system time are each cut off to a tick.
@@ -153,7 +153,7 @@ impl Process {
             }
         }
         Ok(Some(Self {
-            has_ended: matches!(stat.state, 'Z' | 'X'),
+            has_ended: is_over(&stat),
             user: stat.utime,
             system: stat.stime,
             started: stat.starttime,

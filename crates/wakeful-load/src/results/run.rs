@@ -114,7 +114,8 @@ pub struct Cpu {
 pub struct Interval {
     /// Seconds since the measured time began.
     pub start: f64,
-    /// The number of requests that were due in this slice and have ended, failed ones included.
+    /// The number of requests that were due in this slice and were answered, and of those that were
+    /// still unanswered when the run gave up.
     pub count: u64,
     /// The median response time.
     pub p50: u64,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::owner::{holder, socket_at};
-use crate::procfs::ProcessCpu;
+use crate::procfs::has_ended;
 use crate::threads;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Successor {
             Known::Soon(looks) if looks.is_finished() => {
                 looks.join().ok().flatten().map_or(Known::Nobody, Known::Process)
             }
-            Known::Process(pid) if ProcessCpu::read(pid).is_err() => Known::Nothing,
+            Known::Process(pid) if has_ended(pid) => Known::Nothing,
             other => other,
         };
         if matches!(*known, Known::Nothing) {

@@ -1,7 +1,8 @@
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv6Addr;
-use std::os::unix::net::UnixListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, UnixListener};
 use std::process::Stdio;
 
 use super::*;
@@ -163,10 +164,10 @@ fn a_server_ends_with_a_starter_that_is_killed() {
     let mut lines = BufReader::new(starter.stdout.take().unwrap()).lines().map(Result::unwrap);
     let pid = lines.find_map(|line| line.strip_prefix("pid=").map(str::to_owned)).unwrap();
     let pid = pid.parse().unwrap();
-    assert!(ProcessCpu::read(pid).is_ok());
+    assert!(!has_ended(pid));
     starter.kill().unwrap();
     starter.wait().unwrap();
-    wait_until("the server ends", || ProcessCpu::read(pid).is_err());
+    wait_until("the server ends", || has_ended(pid));
 }
 
 #[test]
@@ -189,6 +190,38 @@ fn a_running_server_is_taken_as_it_is_and_left_running() {
     TcpStream::connect(&addr).unwrap().write_all(b"x").unwrap();
 }
 
+/// The generator's thread asks it every 50 ms.
+#[test]
+fn whether_a_running_server_has_ended_is_read_from_one_file_however_many_threads_it_has() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let server = Server::start(&addr.parse().unwrap(), None, LONG).unwrap();
+    assert_eq!(server.pid(), Some(std::process::id()));
+    // How often this thread has called read(2) and the like: proc_pid_io(5).
+    let reads = || {
+        let io = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        io.lines().find_map(|line| line.strip_prefix("syscr: ")?.parse::<u64>().ok())
+    };
+    let Some(before) = reads() else {
+        println!("skipped: this kernel does not count reads (CONFIG_TASK_IO_ACCOUNTING)");
+        return;
+    };
+    let own = reads().unwrap() - before;
+    let (sender, ends) = std::sync::mpsc::channel::<()>();
+    let ends = std::sync::Mutex::new(ends);
+    thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| ends.lock().unwrap().recv().ok());
+        }
+        let before = reads().unwrap();
+        let died = server.died();
+        let spent = reads().unwrap() - before - own;
+        drop(sender);
+        assert_eq!(died, None);
+        assert!(spent < 16, "{spent} reads");
+    });
+}
+
 #[test]
 fn a_running_server_may_be_on_a_unix_socket() {
     let path = env::temp_dir().join(format!("wakeful-load-{}.socket", std::process::id()));
@@ -201,6 +234,19 @@ fn a_running_server_may_be_on_a_unix_socket() {
     let error = Server::start(&spec, None, Duration::ZERO).unwrap_err().to_string();
     let expected = format!("local on unix:{} does not accept connections", path.display());
     assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
+fn a_server_whose_backlog_is_full_is_given_up_and_one_may_be_on_an_abstract_socket() {
+    let name = format!("wakeful-load-full-{}", std::process::id());
+    let addr = net::SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&addr).unwrap();
+    let spec: ServerSpec = format!("local=unix:@{name}").parse().unwrap();
+    Server::start(&spec, None, LONG).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let error = Server::start(&spec, None, Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("does not accept connections"), "{error}");
+    assert!(error.contains("backlog is full"), "{error}");
 }
 
 #[test]
