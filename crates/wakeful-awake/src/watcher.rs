@@ -12,6 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::fork_gate::Place;
 use crate::hold::{Hold, HoldError, HoldSettings};
+use crate::machine::online_cpus;
 use crate::switches::{CountError, Switches, Target, needed};
 use crate::traffic::{Next, Traffic};
 use crate::wake_cost::Gain;
@@ -25,8 +26,9 @@ const SAMPLED: Duration = Duration::from_millis(200);
 
 /// `report` is called no more often than this.
 const MOST_OFTEN: Duration = Duration::from_millis(1);
-/// How often to check whether a cgroup was removed and made again, as when a service restarts.
-const FOLDER: Duration = Duration::from_secs(5);
+/// How often to check what no event tells: whether a cgroup was removed and made again, as when a
+/// service restarts, and whether a CPU has come or gone.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The reason why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -208,22 +210,26 @@ impl Watcher {
         let mut next = Next::Armed;
         let after = |interval: Duration| Instant::now().checked_add(interval.max(MOST_OFTEN));
         let mut due = interval.and_then(after);
-        let is_cgroup = matches!(self.target, Target::Cgroup(_));
-        let mut look_at = is_cgroup.then(|| Instant::now() + FOLDER);
+        let mut look_at = Instant::now() + LOOK;
         loop {
             let until = |due: Instant| due.saturating_duration_since(Instant::now());
-            let pauses = [self.pause(next), due.map(until), look_at.map(until)];
+            let pauses = [self.pause(next), due.map(until), Some(until(look_at))];
             let pause = pauses.into_iter().flatten().min();
             if let Some(ended) = self.wait(next, ends, pause)? {
                 return Ok(ended);
             }
-            if look_at.is_some_and(|look_at| Instant::now() >= look_at) {
-                look_at = Some(Instant::now() + FOLDER);
+            let looks = Instant::now() >= look_at;
+            if looks {
+                look_at = Instant::now() + LOOK;
                 if self.follow_folder() {
                     traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
                 }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
+            // If no descriptor is left to read which CPUs there are, the next look reads it.
+            if let (true, Ok(online)) = (looks, online_cpus()) {
+                self.switches.follow_cpus(&online);
+            }
             self.switches.settle(next == Next::Hold);
             if next == Next::Hold {
                 let cpus: Vec<usize> = self.used.keys().copied().collect();

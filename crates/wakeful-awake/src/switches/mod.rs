@@ -168,6 +168,9 @@ impl Switches {
         if self.refusal.is_some() {
             return;
         }
+        if self.has_no_event() {
+            self.events = None;
+        }
         let means = match (&self.events, &self.sampled) {
             (Some(_), None) => Means::Events,
             (Some(_), Some(_)) => Means::Both,
@@ -187,7 +190,12 @@ impl Switches {
     /// `/proc` counts until they can.
     fn arm(&mut self) {
         if self.events.is_none() {
-            let Ok(events) = open_events(&self.target, &mut self.processes) else { return };
+            let Ok(events) = open_events(&self.target, &mut self.processes) else {
+                if self.sampled.is_none() {
+                    self.sampled = Sampled::of(&mut self.processes).ok();
+                }
+                return;
+            };
             self.events = Some(events);
             if let Some(sampled) = &mut self.sampled {
                 // These are the switches since the last count, before the events were opened.
@@ -196,6 +204,16 @@ impl Switches {
             }
         }
         self.sampled = None;
+    }
+
+    /// Called from time to time, after a count, with the CPUs that are online. If other CPUs were
+    /// online when the events were opened, the events are opened again: there is none for a CPU
+    /// that has come since, and an event does not return with a CPU that was away.
+    pub(crate) fn follow_cpus(&mut self, online: &[usize]) {
+        if self.events.as_ref().is_some_and(|events| !events.are_of(online)) {
+            self.events = None;
+            self.arm();
+        }
     }
 
     /// The descriptors that become readable when there were switches. If there are none, nothing
@@ -212,7 +230,14 @@ impl Switches {
 
     /// Do switches wake nobody, so that counts must be read at intervals?
     pub(crate) fn wakes_nobody(&self) -> bool {
-        self.events.is_none()
+        self.events.is_none() || self.has_no_event()
+    }
+
+    /// Have all events been removed? The kernel ends the events of a process that executes a
+    /// program with other rights (a set-user-ID one, or one with file capabilities), although the
+    /// process lives on.
+    fn has_no_event(&self) -> bool {
+        self.events.as_ref().is_some_and(|events| events.len() == 0)
     }
 
     /// The last reason why a count found nothing, although there may have been switches.

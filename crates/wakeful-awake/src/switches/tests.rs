@@ -1,9 +1,12 @@
-use std::io::{BufRead, BufReader};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use super::processes::start_of;
@@ -97,7 +100,9 @@ fn look_until(switches: &mut Switches, is_so: impl Fn(&Switches) -> bool) {
 
 #[test]
 fn under_much_traffic_no_event_is_open_and_threads_that_start_then_are_counted() {
-    let Ok(mut switches) = by_events(std::process::id().try_into().unwrap()) else {
+    // The thread that opens the events is not counted, and this one starts the traffic.
+    let own = std::process::id().try_into().unwrap();
+    let Ok(mut switches) = thread::spawn(move || by_events(own)).join().unwrap() else {
         return eprintln!("skipped: perf events are refused");
     };
     let sleeps = |times: usize| {
@@ -150,6 +155,90 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     (switches.target, switches.processes) = (target, processes);
     switches.settle(false);
     assert!(!switches.wakes_nobody());
+}
+
+/// Removes the events that have hung up, like the watcher.
+fn remove_hung_up(switches: &mut Switches) {
+    let fds = switches.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let mut fds: Vec<PollFd<'_>> = fds.collect();
+    poll(&mut fds, Some(&Timespec::default())).unwrap();
+    let fds = fds.iter().enumerate();
+    let hung_up = fds.filter(|(_, fd)| fd.revents().contains(PollFlags::HUP));
+    let hung_up: Vec<usize> = hung_up.map(|(number, _)| number).collect();
+    switches.remove(&hung_up).unwrap();
+}
+
+/// The kernel ends the events of a process that executes a set-user-ID program.
+#[test]
+fn a_process_that_executes_a_program_with_other_rights_is_still_counted() {
+    const SOMEBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root may make such a program");
+    }
+    let program = std::env::temp_dir().join(format!("wakeful-set-id-{}", std::process::id()));
+    std::fs::copy("/bin/sh", &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(SOMEBODY), None).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"read line; exec "$0" -c 'echo; while read line; do echo; done'"#]);
+    let shell = shell.arg(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut shell = shell.unwrap();
+    let pid = shell.id().try_into().unwrap();
+    let (mut to, from) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+    let mut from = BufReader::new(from);
+    let mut asks = || {
+        to.write_all(b"\n").unwrap();
+        assert_eq!(from.read_line(&mut String::new()).unwrap(), 1);
+    };
+    let Ok(mut switches) = by_events(pid) else {
+        shell.kill().unwrap();
+        return eprintln!("skipped: perf events are refused");
+    };
+    asks();
+    std::fs::remove_file(program).unwrap();
+    remove_hung_up(&mut switches);
+    if switches.descriptors().count() > 0 {
+        eprintln!("not shown: the program was executed with the same rights (nosuid)");
+    }
+    let mut counts = |switches: &mut Switches| {
+        // Nobody would wake the watcher, so it looks again soon, and settles.
+        let before = switches.count(&mut BTreeSet::new()).unwrap();
+        switches.settle(false);
+        (0..20).for_each(|_| asks());
+        switches.count(&mut BTreeSet::new()).unwrap() - before
+    };
+    let counted = counts(&mut switches);
+    assert!(counted >= 20, "{counted}");
+    // If no event can be opened any more, `/proc` counts.
+    switches.target = Target::Cgroup("/nonexistent".into());
+    let all: Vec<usize> = (0..switches.descriptors().count()).collect();
+    switches.remove(&all).unwrap();
+    assert!(switches.wakes_nobody());
+    let counted = counts(&mut switches);
+    assert!(counted >= 20 && switches.wakes_nobody(), "{counted}");
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+}
+
+#[test]
+fn events_are_opened_again_when_other_cpus_are_online() {
+    let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+    let switches = by_events(sleeper.id().try_into().unwrap());
+    if let Ok(mut switches) = switches {
+        let number = |switches: &Switches| switches.descriptors().count();
+        let online = online_cpus().unwrap();
+        assert_eq!(number(&switches), online.len());
+        // As if its CPU had been away: the event does not count any more.
+        switches.remove(&[0]).unwrap();
+        switches.follow_cpus(&online);
+        assert_eq!(number(&switches), online.len() - 1, "nothing has changed");
+        switches.follow_cpus(&online[1..]);
+        assert_eq!(number(&switches), online.len());
+    } else {
+        eprintln!("skipped: perf events are refused");
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }
 
 #[test]
