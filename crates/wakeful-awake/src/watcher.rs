@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::fork_gate::Place;
 use crate::hold::{Hold, HoldError, HoldSettings};
@@ -48,7 +48,8 @@ pub enum WatchError {
 ///
 /// Without traffic, the thread that [runs](Watcher::run) the watcher sleeps, and the kernel wakes
 /// it after some context switches of the process. While there is traffic, the thread reads the
-/// counts 20 times per second.
+/// counts 20 times per second. Every 5 s it checks whether CPUs have come online or gone offline, and
+/// whether a cgroup was made again.
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
@@ -180,6 +181,8 @@ impl Watcher {
         mut report: impl FnMut(&Done),
     ) -> Result<Ended, WatchError> {
         let process = match &self.target {
+            // The watch ends with its own process in any case.
+            Target::Process(pid) if *pid == getpid() => None,
             Target::Process(pid) => match pidfd_open(*pid, PidfdFlags::empty()) {
                 Ok(process) => Some(process),
                 Err(Errno::SRCH) => return Ok(Ended::ProcessEnded),
@@ -355,5 +358,5 @@ impl Watcher {
 
 /// The calling process as a target.
 pub(crate) fn own() -> Target {
-    Target::Process(rustix::process::getpid())
+    Target::Process(getpid())
 }
