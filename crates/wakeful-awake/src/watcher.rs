@@ -48,8 +48,8 @@ pub enum WatchError {
 ///
 /// Without traffic, the thread that [runs](Watcher::run) the watcher sleeps, and the kernel wakes
 /// it after some context switches of the process. While there is traffic, the thread reads the
-/// counts 20 times per second. Every 5 s it checks whether CPUs have come online or gone offline, and
-/// whether a cgroup was made again.
+/// counts 20 times per second. Every 5 s it checks whether CPUs have come online or gone offline,
+/// and whether a cgroup was made again.
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`

@@ -164,9 +164,9 @@ fn spin(
     }
 }
 
-/// Whether the kernel has given this crate no answer for the program. An answer is what is found, or
-/// EINTR if a handler has run. EBADF, EFAULT and EINVAL mean that the arguments are wrong, for
-/// example because another thread has closed the descriptor, and ENOMEM that no memory is left. The
+/// Whether the kernel has given no answer for the program. An answer is what is found, or EINTR if
+/// a handler has run. EBADF, EFAULT and EINVAL mean that the arguments are wrong, for example
+/// because another thread has closed the descriptor, and ENOMEM that no memory is left. The
 /// program's own call, or the sleep after a spin, reports that to the program. Any other error
 /// concerns only this crate: a seccomp filter permits the program's calls, but not these. Then this
 /// crate stops spinning for good.
