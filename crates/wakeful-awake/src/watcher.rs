@@ -340,8 +340,14 @@ impl Watcher {
         let all = ends.iter().map(|(_, fd)| *fd).chain(switches);
         let mut all: Vec<PollFd<'_>> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-        match poll(&mut all, pause.as_ref()) {
+        let mut waited = poll_for(&mut all, pause);
+        // The limit of open files was lowered below the number of descriptors, or no memory is
+        // left. The counts can still be read, at intervals.
+        if matches!(waited, Err(Errno::INVAL | Errno::NOMEM)) && all.len() > ends.len() {
+            all.truncate(ends.len());
+            waited = poll_for(&mut all, Some(pause.map_or(SAMPLED, |pause| pause.min(SAMPLED))));
+        }
+        match waited {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -354,6 +360,11 @@ impl Watcher {
         self.switches.remove(&hung_up)?;
         Ok(ended)
     }
+}
+
+fn poll_for(fds: &mut [PollFd<'_>], pause: Option<Duration>) -> Result<usize, Errno> {
+    let pause = pause.map(Timespec::try_from).transpose().map_err(|_| Errno::OVERFLOW)?;
+    poll(fds, pause.as_ref())
 }
 
 /// The calling process as a target.

@@ -2,6 +2,7 @@
 #![cfg(feature = "watch")]
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -215,5 +216,29 @@ fn a_filter_that_refuses_a_descriptor_of_the_process_does_not_end_the_watch() {
     while wakeful_awake::enabled().expect("it watches").wakes == 0 {
         assert!(start.elapsed() < GUARD, "nothing is counted");
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_limit_of_descriptors_that_is_lowered_does_not_end_the_watch() {
+    const NAME: &str = "a_limit_of_descriptors_that_is_lowered_does_not_end_the_watch";
+    if std::env::var_os(ROLE).is_none() {
+        let output = again(NAME, "limited").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    if let Err(error) = wakeful_awake::enable() {
+        return println!("skipped: {error}");
+    }
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it reads the limits.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
+    let start = Instant::now();
+    // The wait after the first wakes is refused. What comes later is counted all the same.
+    let mut counts = BTreeSet::new();
+    while counts.len() < 3 {
+        assert!(start.elapsed() < GUARD, "nothing is counted");
+        counts.insert(wakeful_awake::enabled().expect("it watches").wakes);
+        thread::sleep(Duration::from_millis(30));
     }
 }

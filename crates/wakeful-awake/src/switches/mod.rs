@@ -192,7 +192,10 @@ impl Switches {
         if self.events.is_none() {
             let Ok(events) = open_events(&self.target, &mut self.processes) else {
                 if self.sampled.is_none() {
-                    self.sampled = Sampled::of(&mut self.processes).ok();
+                    match Sampled::of(&mut self.processes) {
+                        Ok(sampled) => self.sampled = Some(sampled),
+                        Err(error) => self.shortage = Some(error),
+                    }
                 }
                 return;
             };
