@@ -27,7 +27,7 @@ const SAMPLED: Duration = Duration::from_millis(200);
 /// `report` is called no more often than this.
 const MOST_OFTEN: Duration = Duration::from_millis(1);
 /// How often to check what no event tells: whether a cgroup was removed and made again, as when a
-/// service restarts, and whether a CPU has come or gone.
+/// service restarts, whether a CPU has come or gone, and whether a child is not counted any more.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The reason why a process cannot be watched.
@@ -49,7 +49,7 @@ pub enum WatchError {
 /// Without traffic, the thread that [runs](Watcher::run) the watcher sleeps, and the kernel wakes
 /// it after some context switches of the process. While there is traffic, the thread reads the
 /// counts 20 times per second. Every 5 s it checks whether CPUs have come online or gone offline,
-/// and whether a cgroup was made again.
+/// whether a cgroup was made again, and whether a child is not counted any more.
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
@@ -229,9 +229,12 @@ impl Watcher {
                 }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
-            // If no descriptor is left to read which CPUs there are, the next look reads it.
-            if let (true, Ok(online)) = (looks, online_cpus()) {
-                self.switches.follow_cpus(&online);
+            if looks {
+                // If no descriptor is left to read which CPUs there are, the next look reads it.
+                if let Ok(online) = online_cpus() {
+                    self.switches.follow_cpus(&online);
+                }
+                self.switches.follow_children();
             }
             self.switches.settle(next == Next::Hold);
             if next == Next::Hold {

@@ -2,6 +2,7 @@
 //! when they are.
 
 mod events;
+mod missed;
 mod processes;
 mod relief;
 mod sampled;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use events::Events;
+use missed::Missed;
 use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
 use sampled::Sampled;
@@ -93,6 +95,8 @@ pub(crate) struct Switches {
     refusal: Option<io::Error>,
     /// The last reason why nothing could be read.
     shortage: Option<io::Error>,
+    /// Whether the events miss switches of a process.
+    missed: Option<Missed>,
     relief: Relief,
     look: Look,
     total: u64,
@@ -137,8 +141,8 @@ impl Switches {
             Err(refusal) => (None, Some(refusal)),
         };
         let (relief, look) = (Relief::default(), Look::default());
-        let shortage = None;
-        Self { target, processes, events, sampled, refusal, shortage, relief, look, total: 0 }
+        let (shortage, missed, total) = (None, None, 0);
+        Self { target, processes, events, sampled, refusal, shortage, missed, relief, look, total }
     }
 
     /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
@@ -217,6 +221,20 @@ impl Switches {
             self.events = None;
             self.arm();
         }
+    }
+
+    /// Called from time to time, after a count. If the events have missed many switches since the
+    /// last call, they are opened again.
+    pub(crate) fn follow_children(&mut self) {
+        let missed = self.missed.take();
+        if self.events.is_none() || matches!(self.target, Target::Cgroup(_)) {
+            return;
+        }
+        if missed.is_some_and(|missed| missed.are_many(&mut self.processes, self.total)) {
+            self.events = None;
+            self.arm();
+        }
+        self.missed = Missed::begin(&mut self.processes, self.total);
     }
 
     /// The descriptors that become readable when there were switches. If there are none, nothing
