@@ -96,7 +96,7 @@ pub(crate) struct Switches {
     /// The last reason why nothing could be read.
     shortage: Option<io::Error>,
     /// Whether the events miss switches of a process.
-    missed: Option<Missed>,
+    missed: Missed,
     relief: Relief,
     look: Look,
     total: u64,
@@ -141,7 +141,7 @@ impl Switches {
             Err(refusal) => (None, Some(refusal)),
         };
         let (relief, look) = (Relief::default(), Look::default());
-        let (shortage, missed, total) = (None, None, 0);
+        let (shortage, missed, total) = (None, Missed::default(), 0);
         Self { target, processes, events, sampled, refusal, shortage, missed, relief, look, total }
     }
 
@@ -226,15 +226,12 @@ impl Switches {
     /// Called from time to time, after a count. If the events have missed many switches since the
     /// last call, they are opened again.
     pub(crate) fn follow_children(&mut self) {
-        let missed = self.missed.take();
         if self.events.is_none() || matches!(self.target, Target::Cgroup(_)) {
-            return;
-        }
-        if missed.is_some_and(|missed| missed.are_many(&mut self.processes, self.total)) {
+            self.missed = Missed::default();
+        } else if self.missed.look(&mut self.processes, self.total) {
             self.events = None;
             self.arm();
         }
-        self.missed = Missed::begin(&mut self.processes, self.total);
     }
 
     /// The descriptors that become readable when there were switches. If there are none, nothing
