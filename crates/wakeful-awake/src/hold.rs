@@ -125,8 +125,9 @@ enum Measured {
     Useless(Gain, Instant, Duration),
     /// The measurement failed, for this reason. The times are as above.
     Failed(String, Instant, Duration),
-    /// Another program held the CPUs already, and joining a hold costs nothing.
-    Joins,
+    /// Another program held the CPUs already, and joining a hold costs nothing. It may let go, so
+    /// at this time, and at the next traffic, it is looked at again.
+    Joins(Instant),
 }
 
 impl Hold {
@@ -161,14 +162,18 @@ impl Hold {
     /// holds all CPUs, and measures before the first hold, for some 60 ms. Must be called again and
     /// again while there is traffic.
     pub(crate) fn begin(&mut self, used: &[usize]) -> io::Result<()> {
-        let cpus = self.cpus.as_deref().unwrap_or(used);
         if let Means::Device(device) = &mut self.means {
             let reluctance = device.back_off.look(Instant::now());
             self.why_not = reluctance.map(|reluctance| reluctance.to_string());
             if self.why_not.is_some() {
                 return self.end();
             }
+            if matches!(device.measured, Measured::Joins(again) if Instant::now() >= again) {
+                // Other programs' holds are seen only without this one.
+                self.end()?;
+            }
         }
+        let cpus = self.cpus.as_deref().unwrap_or(used);
         match &mut self.means {
             Means::Keeper(kept) if !cpus.is_empty() => {
                 self.why_not = kept.hold(cpus, self.tolerated).err();
@@ -181,7 +186,7 @@ impl Hold {
                 match &device.measured {
                     Measured::Useless(..) => {}
                     Measured::Failed(reason, ..) => self.why_not = Some(reason.clone()),
-                    Measured::NotYet | Measured::Gains(_) | Measured::Joins => {
+                    Measured::NotYet | Measured::Gains(_) | Measured::Joins(_) => {
                         latency_device::hold(&*device.fd, self.tolerated)?;
                         self.count(true);
                     }
@@ -261,7 +266,7 @@ impl Device {
         measure: impl FnOnce(&OwnedFd) -> io::Result<Gain> + Send,
     ) -> io::Result<()> {
         let pause = match self.measured {
-            Measured::NotYet => AGAIN.0,
+            Measured::NotYet | Measured::Joins(_) => AGAIN.0,
             Measured::Useless(_, again, pause) | Measured::Failed(_, again, pause)
                 if Instant::now() >= again =>
             {
@@ -270,7 +275,7 @@ impl Device {
             _ => return Ok(()),
         };
         if latency_device::in_force(&*self.fd)? == Some(Duration::ZERO) {
-            self.measured = Measured::Joins;
+            self.measured = Measured::Joins(Instant::now() + AGAIN.0);
             return Ok(());
         }
         // This runs on a separate thread, because the measurement leaves it pinned.
@@ -300,23 +305,44 @@ impl Device {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use rustix::io::Errno;
 
     use super::*;
 
+    const NOBODY: i32 = 2_000_000_000;
+
+    /// A regular file in the device's place, which says that this is in force.
+    fn device(in_force: i32) -> Device {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = format!("wakeful-hold-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(path);
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        std::fs::remove_file(&path).unwrap();
+        let fd = Gated::open(None, || Ok::<_, OpenError>(file.unwrap().into())).unwrap();
+        say(&fd, in_force);
+        let back_off = BackOff::of("/nonexistent".into(), "/nonexistent".into());
+        Device { fd, measured: Measured::NotYet, back_off }
+    }
+
+    fn say(fd: &OwnedFd, in_force: i32) {
+        let file = File::from(fd.try_clone().unwrap());
+        file.write_all_at(&in_force.to_ne_bytes(), 0).unwrap();
+    }
+
+    fn hold(device: Device) -> Hold {
+        let (cpus, why_not, held_since) = (None, None, None);
+        let (tolerated, held) = (Duration::ZERO, Duration::ZERO);
+        Hold { means: Means::Device(device), tolerated, cpus, why_not, held_since, held }
+    }
+
     /// As when the CPUs that the process may use change during the measurement.
     #[test]
     fn a_measurement_that_fails_is_no_error_and_is_repeated_later() {
-        let path = std::env::temp_dir().join(format!("wakeful-hold-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let (file, copy) = (file.unwrap(), File::open(&path).unwrap());
-        std::fs::remove_file(&path).unwrap();
-        // In the device's place: as the kernel says that nobody holds.
-        file.write_all_at(&2_000_000_000_i32.to_ne_bytes(), 0).unwrap();
-        let back_off = BackOff::of("/nonexistent".into(), "/nonexistent".into());
-        let fd = Gated::open(None, || Ok::<_, OpenError>(file.into())).unwrap();
-        let mut device = Device { fd, measured: Measured::NotYet, back_off };
+        let mut device = device(NOBODY);
+        let copy = File::from(device.fd.try_clone().unwrap());
         let refused = |_: &OwnedFd| Err(Errno::INVAL.into());
         device.measure(refused).unwrap();
         let mut written = [0; 4];
@@ -324,10 +350,7 @@ mod tests {
         assert_eq!(i32::from_ne_bytes(written), -1, "it is released");
         // It is not measured again at once.
         device.measure(|_| panic!("too early")).unwrap();
-        let means = Means::Device(device);
-        let (cpus, why_not, held_since) = (None, None, None);
-        let (tolerated, held) = (Duration::ZERO, Duration::ZERO);
-        let mut hold = Hold { means, tolerated, cpus, why_not, held_since, held };
+        let mut hold = hold(device);
         hold.begin(&[0]).unwrap();
         assert!(!hold.is_held() && hold.gain().is_none());
         let why_not = hold.why_not().unwrap();
@@ -337,13 +360,30 @@ mod tests {
         let Measured::Failed(_, again, pause) = &mut device.measured else { unreachable!() };
         let before = *pause;
         *again = Instant::now();
-        copy_of_nobody(&device.fd);
+        say(&device.fd, NOBODY);
         device.measure(refused).unwrap();
         assert!(matches!(&device.measured, Measured::Failed(_, _, pause) if *pause == 2 * before));
     }
 
-    fn copy_of_nobody(fd: &OwnedFd) {
-        let file = File::from(fd.try_clone().unwrap());
-        file.write_all_at(&2_000_000_000_i32.to_ne_bytes(), 0).unwrap();
+    #[test]
+    fn when_the_program_whose_hold_was_joined_lets_go_the_gain_is_measured() {
+        for is_next_traffic in [true, false] {
+            let mut hold = hold(device(0));
+            hold.begin(&[0]).unwrap();
+            hold.begin(&[0]).unwrap();
+            assert!(hold.is_held() && hold.gain().is_none());
+            let Means::Device(device) = &mut hold.means else { unreachable!() };
+            say(&device.fd, NOBODY);
+            let Measured::Joins(again) = &mut device.measured else { unreachable!() };
+            if is_next_traffic {
+                hold.end().unwrap();
+            } else {
+                *again = Instant::now();
+            }
+            hold.begin(&[0]).unwrap();
+            // Whatever it is.
+            let gain = hold.gain().expect("it is measured");
+            assert_eq!(hold.is_held(), gain.is_worth_it());
+        }
     }
 }

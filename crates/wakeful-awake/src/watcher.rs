@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::fork_gate::Place;
 use crate::hold::{Hold, HoldError, HoldSettings};
+use crate::machine::online_cpus;
 use crate::switches::{CountError, Switches, Target, needed};
 use crate::traffic::{Next, Traffic};
 use crate::wake_cost::Gain;
@@ -25,8 +26,9 @@ const SAMPLED: Duration = Duration::from_millis(200);
 
 /// `report` is called no more often than this.
 const MOST_OFTEN: Duration = Duration::from_millis(1);
-/// How often to check whether a cgroup was removed and made again, as when a service restarts.
-const FOLDER: Duration = Duration::from_secs(5);
+/// How often to check what no event tells: whether a cgroup was removed and made again, as when a
+/// service restarts, whether a CPU has come or gone, and whether a child is not counted any more.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The reason why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +48,8 @@ pub enum WatchError {
 ///
 /// Without traffic, the thread that [runs](Watcher::run) the watcher sleeps, and the kernel wakes
 /// it after some context switches of the process. While there is traffic, the thread reads the
-/// counts 20 times per second.
+/// counts 20 times per second. Every 5 s it checks whether CPUs have come online or gone offline,
+/// whether a cgroup was made again, and whether a child is not counted any more.
 ///
 /// The counts come from the kernel's perf events, which cost the process some time at each switch.
 /// So under heavy traffic of up to 64 threads the watcher closes these events, and reads `/proc`
@@ -178,6 +181,8 @@ impl Watcher {
         mut report: impl FnMut(&Done),
     ) -> Result<Ended, WatchError> {
         let process = match &self.target {
+            // The watch ends with its own process in any case.
+            Target::Process(pid) if *pid == getpid() => None,
             Target::Process(pid) => match pidfd_open(*pid, PidfdFlags::empty()) {
                 Ok(process) => Some(process),
                 Err(Errno::SRCH) => return Ok(Ended::ProcessEnded),
@@ -208,22 +213,29 @@ impl Watcher {
         let mut next = Next::Armed;
         let after = |interval: Duration| Instant::now().checked_add(interval.max(MOST_OFTEN));
         let mut due = interval.and_then(after);
-        let is_cgroup = matches!(self.target, Target::Cgroup(_));
-        let mut look_at = is_cgroup.then(|| Instant::now() + FOLDER);
+        let mut look_at = Instant::now() + LOOK;
         loop {
             let until = |due: Instant| due.saturating_duration_since(Instant::now());
-            let pauses = [self.pause(next), due.map(until), look_at.map(until)];
+            let pauses = [self.pause(next), due.map(until), Some(until(look_at))];
             let pause = pauses.into_iter().flatten().min();
             if let Some(ended) = self.wait(next, ends, pause)? {
                 return Ok(ended);
             }
-            if look_at.is_some_and(|look_at| Instant::now() >= look_at) {
-                look_at = Some(Instant::now() + FOLDER);
+            let looks = Instant::now() >= look_at;
+            if looks {
+                look_at = Instant::now() + LOOK;
                 if self.follow_folder() {
                     traffic = Traffic::new(self.epoch.elapsed(), self.count()?);
                 }
             }
             next = traffic.counted(self.epoch.elapsed(), self.count()?);
+            if looks {
+                // If no descriptor is left to read which CPUs there are, the next look reads it.
+                if let Ok(online) = online_cpus() {
+                    self.switches.follow_cpus(&online);
+                }
+                self.switches.follow_children();
+            }
             self.switches.settle(next == Next::Hold);
             if next == Next::Hold {
                 let cpus: Vec<usize> = self.used.keys().copied().collect();
@@ -331,8 +343,14 @@ impl Watcher {
         let all = ends.iter().map(|(_, fd)| *fd).chain(switches);
         let mut all: Vec<PollFd<'_>> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let pause = pause.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-        match poll(&mut all, pause.as_ref()) {
+        let mut waited = poll_for(&mut all, pause);
+        // The limit of open files was lowered below the number of descriptors, or no memory is
+        // left. The counts can still be read, at intervals.
+        if matches!(waited, Err(Errno::INVAL | Errno::NOMEM)) && all.len() > ends.len() {
+            all.truncate(ends.len());
+            waited = poll_for(&mut all, Some(pause.map_or(SAMPLED, |pause| pause.min(SAMPLED))));
+        }
+        match waited {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -347,7 +365,12 @@ impl Watcher {
     }
 }
 
+fn poll_for(fds: &mut [PollFd<'_>], pause: Option<Duration>) -> Result<usize, Errno> {
+    let pause = pause.map(Timespec::try_from).transpose().map_err(|_| Errno::OVERFLOW)?;
+    poll(fds, pause.as_ref())
+}
+
 /// The calling process as a target.
 pub(crate) fn own() -> Target {
-    Target::Process(rustix::process::getpid())
+    Target::Process(getpid())
 }

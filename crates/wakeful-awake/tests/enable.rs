@@ -2,6 +2,7 @@
 #![cfg(feature = "watch")]
 #![allow(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -170,5 +171,74 @@ fn the_thread_that_watches_takes_no_signal_of_the_process() {
     let blocked = u64::from_str_radix(blocked, 16).unwrap();
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR1] {
         assert!(blocked & (1 << (signal - 1)) != 0, "{signal}");
+    }
+}
+
+/// From now on the kernel refuses this thread, and those that it starts, to open pidfds.
+fn refuse_pidfds() -> bool {
+    let instruction = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let (load, jump, end) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    );
+    // The call's number is the first field.
+    let mut filter = [
+        instruction(load, 0, 0),
+        instruction(jump, 1, libc::SYS_pidfd_open as u32),
+        instruction(end, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(end, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel reads the filter.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_a_descriptor_of_the_process_does_not_end_the_watch() {
+    const NAME: &str = "a_filter_that_refuses_a_descriptor_of_the_process_does_not_end_the_watch";
+    if std::env::var_os(ROLE).is_none() {
+        let output = again(NAME, "refused").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    if !refuse_pidfds() {
+        return println!("skipped: no filter can be set here");
+    }
+    if let Err(error) = wakeful_awake::enable() {
+        return println!("skipped: {error}");
+    }
+    // Too few wakes for a hold, which other tests would see.
+    let start = Instant::now();
+    while wakeful_awake::enabled().expect("it watches").wakes == 0 {
+        assert!(start.elapsed() < GUARD, "nothing is counted");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_limit_of_descriptors_that_is_lowered_does_not_end_the_watch() {
+    const NAME: &str = "a_limit_of_descriptors_that_is_lowered_does_not_end_the_watch";
+    if std::env::var_os(ROLE).is_none() {
+        let output = again(NAME, "limited").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    if let Err(error) = wakeful_awake::enable() {
+        return println!("skipped: {error}");
+    }
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it reads the limits.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
+    let start = Instant::now();
+    // The wait after the first wakes is refused. What comes later is counted all the same.
+    let mut counts = BTreeSet::new();
+    while counts.len() < 3 {
+        assert!(start.elapsed() < GUARD, "nothing is counted");
+        counts.insert(wakeful_awake::enabled().expect("it watches").wakes);
+        thread::sleep(Duration::from_millis(30));
     }
 }

@@ -726,6 +726,38 @@ fn a_cpu_that_goes_offline_is_a_refusal() {
 }
 
 #[test]
+fn a_cpu_that_went_offline_while_it_was_held_keeps_no_other_from_its_value() {
+    for is_taken_out in [false, true] {
+        for is_release in [false, true] {
+            let machine = Machine::new();
+            let _running = Running::start(machine.settings());
+            let (one, two) = (machine.client(), machine.client());
+            hold(&one, &[1, 2], 0);
+            hold(&two, &[1, 2], 5);
+            if is_taken_out {
+                fs::remove_dir_all(machine.0.join("cpu1")).unwrap();
+            } else {
+                fs::write(machine.0.join("cpu1/online"), "0\n").unwrap();
+            }
+            let first = if is_release {
+                one.release().unwrap();
+                assert_eq!(answer(&one), Answer::Released);
+                "0"
+            } else {
+                hold(&one, &[0], 0);
+                "n/a"
+            };
+            if is_taken_out {
+                fs::create_dir_all(machine.0.join("cpu1/power")).unwrap();
+                machine.put(1, "gone");
+            }
+            let second = if is_taken_out { "gone" } else { "5" };
+            assert_eq!(machine.says(), [first, second, "5", "0"]);
+        }
+    }
+}
+
+#[test]
 fn there_is_one_keeper_and_its_socket_is_not_taken() {
     let machine = Machine::new();
     let _running = Running::start(settings(&machine.0));

@@ -350,6 +350,27 @@ fn signals_that_were_blocked_by_whoever_started_it_end_it() {
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
+/// An alarm survives an exec, but a forked command does not have it.
+#[test]
+fn an_alarm_of_whoever_started_it_ends_the_command() {
+    let mut command = awake(&["--quiet", "--", "sleep", "60"]);
+    // It waits until this program is ready for it.
+    let alarm = || {
+        // SAFETY: it fills in a set of signals, blocks them, and sets an alarm.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGALRM);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signal(libc::SIGALRM, libc::SIG_DFL);
+            libc::alarm(1);
+        }
+        Ok(())
+    };
+    // SAFETY: what it calls is allowed after a fork.
+    unsafe { command.pre_exec(alarm) };
+    assert_eq!(command.status().unwrap().code(), Some(128 + libc::SIGALRM));
+}
+
 #[test]
 fn what_was_ignored_stays_ignored_in_the_command() {
     let run = |script: &str| {

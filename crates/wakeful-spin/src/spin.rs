@@ -60,7 +60,7 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
     if asked {
         match wait.ask() {
             Ok(0) => {}
-            answer if is_refused(answer) => return First::AsAsked,
+            answer if is_no_answer(answer) => return First::AsAsked,
             answer => return First::Answer(answer),
         }
     }
@@ -76,8 +76,8 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
             answer => {
                 spinner.cut_short(began);
                 spinner.sleeps();
-                let is_refused = is_refused(answer);
-                return if is_refused { First::AsAsked } else { First::Answer(answer) };
+                let is_none = is_no_answer(answer);
+                return if is_none { First::AsAsked } else { First::Answer(answer) };
             }
         }
     }
@@ -87,7 +87,11 @@ fn begin(spinner: &mut Spinner, wait: &impl Wait) -> First {
 /// Spins with signals blocked, and sleeps if the spin has not ended the wait. Restores the mask
 /// afterwards.
 fn spin_and_sleep(wait: &impl Wait, until: Option<u64>) -> Ended {
-    let Some(before) = signals::block() else { return Ended::Sleeping(wait.as_asked()) };
+    let Some(before) = signals::block() else {
+        // As in `is_no_answer`.
+        settings::disable();
+        return Ended::Sleeping(wait.as_asked());
+    };
     let mask = wait.mask().unwrap_or(before.mask());
     let spun = spinner::with(|spinner| {
         let answer = spin(spinner, wait, &mask, until);
@@ -160,31 +164,21 @@ fn spin(
     }
 }
 
-/// Whether a look had no answer. A look returns what it has found, or EINTR if a handler has run.
-/// EBADF, EFAULT and EINVAL mean that the arguments are wrong, for example because another thread
-/// has closed the descriptor. The sleep that follows reports that to the program. Any other error
-/// concerns only the look: a seccomp filter permits the program's calls, but not these. Then this
+/// Whether the kernel has given no answer for the program. An answer is what is found, or EINTR if
+/// a handler has run. EBADF, EFAULT and EINVAL mean that the arguments are wrong, for example
+/// because another thread has closed the descriptor, and ENOMEM that no memory is left. The
+/// program's own call, or the sleep after a spin, reports that to the program. Any other error
+/// concerns only this crate: a seccomp filter permits the program's calls, but not these. Then this
 /// crate stops spinning for good.
 fn is_no_answer(answer: Answer) -> bool {
     match answer {
         Ok(_) | Err(libc::EINTR) => false,
-        Err(libc::EBADF | libc::EFAULT | libc::EINVAL) => true,
+        Err(libc::EBADF | libc::EFAULT | libc::EINVAL | libc::ENOMEM) => true,
         Err(_) => {
             settings::disable();
             true
         }
     }
-}
-
-/// Whether a seccomp filter refuses to let this crate ask. None of these waits returns these errors
-/// by itself, so the filter permits the program's calls, but not these. Then this crate stops
-/// spinning for good.
-fn is_refused(answer: Answer) -> bool {
-    let is_refused = matches!(answer, Err(libc::ENOSYS | libc::EPERM));
-    if is_refused {
-        settings::disable();
-    }
-    is_refused
 }
 
 fn deadline(now: u64, limit: Limit) -> Option<u64> {

@@ -9,6 +9,9 @@ use libc::{c_long, epoll_event};
 use wakeful_spin::counts;
 
 const TIMEOUT: i32 = 3;
+/// Set in a process of a test that is alone in it.
+#[cfg(target_arch = "x86_64")]
+const ALONE: &str = "WAKEFUL_SPIN_TEST_ALONE";
 
 /// From now on the kernel refuses this thread these calls, with that error. Returns whether it
 /// does.
@@ -59,5 +62,48 @@ fn a_program_whose_filter_refuses_a_spin_waits_as_without() {
         assert_eq!(waited, 0, "wait {wait}: {}", std::io::Error::last_os_error());
         assert!(start.elapsed() >= Duration::from_millis(TIMEOUT as u64));
         assert_eq!((counts().spins, counts().misses), (1, 0), "the first one tries");
+    }
+}
+
+/// On other architectures libc has the program's own calls make the calls that a spin makes, too.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_whose_filter_refuses_even_the_first_question_waits_as_without() {
+    const NAME: &str = "a_program_whose_filter_refuses_even_the_first_question_waits_as_without";
+    if let Some(call) = std::env::var_os(ALONE) {
+        return waits_whose_question_is_refused(call == "ppoll");
+    }
+    for call in ["ppoll", "epoll_pwait"] {
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        let program = program.args(["--exact", NAME]).env(ALONE, call);
+        let program = program.stdout(std::process::Stdio::null());
+        assert!(program.status().unwrap().success(), "{call}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn waits_whose_question_is_refused(is_poll: bool) {
+    let (near, _far) = UnixStream::pair().unwrap();
+    let mut fds = libc::pollfd { fd: near.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut event = epoll_event { events: 0, u64: 0 };
+    // SAFETY: it has no argument that could be wrong.
+    let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    wakeful_spin::enable().unwrap();
+    let call = if is_poll { libc::SYS_ppoll } else { libc::SYS_epoll_pwait };
+    if !refuse(&[call], libc::EACCES) {
+        eprintln!("skipped: no filter can be set here");
+        return;
+    }
+    for wait in 0..3 {
+        // SAFETY: one descriptor, or room for one event.
+        let waited = unsafe {
+            if is_poll {
+                libc::poll(&raw mut fds, 1, TIMEOUT)
+            } else {
+                libc::epoll_wait(epoll, &raw mut event, 1, TIMEOUT)
+            }
+        };
+        assert_eq!(waited, 0, "wait {wait}: {}", std::io::Error::last_os_error());
+        assert_eq!(counts().spins, 0);
     }
 }

@@ -90,16 +90,20 @@ impl HeldCpus {
     /// Sets these CPUs to the values of `wanted`: a number of microseconds, or `None` for the
     /// previous value. It restores everything that can be restored, even after an error.
     ///
+    /// `asked` are the CPUs that somebody asks for now. If another one cannot be set, because it
+    /// went offline while it was held, that is logged, and keeps no CPU from its value.
+    ///
     /// # Errors
-    /// A wanted CPU cannot be held in this way. Other wanted CPUs may be held now, so the caller
-    /// must set all of them back.
+    /// A CPU of `asked` cannot be held in this way, or the state file cannot be written. Other
+    /// wanted CPUs may be held now, so the caller must set all of them back.
     pub(super) fn bring(
         &mut self,
         cpus: &[usize],
+        asked: &[usize],
         wanted: impl Fn(usize) -> Option<u32>,
         lines: &mut Lines,
     ) -> Result<(), HoldFailed> {
-        let held = self.hold(cpus, &wanted, lines);
+        let held = self.hold(cpus, asked, &wanted, lines);
         for &cpu in cpus.iter().filter(|cpu| wanted(**cpu).is_none()) {
             self.restore(cpu, lines);
         }
@@ -141,7 +145,7 @@ impl HeldCpus {
     pub(super) fn restore_all(&mut self, lines: &mut Lines) {
         let cpus: Vec<usize> = self.changes.keys().copied().collect();
         // No CPU is wanted, so holding cannot fail.
-        let _ = self.bring(&cpus, |_| None, lines);
+        let _ = self.bring(&cpus, &[], |_| None, lines);
         for cpu in std::mem::take(&mut self.released).into_keys() {
             self.changes.remove(&cpu);
         }
@@ -160,6 +164,7 @@ impl HeldCpus {
     fn hold(
         &mut self,
         cpus: &[usize],
+        asked: &[usize],
         wanted: impl Fn(usize) -> Option<u32>,
         lines: &mut Lines,
     ) -> Result<(), HoldFailed> {
@@ -167,10 +172,16 @@ impl HeldCpus {
         let mut to_write = Vec::new();
         for &cpu in cpus {
             let Some(microseconds) = wanted(cpu) else { continue };
-            if self.files.is_offline(cpu) {
+            if asked.contains(&cpu) && self.files.is_offline(cpu) {
                 return Err(HoldFailed::Offline(cpu));
             }
-            let now = self.files.read(cpu).map_err(|error| HoldFailed::Cpu(cpu, error))?;
+            let now = match self.files.read(cpu) {
+                Ok(now) => now,
+                Err(error) => {
+                    unless_asked(cpu, error, asked, lines)?;
+                    continue;
+                }
+            };
             let changed = planned.entry(cpu).or_insert(Changed::nothing(now));
             if changed.holds && !changed.wrote.contains(&now) {
                 lines.trouble(left_alone(cpu, now));
@@ -193,7 +204,10 @@ impl HeldCpus {
             }
         }
         for (cpu, limit) in to_write {
-            self.files.write(cpu, limit).map_err(|error| HoldFailed::Cpu(cpu, error))?;
+            if let Err(error) = self.files.write(cpu, limit) {
+                unless_asked(cpu, error, asked, lines)?;
+                continue;
+            }
             if let Some(changed) = self.changes.get_mut(&cpu) {
                 changed.wrote = vec![limit];
             }
@@ -270,6 +284,22 @@ fn plan(changed: &mut Changed, now: Limit, microseconds: u32) -> Limit {
     }
     changed.holds = true;
     limit
+}
+
+/// # Errors
+/// Somebody asks for this CPU.
+fn unless_asked(
+    cpu: usize,
+    error: io::Error,
+    asked: &[usize],
+    lines: &mut Lines,
+) -> Result<(), HoldFailed> {
+    let failed = HoldFailed::Cpu(cpu, error);
+    if asked.contains(&cpu) {
+        return Err(failed);
+    }
+    lines.trouble(failed);
+    Ok(())
 }
 
 fn left_alone(cpu: usize, now: Limit) -> String {

@@ -355,7 +355,7 @@ impl Keeper {
         touched.sort_unstable();
         touched.dedup();
         let holders = &self.holders;
-        let brought = self.cpus.bring(&touched, |cpu| holders.wanted(cpu), &mut self.lines);
+        let brought = self.cpus.bring(&touched, &cpus, |cpu| holders.wanted(cpu), &mut self.lines);
         match brought {
             Ok(()) => Answer::Held(cpus),
             Err(error) => {
@@ -437,7 +437,7 @@ impl Keeper {
     /// Updates CPUs that are held less strictly than before, or no longer.
     fn bring_back(&mut self, cpus: &[usize]) {
         let holders = &self.holders;
-        let brought = self.cpus.bring(cpus, |cpu| holders.wanted(cpu), &mut self.lines);
+        let brought = self.cpus.bring(cpus, &[], |cpu| holders.wanted(cpu), &mut self.lines);
         if let Err(error) = brought {
             self.lines.trouble(error);
         }

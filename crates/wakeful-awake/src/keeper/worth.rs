@@ -139,10 +139,10 @@ struct Both<'a> {
 
 impl Holding for Both<'_> {
     fn hold(&mut self) -> io::Result<()> {
-        self.held.bring(self.cpus, |_| Some(0), self.lines).map_err(io::Error::other)
+        self.held.bring(self.cpus, self.cpus, |_| Some(0), self.lines).map_err(io::Error::other)
     }
 
     fn release(&mut self) -> io::Result<()> {
-        self.held.bring(self.cpus, |_| None, self.lines).map_err(io::Error::other)
+        self.held.bring(self.cpus, &[], |_| None, self.lines).map_err(io::Error::other)
     }
 }

@@ -24,6 +24,8 @@ const LISTINGS: usize = 8;
 /// The events: one for each thread and CPU, or for a cgroup and CPU.
 pub(crate) struct Events {
     counters: Vec<Counter>,
+    /// The CPUs that were online at the open. Switches on another CPU are not counted.
+    cpus: Vec<usize>,
     /// The switches since the last count of events that are not read any more.
     ended: u64,
 }
@@ -55,41 +57,52 @@ impl Events {
     /// # Errors
     /// Not permitted, no descriptors left, or no such process.
     pub(super) fn of_processes(processes: &mut Processes) -> io::Result<Self> {
-        let cpus = online_cpus()?;
-        let (mut counters, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut events, mut seen) = (Self::none(online_cpus()?), BTreeSet::new());
         for _ in 0..LISTINGS {
             let all = processes.threads()?;
             let new: Vec<i32> = all.difference(&seen).copied().collect();
             if new.is_empty() {
-                return Ok(Self { counters, ended: 0 });
+                break;
             }
             for tid in new {
-                for &cpu in &cpus {
-                    match open(|builder| builder.observe_pid(tid).inherit(true).one_cpu(cpu)) {
-                        Ok(sampler) => counters.push(Counter::new(cpu, sampler)),
-                        // The thread has ended, or the CPU is gone.
-                        Err(error) if is_gone(&error) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
+                events.add(|builder| builder.observe_pid(tid).inherit(true))?;
                 seen.insert(tid);
             }
         }
-        Ok(Self { counters, ended: 0 })
+        Ok(events)
     }
 
     /// # Errors
     /// Not permitted, or no descriptors left.
     pub(super) fn of_cgroup(folder: &File) -> io::Result<Self> {
-        let mut counters = Vec::new();
-        for cpu in online_cpus()? {
-            match open(|builder| builder.observe_cgroup(folder).one_cpu(cpu)) {
-                Ok(sampler) => counters.push(Counter::new(cpu, sampler)),
+        let mut events = Self::none(online_cpus()?);
+        events.add(|builder| builder.observe_cgroup(folder))?;
+        Ok(events)
+    }
+
+    fn none(cpus: Vec<usize>) -> Self {
+        Self { counters: Vec::new(), cpus, ended: 0 }
+    }
+
+    /// Adds an event for each CPU. It adds none if the thread has ended, and none for a CPU that is
+    /// gone.
+    fn add<'a>(
+        &mut self,
+        of: impl for<'b> Fn(&'b mut Builder<'a>) -> &'b mut Builder<'a>,
+    ) -> io::Result<()> {
+        for &cpu in &self.cpus {
+            match open(|builder| of(builder).one_cpu(cpu)) {
+                Ok(sampler) => self.counters.push(Counter::new(cpu, sampler)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { counters, ended: 0 })
+        Ok(())
+    }
+
+    /// Are there events for these CPUs, and for no other?
+    pub(super) fn are_of(&self, cpus: &[usize]) -> bool {
+        self.cpus == cpus
     }
 
     /// Counts the switches since the last count, or since the events were opened. Adds the CPUs on

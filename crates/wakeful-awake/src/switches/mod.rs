@@ -2,6 +2,7 @@
 //! when they are.
 
 mod events;
+mod missed;
 mod processes;
 mod relief;
 mod sampled;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use events::Events;
+use missed::Missed;
 use processes::Processes;
 use relief::{Look, MOST_EVENTS, Means, Relief};
 use sampled::Sampled;
@@ -93,6 +95,8 @@ pub(crate) struct Switches {
     refusal: Option<io::Error>,
     /// The last reason why nothing could be read.
     shortage: Option<io::Error>,
+    /// Whether the events miss switches of a process.
+    missed: Missed,
     relief: Relief,
     look: Look,
     total: u64,
@@ -137,8 +141,8 @@ impl Switches {
             Err(refusal) => (None, Some(refusal)),
         };
         let (relief, look) = (Relief::default(), Look::default());
-        let shortage = None;
-        Self { target, processes, events, sampled, refusal, shortage, relief, look, total: 0 }
+        let (shortage, missed, total) = (None, Missed::default(), 0);
+        Self { target, processes, events, sampled, refusal, shortage, missed, relief, look, total }
     }
 
     /// Counts the switches since it was opened. Adds the CPUs that were used since the last count.
@@ -168,6 +172,9 @@ impl Switches {
         if self.refusal.is_some() {
             return;
         }
+        if self.has_no_event() {
+            self.events = None;
+        }
         let means = match (&self.events, &self.sampled) {
             (Some(_), None) => Means::Events,
             (Some(_), Some(_)) => Means::Both,
@@ -187,7 +194,15 @@ impl Switches {
     /// `/proc` counts until they can.
     fn arm(&mut self) {
         if self.events.is_none() {
-            let Ok(events) = open_events(&self.target, &mut self.processes) else { return };
+            let Ok(events) = open_events(&self.target, &mut self.processes) else {
+                if self.sampled.is_none() {
+                    match Sampled::of(&mut self.processes) {
+                        Ok(sampled) => self.sampled = Some(sampled),
+                        Err(error) => self.shortage = Some(error),
+                    }
+                }
+                return;
+            };
             self.events = Some(events);
             if let Some(sampled) = &mut self.sampled {
                 // These are the switches since the last count, before the events were opened.
@@ -196,6 +211,27 @@ impl Switches {
             }
         }
         self.sampled = None;
+    }
+
+    /// Called from time to time, after a count, with the CPUs that are online. If other CPUs were
+    /// online when the events were opened, the events are opened again: there is none for a CPU
+    /// that has come since, and an event does not return with a CPU that was away.
+    pub(crate) fn follow_cpus(&mut self, online: &[usize]) {
+        if self.events.as_ref().is_some_and(|events| !events.are_of(online)) {
+            self.events = None;
+            self.arm();
+        }
+    }
+
+    /// Called from time to time, after a count. If the events have missed many switches since the
+    /// last call, they are opened again.
+    pub(crate) fn follow_children(&mut self) {
+        if self.events.is_none() || matches!(self.target, Target::Cgroup(_)) {
+            self.missed = Missed::default();
+        } else if self.missed.look(&mut self.processes, self.total) {
+            self.events = None;
+            self.arm();
+        }
     }
 
     /// The descriptors that become readable when there were switches. If there are none, nothing
@@ -212,7 +248,14 @@ impl Switches {
 
     /// Do switches wake nobody, so that counts must be read at intervals?
     pub(crate) fn wakes_nobody(&self) -> bool {
-        self.events.is_none()
+        self.events.is_none() || self.has_no_event()
+    }
+
+    /// Have all events been removed? The kernel ends the events of a process that executes a
+    /// program with other rights (a set-user-ID one, or one with file capabilities), although the
+    /// process lives on.
+    fn has_no_event(&self) -> bool {
+        self.events.as_ref().is_some_and(|events| events.len() == 0)
     }
 
     /// The last reason why a count found nothing, although there may have been switches.

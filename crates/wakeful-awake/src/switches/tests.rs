@@ -1,9 +1,13 @@
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use super::processes::start_of;
@@ -92,12 +96,16 @@ fn look_until(switches: &mut Switches, is_so: impl Fn(&Switches) -> bool) {
         thread::sleep(Duration::from_millis(50));
         switches.count(&mut BTreeSet::new()).unwrap();
         switches.settle(true);
+        // `/proc` misses children of other tests that have ended. For that the events would stay.
+        switches.relief = Relief::default();
     }
 }
 
 #[test]
 fn under_much_traffic_no_event_is_open_and_threads_that_start_then_are_counted() {
-    let Ok(mut switches) = by_events(std::process::id().try_into().unwrap()) else {
+    // The thread that opens the events is not counted, and this one starts the traffic.
+    let own = std::process::id().try_into().unwrap();
+    let Ok(mut switches) = thread::spawn(move || by_events(own)).join().unwrap() else {
         return eprintln!("skipped: perf events are refused");
     };
     let sleeps = |times: usize| {
@@ -150,6 +158,134 @@ fn at_the_end_of_traffic_events_are_open_before_anybody_waits_for_them() {
     (switches.target, switches.processes) = (target, processes);
     switches.settle(false);
     assert!(!switches.wakes_nobody());
+}
+
+/// Removes the events that have hung up, like the watcher.
+fn remove_hung_up(switches: &mut Switches) {
+    let fds = switches.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let mut fds: Vec<PollFd<'_>> = fds.collect();
+    poll(&mut fds, Some(&Timespec::default())).unwrap();
+    let fds = fds.iter().enumerate();
+    let hung_up = fds.filter(|(_, fd)| fd.revents().contains(PollFlags::HUP));
+    let hung_up: Vec<usize> = hung_up.map(|(number, _)| number).collect();
+    switches.remove(&hung_up).unwrap();
+}
+
+/// A shell that runs a set-user-ID program, which answers each line with one.
+struct SetId {
+    shell: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    program: PathBuf,
+}
+
+impl SetId {
+    /// After the first line the shell runs `run`, in which `$0` is the program.
+    fn start(run: &str) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        const SOMEBODY: u32 = 65_534;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("wakeful-set-id-{}-{number}", std::process::id());
+        let program = std::env::temp_dir().join(name);
+        std::fs::copy("/bin/sh", &program).unwrap();
+        if std::os::unix::fs::chown(&program, Some(SOMEBODY), None).is_err() {
+            std::fs::remove_file(program).unwrap();
+            eprintln!("skipped: only root may make such a program");
+            return None;
+        }
+        std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+        let script = format!("read line; {run} -c 'echo; while read line; do echo; done'; true");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(&program).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let (to, from) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        Some(Self { shell, to, from: BufReader::new(from), program })
+    }
+
+    fn by_events(&self) -> Option<Switches> {
+        let switches = by_events(self.shell.id().try_into().unwrap());
+        switches.inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    }
+
+    fn answers(&mut self, times: usize) {
+        for _ in 0..times {
+            self.to.write_all(b"\n").unwrap();
+            assert_eq!(self.from.read_line(&mut String::new()).unwrap(), 1);
+        }
+    }
+
+    /// How many switches are counted while it answers 20 times.
+    fn counted(&mut self, switches: &mut Switches) -> u64 {
+        let before = switches.count(&mut BTreeSet::new()).unwrap();
+        switches.settle(false);
+        self.answers(20);
+        switches.count(&mut BTreeSet::new()).unwrap() - before
+    }
+}
+
+impl Drop for SetId {
+    fn drop(&mut self) {
+        // The program, if it is a child, ends when its input does.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+        let _ = std::fs::remove_file(&self.program);
+    }
+}
+
+/// The kernel ends the events of a process that executes a set-user-ID program.
+#[test]
+fn a_process_that_executes_a_program_with_other_rights_is_still_counted() {
+    let Some(mut process) = SetId::start(r#"exec "$0""#) else { return };
+    let Some(mut switches) = process.by_events() else { return };
+    process.answers(1);
+    remove_hung_up(&mut switches);
+    if switches.descriptors().count() > 0 {
+        eprintln!("not shown: the program was executed with the same rights (nosuid)");
+    }
+    let counted = process.counted(&mut switches);
+    assert!(counted >= 20, "{counted}");
+    // If no event can be opened any more, `/proc` counts.
+    switches.target = Target::Cgroup("/nonexistent".into());
+    let all: Vec<usize> = (0..switches.descriptors().count()).collect();
+    switches.remove(&all).unwrap();
+    assert!(switches.wakes_nobody());
+    let counted = process.counted(&mut switches);
+    assert!(counted >= 20 && switches.wakes_nobody(), "{counted}");
+}
+
+#[test]
+fn a_child_that_executes_a_program_with_other_rights_is_still_counted() {
+    let Some(mut process) = SetId::start(r#""$0""#) else { return };
+    let Some(mut switches) = process.by_events() else { return };
+    process.answers(1);
+    remove_hung_up(&mut switches);
+    switches.follow_children();
+    process.answers(200);
+    switches.count(&mut BTreeSet::new()).unwrap();
+    switches.follow_children();
+    let counted = process.counted(&mut switches);
+    assert!(counted >= 20, "{counted}");
+}
+
+#[test]
+fn events_are_opened_again_when_other_cpus_are_online() {
+    let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+    let switches = by_events(sleeper.id().try_into().unwrap());
+    if let Ok(mut switches) = switches {
+        let number = |switches: &Switches| switches.descriptors().count();
+        let online = online_cpus().unwrap();
+        assert_eq!(number(&switches), online.len());
+        // As if its CPU had been away: the event does not count any more.
+        switches.remove(&[0]).unwrap();
+        switches.follow_cpus(&online);
+        assert_eq!(number(&switches), online.len() - 1, "nothing has changed");
+        switches.follow_cpus(&online[1..]);
+        assert_eq!(number(&switches), online.len());
+    } else {
+        eprintln!("skipped: perf events are refused");
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }
 
 #[test]

@@ -9,6 +9,10 @@
 //! to all processes of the foreground. So such signals are not passed on, except SIGHUP: if the
 //! terminal hangs up, the kernel may tell only this program, as the leader of its session. After
 //! Ctrl-Z both stop. This program stops a moment later, when it has released the CPUs.
+//!
+//! Nor is SIGXCPU of the kernel passed on: this program has reached its limit of CPU time, and the
+//! command has the same limit itself. But the command has not the alarm (alarm(2)) that this
+//! program was started with, so SIGALRM is passed on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +29,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::low_level::siginfo::Cause;
+use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::ignored_signals::IgnoredSignals;
 use crate::registration::without_signals;
@@ -36,6 +40,8 @@ const PASSED_ON: [i32; 19] = [
     SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
     SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 ];
+/// Signals that the kernel sends for a terminal, to the command as well.
+const OF_TERMINAL: [i32; 7] = [SIGCONT, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH];
 /// Signals that stop a process, unless it catches them.
 const STOP: [i32; 3] = [SIGTSTP, SIGTTIN, SIGTTOU];
 /// How long this program may take to release the CPUs after the command was stopped.
@@ -84,7 +90,7 @@ fn catch() -> io::Result<SignalsInfo<WithOrigin>> {
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
     let Ok(command) = command.recv() else { return };
     for origin in signals.forever() {
-        if matches!(origin.cause, Cause::Kernel) && origin.signal != SIGHUP {
+        if is_for_this_program(&origin) {
             if STOP.contains(&origin.signal) {
                 thread::sleep(LETS_GO);
                 let _ = kill_process(getpid(), Signal::STOP);
@@ -95,4 +101,10 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, command: &Receiver<OwnedFd>) {
         // The command may have ended.
         let _ = signal.map(|signal| pidfd_send_signal(&command, signal));
     }
+}
+
+/// Does the command get this signal by itself, if it concerns the command?
+fn is_for_this_program(origin: &Origin) -> bool {
+    let signal = origin.signal;
+    matches!(origin.cause, Cause::Kernel) && (OF_TERMINAL.contains(&signal) || signal == SIGXCPU)
 }

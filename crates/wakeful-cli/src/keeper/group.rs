@@ -1,16 +1,28 @@
 //! A group's number from its name.
 
+use std::io;
+
+const FILE: &str = "/etc/group";
+
 /// The number of a group in `/etc/group`. `name` may also be the number itself, which is needed for
 /// groups from elsewhere (LDAP).
 ///
 /// # Errors
 /// There is no such group.
 pub(super) fn id(name: &str) -> Result<u32, String> {
-    let groups = std::fs::read_to_string("/etc/group");
-    let groups = groups.map_err(|error| format!("/etc/group: {error}"))?;
-    id_in(&groups, name)
-        .or_else(|| name.parse().ok())
-        .ok_or_else(|| format!("there is no group {name} (`groupadd --system {name}` makes it)"))
+    id_by(std::fs::read(FILE), name)
+}
+
+/// The file may be missing, for example in a container, and its bytes need not be UTF-8.
+fn id_by(groups: io::Result<Vec<u8>>, name: &str) -> Result<u32, String> {
+    let of_name = groups.map(|groups| id_in(&String::from_utf8_lossy(&groups), name));
+    match (of_name, name.parse()) {
+        (Ok(Some(id)), _) | (_, Ok(id)) => Ok(id),
+        (Ok(None), Err(_)) => {
+            Err(format!("there is no group {name} (`groupadd --system {name}` makes it)"))
+        }
+        (Err(error), Err(_)) => Err(format!("{FILE}: {error}")),
+    }
 }
 
 fn id_in(groups: &str, name: &str) -> Option<u32> {
@@ -36,6 +48,12 @@ mod tests {
     #[test]
     fn a_number_is_one_itself() {
         assert_eq!(id("54323"), Ok(54_323));
+        let missing = || Err(io::ErrorKind::NotFound.into());
+        assert_eq!(id_by(missing(), "998"), Ok(998));
+        assert!(id_by(missing(), "wakeful").unwrap_err().starts_with("/etc/group: "));
+        let not_utf_8 = || Ok(b"caf\xe9:x:7:\nwakeful:x:998:\n".to_vec());
+        assert_eq!(id_by(not_utf_8(), "54323"), Ok(54_323));
+        assert_eq!(id_by(not_utf_8(), "wakeful"), Ok(998));
         assert!(id("no such group").unwrap_err().contains("there is no group no such group"));
     }
 }

@@ -56,7 +56,7 @@ fn later(held: &mut HeldCpus) {
 }
 
 fn bring(held: &mut HeldCpus, cpus: &[usize], wanted: Option<u32>) -> Result<(), HoldFailed> {
-    held.bring(cpus, |_| wanted, &mut Lines::default())
+    held.bring(cpus, cpus, |_| wanted, &mut Lines::default())
 }
 
 #[test]
