@@ -2,6 +2,10 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,7 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::routing::{get, post};
 use futures_lite::{StreamExt, stream};
 use http_body_util::BodyExt;
-use wakeful_http::{Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+use wakeful_http::{GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
 
 use common::frames::{Client, *};
 use common::*;
@@ -31,6 +35,14 @@ fn app() -> Router {
             get(move || async move { Body::from_stream(begun().chain(stream::pending())) }),
         )
         .route("/large", get(|| async { vec![b'w'; 8 << 20] }))
+        .route("/endless", get(|| async { until_told(Arc::default()) }))
+}
+
+/// A body that ends when it is told to.
+fn until_told(ends: Arc<AtomicBool>) -> Body {
+    let piece = || Ok::<_, std::io::Error>(Bytes::from_static(&[b'e'; 4096]));
+    let pieces = stream::repeat_with(piece);
+    Body::from_stream(pieces.take_while(move |_| !ends.load(Ordering::Relaxed)))
 }
 
 fn counted(running: &Running, refusal: Refusal, times: u64) {
@@ -133,6 +145,110 @@ fn a_connection_that_takes_nothing_is_aborted() {
     counted(&running, Refusal::SlowResponse, 1);
     until("it is closed", || running.counts().open() == 0);
     is_served(&running);
+}
+
+#[test]
+fn a_response_with_no_room_of_its_own_is_reset_though_others_of_its_connection_move() {
+    // The client takes the first response in larger pieces, and many in each second.
+    const PIECE: u32 = 4096;
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let ends = Arc::new(AtomicBool::new(false));
+    let read = get({
+        let ends = ends.clone();
+        || async move { until_told(ends) }
+    });
+    let app = app().route("/read", read);
+    let running = server().limits(Limits::new().min_rate(rate)).start(app).unwrap();
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);
+    client.send(WINDOW_UPDATE, 0, 0, &((1_u32 << 31) - 1 - 65_535).to_be_bytes());
+    let more = |client: &mut Client, stream, bytes: u32| {
+        client.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+    };
+    for (stream, path) in [(1, "/read"), (3, "/large"), (5, "/endless"), (7, "/endless")] {
+        client.get(stream, path);
+    }
+    // This one had some room in the beginning, and 7 always gets a little.
+    more(&mut client, 5, 10);
+    more(&mut client, 1, PIECE);
+    let mut shut = BTreeSet::from([3, 5, 7]);
+    let mut left = PIECE as usize;
+    while !shut.is_empty() {
+        let frame = client.wait_for_any();
+        match (frame.kind, frame.stream) {
+            (RST_STREAM, stream) => {
+                assert_eq!(frame.error(), CANCEL);
+                assert!(shut.remove(&stream), "{stream}");
+            }
+            (DATA, 1) => left -= frame.payload.len(),
+            _ => {}
+        }
+        if left == 0 {
+            thread::sleep(Duration::from_millis(10));
+            more(&mut client, 1, PIECE);
+            left = PIECE as usize;
+            if shut.contains(&7) {
+                more(&mut client, 7, 1);
+            }
+        }
+    }
+    counted(&running, Refusal::SlowResponse, 3);
+    // The first one comes whole.
+    ends.store(true, Ordering::Relaxed);
+    more(&mut client, 1, 1 << 20);
+    loop {
+        let frame = client.wait_for(DATA);
+        if frame.flags & END_STREAM != 0 {
+            assert_eq!(frame.stream, 1);
+            break;
+        }
+    }
+    assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 3);
+}
+
+#[test]
+fn what_is_exempt_or_has_nothing_to_send_needs_no_room() {
+    let rate = MinRate::new(1000, SHORT);
+    let limits = Limits::new().min_rate(rate).grpc_calls(GrpcCalls::Unlimited);
+    let running = start(limits);
+    let begun = u32::try_from("begun".len()).unwrap();
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, begun)]);
+    let of_grpc = [head("GET", "/endless"), field("content-type", "application/grpc")].concat();
+    client.send(HEADERS, END_STREAM | END_HEADERS, 1, &of_grpc);
+    client.get(3, "/begin");
+    // The time of each of these is longer than the rate's window.
+    for (number, stream) in [(1, 5), (2, 7), (3, 9)] {
+        client.get(stream, "/endless");
+        let reset = client.wait_for(RST_STREAM);
+        assert_eq!((reset.stream, reset.error()), (stream, CANCEL));
+        counted(&running, Refusal::SlowResponse, number);
+    }
+    assert_eq!((running.http_counts().in_flight(), running.counts().open()), (2, 1));
+}
+
+#[test]
+fn who_takes_all_responses_together_fast_enough_may_take_each_slowly() {
+    const STREAMS: u32 = 20;
+    const PIECE: u32 = 1000;
+    // The client has less than the rate for each response, and much more for all.
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1 << 20)]);
+    for stream in 0..STREAMS {
+        client.get(1 + 2 * stream, "/endless");
+    }
+    let mut left = 65_535;
+    for _ in 0..30 {
+        while left > 0 {
+            let frame = client.wait_for_any();
+            assert_ne!(frame.kind, RST_STREAM, "{frame:?}");
+            left -= if frame.kind == DATA { frame.payload.len() } else { 0 };
+        }
+        thread::sleep(Duration::from_millis(100));
+        client.send(WINDOW_UPDATE, 0, 0, &PIECE.to_be_bytes());
+        left = PIECE as usize;
+    }
+    assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 0);
+    assert_eq!(running.http_counts().in_flight(), u64::from(STREAMS));
 }
 
 #[test]

@@ -25,6 +25,11 @@ impl MinRate {
         Self { bytes_per_second, window }
     }
 
+    /// Is the rate higher than that of `bytes` in the time `waited`?
+    pub(crate) fn is_above(self, bytes: u64, waited: Duration) -> bool {
+        (bytes as f64) < self.bytes_per_second as f64 * waited.as_secs_f64()
+    }
+
     pub(super) fn clamped(self) -> Self {
         Self { window: self.window.clamp(SHORTEST_TIMEOUT, LONGEST_TIMEOUT), ..self }
     }
