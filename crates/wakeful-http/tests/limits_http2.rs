@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -147,62 +147,113 @@ fn a_connection_that_takes_nothing_is_aborted() {
     is_served(&running);
 }
 
+fn give_room(client: &mut Client, stream: u32, bytes: u32) {
+    client.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+}
+
+/// Takes a response in pieces, many in each second, until the server has reset all `others`. One of
+/// these gets a single byte with each piece.
+fn take_until_reset(client: &mut Client, stream: u32, mut others: BTreeSet<u32>, slow: u32) {
+    const PIECE: u32 = 4096;
+    let (begun, mut left) = (Instant::now(), 0);
+    while !others.is_empty() {
+        assert!(begun.elapsed() < GUARD, "never reset: {others:?}");
+        if left == 0 {
+            thread::sleep(Duration::from_millis(10));
+            give_room(client, stream, PIECE);
+            left = PIECE as usize;
+            if others.contains(&slow) {
+                give_room(client, slow, 1);
+            }
+        }
+        let frame = client.wait_for_any();
+        if frame.kind == DATA && frame.stream == stream {
+            left -= frame.payload.len();
+        } else if frame.kind == RST_STREAM {
+            assert!(others.remove(&frame.stream), "{frame:?}");
+        }
+    }
+}
+
+/// Its connection has all the room there is, and its streams have none.
+fn client_without_room(running: &Running) -> Client {
+    let mut client = Client::with_settings(running, &[(INITIAL_WINDOW, 0)]);
+    give_room(&mut client, 0, (1 << 31) - 1 - 65_535);
+    client
+}
+
 #[test]
 fn a_response_with_no_room_of_its_own_is_reset_though_others_of_its_connection_move() {
-    // The client takes the first response in larger pieces, and many in each second.
-    const PIECE: u32 = 4096;
     let rate = MinRate::new(1000, Duration::from_secs(1));
     let ends = Arc::new(AtomicBool::new(false));
     let read = get({
         let ends = ends.clone();
         || async move { until_told(ends) }
     });
-    let app = app().route("/read", read);
+    let app = app().route("/until", read);
     let running = server().limits(Limits::new().min_rate(rate)).start(app).unwrap();
-    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 0)]);
-    client.send(WINDOW_UPDATE, 0, 0, &((1_u32 << 31) - 1 - 65_535).to_be_bytes());
-    let more = |client: &mut Client, stream, bytes: u32| {
-        client.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
-    };
-    for (stream, path) in [(1, "/read"), (3, "/large"), (5, "/endless"), (7, "/endless")] {
+    let mut client = client_without_room(&running);
+    for (stream, path) in [(1, "/until"), (3, "/large"), (5, "/endless"), (7, "/endless")] {
         client.get(stream, path);
     }
-    // This one had some room in the beginning, and 7 always gets a little.
-    more(&mut client, 5, 10);
-    more(&mut client, 1, PIECE);
-    let mut shut = BTreeSet::from([3, 5, 7]);
-    let mut left = PIECE as usize;
-    while !shut.is_empty() {
-        let frame = client.wait_for_any();
-        match (frame.kind, frame.stream) {
-            (RST_STREAM, stream) => {
-                assert_eq!(frame.error(), CANCEL);
-                assert!(shut.remove(&stream), "{stream}");
-            }
-            (DATA, 1) => left -= frame.payload.len(),
-            _ => {}
-        }
-        if left == 0 {
-            thread::sleep(Duration::from_millis(10));
-            more(&mut client, 1, PIECE);
-            left = PIECE as usize;
-            if shut.contains(&7) {
-                more(&mut client, 7, 1);
-            }
-        }
-    }
+    // This one has some room in the beginning, and 7 always gets a little.
+    give_room(&mut client, 5, 10);
+    take_until_reset(&mut client, 1, BTreeSet::from([3, 5, 7]), 7);
     counted(&running, Refusal::SlowResponse, 3);
     // The first one comes whole.
     ends.store(true, Ordering::Relaxed);
-    more(&mut client, 1, 1 << 20);
-    loop {
-        let frame = client.wait_for(DATA);
-        if frame.flags & END_STREAM != 0 {
-            assert_eq!(frame.stream, 1);
-            break;
-        }
-    }
+    give_room(&mut client, 1, 1 << 20);
+    let mut frames = std::iter::from_fn(|| Some(client.wait_for(DATA)));
+    assert_eq!(frames.find(|frame| frame.flags & END_STREAM != 0).unwrap().stream, 1);
     assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 3);
+}
+
+/// The server does not learn from hyper which request is which stream.
+#[test]
+fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
+    const GET: u8 = END_STREAM | END_HEADERS;
+    let rate = MinRate::new(1000, Duration::from_millis(500));
+    let http2 = Http2Limits::new().max_streams(4);
+    let limits = Limits::new().min_rate(rate).max_header_size(8 * 1024).http2(http2);
+    let running = start(limits);
+    let mut client = client_without_room(&running);
+    let endless = head("GET", "/endless");
+    let large = [&endless[..], &field("x", &"y".repeat(10_000))].concat();
+    let malformed = [&endless[..], &field("connection", "close")].concat();
+    let post = [head("POST", "/read"), field("content-length", "1")].concat();
+    let cancel = CANCEL.to_be_bytes();
+    client.write(
+        &[
+            frame(HEADERS, GET, 1, &malformed),
+            // This one is over before the server looks at it.
+            frame(HEADERS, GET, 3, &endless),
+            frame(RST_STREAM, 0, 3, &cancel),
+            frame(HEADERS, GET, 5, &endless),
+            frame(HEADERS, GET, 7, &malformed),
+            frame(HEADERS, GET, 9, &endless),
+            frame(WINDOW_UPDATE, 0, 9, &1_u32.to_be_bytes()),
+        ]
+        .concat(),
+    );
+    take_until_reset(&mut client, 9, BTreeSet::from([1, 5, 7]), 0);
+    client.write(&[frame(HEADERS, GET, 11, &large), frame(HEADERS, GET, 13, &endless)].concat());
+    take_until_reset(&mut client, 9, BTreeSet::from([13]), 0);
+    // This request comes to the service, and its body is too long for its length.
+    client.write(
+        &[
+            frame(HEADERS, END_HEADERS, 15, &post),
+            frame(DATA, 0, 15, b"more"),
+            frame(HEADERS, GET, 17, &endless),
+        ]
+        .concat(),
+    );
+    take_until_reset(&mut client, 9, BTreeSet::from([15, 17]), 0);
+    // The last two are too many.
+    let gets = [19, 21, 23, 25, 27].map(|stream| frame(HEADERS, GET, stream, &endless));
+    client.write(&gets.concat());
+    take_until_reset(&mut client, 9, BTreeSet::from([19, 21, 23, 25, 27]), 0);
+    counted(&running, Refusal::SlowResponse, 6);
+    assert_eq!(running.http_counts().in_flight(), 1);
 }
 
 #[test]
