@@ -155,7 +155,7 @@ fn give_room(client: &mut Client, stream: u32, bytes: u32) {
 /// these gets a single byte with each piece.
 fn take_until_reset(client: &mut Client, stream: u32, mut others: BTreeSet<u32>, slow: u32) {
     const PIECE: u32 = 4096;
-    let (begun, mut left) = (Instant::now(), 0);
+    let (begun, mut left) = (Instant::now(), 0_usize);
     while !others.is_empty() {
         assert!(begun.elapsed() < GUARD, "never reset: {others:?}");
         if left == 0 {
@@ -168,7 +168,7 @@ fn take_until_reset(client: &mut Client, stream: u32, mut others: BTreeSet<u32>,
         }
         let frame = client.wait_for_any();
         if frame.kind == DATA && frame.stream == stream {
-            left -= frame.payload.len();
+            left = left.saturating_sub(frame.payload.len());
         } else if frame.kind == RST_STREAM {
             assert!(others.remove(&frame.stream), "{frame:?}");
         }
