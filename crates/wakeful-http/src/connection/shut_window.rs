@@ -25,8 +25,8 @@ impl ShutWindow {
         }
     }
 
-    /// Notes that there is no room, after `sent` bytes in all. Was the client slower than `rate` for
-    /// a whole window in which no check has seen room?
+    /// Notes that there is no room, after `sent` bytes in all. Was the client slower than `rate`
+    /// for a whole window in which no check has seen room?
     pub(super) fn is_too_slow(&mut self, rate: MinRate, now: Instant, sent: u64) -> bool {
         let (since, before) = *self.since.get_or_insert((now, sent));
         let waited = now.saturating_duration_since(since);

@@ -3,8 +3,8 @@
 //!
 //! Each part belongs to one phase of a request, and keeps its fields to itself: the wait for a
 //! request ([`PhaseClock`]), what is in flight ([`RequestTable`]), a request's body ([`LastBody`]),
-//! the writing of responses ([`ResponseWrites`], and [`OpenStreams`] for HTTP/2) and the close ([`Closing`]). `deadlines` and
-//! `tick` decide what follows from them.
+//! the writing of responses ([`ResponseWrites`], and [`OpenStreams`] for HTTP/2) and the close
+//! ([`Closing`]). `deadlines` and `tick` decide what follows from them.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
