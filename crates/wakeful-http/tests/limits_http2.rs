@@ -212,7 +212,7 @@ fn a_response_with_no_room_of_its_own_is_reset_though_others_of_its_connection_m
 #[test]
 fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
     const GET: u8 = END_STREAM | END_HEADERS;
-    let rate = MinRate::new(1000, Duration::from_millis(500));
+    let rate = MinRate::new(1000, Duration::from_secs(1));
     let http2 = Http2Limits::new().max_streams(4);
     let limits = Limits::new().min_rate(rate).max_header_size(8 * 1024).http2(http2);
     let running = start(limits);
