@@ -256,6 +256,38 @@ fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
     assert_eq!(running.http_counts().in_flight(), 1);
 }
 
+/// What the server refuses is not written then, before it hands over the next request.
+#[test]
+fn it_is_the_right_stream_also_where_the_socket_was_full() {
+    // More than the socket's buffers hold.
+    const MUCH: u32 = 24 << 20;
+    let rate = MinRate::new(1000, Duration::from_secs(2));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = client_without_room(&running);
+    client.get(1, "/endless");
+    give_room(&mut client, 1, MUCH);
+    // The test is also passed if the socket is not full by then.
+    thread::sleep(Duration::from_millis(300));
+    let malformed = [head("GET", "/endless"), field("connection", "close")].concat();
+    let get = frame(HEADERS, END_STREAM | END_HEADERS, 5, &head("GET", "/endless"));
+    let refused = frame(HEADERS, END_STREAM | END_HEADERS, 3, &malformed);
+    client.write(&[refused, get].concat());
+    // They are read before there is room again.
+    until("it has come", || running.http_counts().in_flight() == 2);
+    let (mut left, mut others) = (MUCH as usize, BTreeSet::from([3, 5]));
+    while left > 0 {
+        let frame = client.wait_for_any();
+        match frame.kind {
+            DATA => left -= frame.payload.len(),
+            RST_STREAM => assert!(others.remove(&frame.stream), "{frame:?}"),
+            _ => {}
+        }
+    }
+    take_until_reset(&mut client, 1, others, 0);
+    counted(&running, Refusal::SlowResponse, 1);
+    assert_eq!(running.http_counts().in_flight(), 1);
+}
+
 #[test]
 fn what_is_exempt_or_has_nothing_to_send_needs_no_room() {
     let rate = MinRate::new(1000, SHORT);
