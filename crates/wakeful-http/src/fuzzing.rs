@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 
 use crate::framing::Framing;
 use crate::limits::Limits;
-use crate::limits::frames::{Frame, FrameReader, GOAWAY};
+use crate::limits::frames::{Found, Frame, FrameReader, GOAWAY, SETTINGS, WINDOW_UPDATE};
 
 /// Reads `data` as the bytes of an HTTP/1 connection, and checks that hyper and [`Framing`] find
 /// the same requests at the same places. [`Framing`] must refuse a request if and only if it has
@@ -63,10 +63,10 @@ fn in_pieces(data: &[u8]) {
 }
 
 /// Reads `data` as the bytes of an HTTP/2 connection, of either side. Checks that `FrameReader`
-/// finds the right frames, whatever pieces the bytes come in.
+/// finds the right frames and changes of windows, whatever pieces the bytes come in.
 ///
 /// # Panics
-/// If it finds other frames.
+/// If it finds others.
 pub fn http2(data: &[u8]) {
     const PREFACE: usize = 24;
     http2_in_pieces(data, 0, FrameReader::of_server);
@@ -76,11 +76,11 @@ pub fn http2(data: &[u8]) {
 fn http2_in_pieces(data: &[u8], preface: usize, new: fn() -> FrameReader) {
     let expected = Seen::at_once(data, preface);
     for size in [1, 2, 3, 7, 64, data.len().max(1)] {
-        let (mut reader, mut frames) = (new(), Vec::new());
-        data.chunks(size).for_each(|piece| reader.feed(piece, |frame| frames.push(frame)));
+        let (mut reader, mut found) = (new(), Vec::new());
+        data.chunks(size).for_each(|piece| reader.feed(piece, |it| found.push(it)));
         let is_within = reader.is_within_frame();
         let (farewell, is_between) = (reader.farewell().to_vec(), reader.is_between_frames());
-        let seen = Seen { frames, farewell, is_between, is_within };
+        let seen = Seen { found, farewell, is_between, is_within };
         assert_eq!(seen, expected, "in pieces of {size}");
     }
 }
@@ -88,7 +88,7 @@ fn http2_in_pieces(data: &[u8], preface: usize, new: fn() -> FrameReader) {
 /// What a reader of frames says of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    frames: Vec<Frame>,
+    found: Vec<Found>,
     farewell: Vec<u8>,
     is_between: bool,
     is_within: bool,
@@ -99,19 +99,36 @@ impl Seen {
     fn at_once(data: &[u8], preface: usize) -> Self {
         /// No more of a GOAWAY is kept. Its first 8 bytes are its numbers.
         const KEPT: usize = 64;
-        let (mut frames, mut farewell, mut at) = (Vec::new(), Vec::new(), preface);
+        let (mut found, mut farewell, mut at) = (Vec::new(), Vec::new(), preface);
         while let Some(header) = data.get(at..at + 9) {
             let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
             let stream = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
-            frames.push(Frame { kind: header[3], flags: header[4], length, stream });
+            let frame = Frame { kind: header[3], flags: header[4], length, stream };
+            found.push(Found::Frame(frame));
             let (begin, end) = (at + 9, at + 9 + length as usize);
+            found.extend(windows(frame, &data[begin..end.min(data.len())]));
             if header[3] == GOAWAY {
                 let text = &data[begin..end.min(begin + KEPT).min(data.len())];
                 farewell = text.get(8..).unwrap_or_default().to_vec();
             }
             at = end;
         }
-        Self { frames, farewell, is_between: at == data.len(), is_within: at > data.len() }
+        Self { found, farewell, is_between: at == data.len(), is_within: at > data.len() }
+    }
+}
+
+/// What a frame says of windows.
+fn windows(frame: Frame, payload: &[u8]) -> Vec<Found> {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    let room = |bytes| Found::Room { stream: frame.stream, bytes: number(bytes) & !(1 << 31) };
+    let window = |setting: &[u8]| Found::InitialWindow(number(&setting[2..]));
+    match frame.kind {
+        WINDOW_UPDATE => payload.chunks_exact(4).map(room).collect(),
+        SETTINGS => {
+            let settings = payload.chunks_exact(6);
+            settings.filter(|setting| setting[..2] == [0, 4]).map(window).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -2,14 +2,18 @@
 
 mod common;
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::{get, post};
 use futures_lite::{StreamExt, stream};
 use http_body_util::BodyExt;
-use wakeful_http::{Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
+use wakeful_http::{GrpcCalls, Http2Limits, Limits, MaxAge, MinRate, PeerRate, Refusal, Running};
 
 use common::frames::{Client, *};
 use common::*;
@@ -31,6 +35,14 @@ fn app() -> Router {
             get(move || async move { Body::from_stream(begun().chain(stream::pending())) }),
         )
         .route("/large", get(|| async { vec![b'w'; 8 << 20] }))
+        .route("/endless", get(|| async { until_told(Arc::default()) }))
+}
+
+/// A body that ends when it is told to.
+fn until_told(ends: Arc<AtomicBool>) -> Body {
+    let piece = || Ok::<_, std::io::Error>(Bytes::from_static(&[b'e'; 4096]));
+    let pieces = stream::repeat_with(piece);
+    Body::from_stream(pieces.take_while(move |_| !ends.load(Ordering::Relaxed)))
 }
 
 fn counted(running: &Running, refusal: Refusal, times: u64) {
@@ -133,6 +145,193 @@ fn a_connection_that_takes_nothing_is_aborted() {
     counted(&running, Refusal::SlowResponse, 1);
     until("it is closed", || running.counts().open() == 0);
     is_served(&running);
+}
+
+fn give_room(client: &mut Client, stream: u32, bytes: u32) {
+    client.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+}
+
+/// Takes a response in pieces, many in each second, until the server has reset all `others`. One of
+/// these gets a single byte with each piece.
+fn take_until_reset(client: &mut Client, stream: u32, mut others: BTreeSet<u32>, slow: u32) {
+    const PIECE: u32 = 4096;
+    let (begun, mut left) = (Instant::now(), 0_usize);
+    while !others.is_empty() {
+        assert!(begun.elapsed() < GUARD, "never reset: {others:?}");
+        if left == 0 {
+            thread::sleep(Duration::from_millis(10));
+            give_room(client, stream, PIECE);
+            left = PIECE as usize;
+            if others.contains(&slow) {
+                give_room(client, slow, 1);
+            }
+        }
+        let frame = client.wait_for_any();
+        if frame.kind == DATA && frame.stream == stream {
+            left = left.saturating_sub(frame.payload.len());
+        } else if frame.kind == RST_STREAM {
+            assert!(others.remove(&frame.stream), "{frame:?}");
+        }
+    }
+}
+
+/// Its connection has all the room there is, and its streams have none.
+fn client_without_room(running: &Running) -> Client {
+    let mut client = Client::with_settings(running, &[(INITIAL_WINDOW, 0)]);
+    give_room(&mut client, 0, (1 << 31) - 1 - 65_535);
+    client
+}
+
+#[test]
+fn a_response_with_no_room_of_its_own_is_reset_though_others_of_its_connection_move() {
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let ends = Arc::new(AtomicBool::new(false));
+    let read = get({
+        let ends = ends.clone();
+        || async move { until_told(ends) }
+    });
+    let app = app().route("/until", read);
+    let running = server().limits(Limits::new().min_rate(rate)).start(app).unwrap();
+    let mut client = client_without_room(&running);
+    for (stream, path) in [(1, "/until"), (3, "/large"), (5, "/endless"), (7, "/endless")] {
+        client.get(stream, path);
+    }
+    // This one has some room in the beginning, and 7 always gets a little.
+    give_room(&mut client, 5, 10);
+    take_until_reset(&mut client, 1, BTreeSet::from([3, 5, 7]), 7);
+    counted(&running, Refusal::SlowResponse, 3);
+    // The first one comes whole.
+    ends.store(true, Ordering::Relaxed);
+    give_room(&mut client, 1, 1 << 20);
+    let mut frames = std::iter::from_fn(|| Some(client.wait_for(DATA)));
+    assert_eq!(frames.find(|frame| frame.flags & END_STREAM != 0).unwrap().stream, 1);
+    assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 3);
+}
+
+/// The server does not learn from hyper which request is which stream.
+#[test]
+fn it_is_the_right_stream_that_is_reset_whatever_else_comes_with_it() {
+    const GET: u8 = END_STREAM | END_HEADERS;
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let http2 = Http2Limits::new().max_streams(4);
+    let limits = Limits::new().min_rate(rate).max_header_size(8 * 1024).http2(http2);
+    let running = start(limits);
+    let mut client = client_without_room(&running);
+    let endless = head("GET", "/endless");
+    let large = [&endless[..], &field("x", &"y".repeat(10_000))].concat();
+    let malformed = [&endless[..], &field("connection", "close")].concat();
+    let post = [head("POST", "/read"), field("content-length", "1")].concat();
+    let cancel = CANCEL.to_be_bytes();
+    client.write(
+        &[
+            frame(HEADERS, GET, 1, &malformed),
+            // This one is over before the server looks at it.
+            frame(HEADERS, GET, 3, &endless),
+            frame(RST_STREAM, 0, 3, &cancel),
+            frame(HEADERS, GET, 5, &endless),
+            frame(HEADERS, GET, 7, &malformed),
+            frame(HEADERS, GET, 9, &endless),
+            frame(WINDOW_UPDATE, 0, 9, &1_u32.to_be_bytes()),
+        ]
+        .concat(),
+    );
+    take_until_reset(&mut client, 9, BTreeSet::from([1, 5, 7]), 0);
+    client.write(&[frame(HEADERS, GET, 11, &large), frame(HEADERS, GET, 13, &endless)].concat());
+    take_until_reset(&mut client, 9, BTreeSet::from([13]), 0);
+    // This request comes to the service, and its body is too long for its length.
+    client.write(
+        &[
+            frame(HEADERS, END_HEADERS, 15, &post),
+            frame(DATA, 0, 15, b"more"),
+            frame(HEADERS, GET, 17, &endless),
+        ]
+        .concat(),
+    );
+    take_until_reset(&mut client, 9, BTreeSet::from([15, 17]), 0);
+    // The last two are too many.
+    let gets = [19, 21, 23, 25, 27].map(|stream| frame(HEADERS, GET, stream, &endless));
+    client.write(&gets.concat());
+    take_until_reset(&mut client, 9, BTreeSet::from([19, 21, 23, 25, 27]), 0);
+    counted(&running, Refusal::SlowResponse, 6);
+    assert_eq!(running.http_counts().in_flight(), 1);
+}
+
+/// What the server refuses is not written then, before it hands over the next request.
+#[test]
+fn it_is_the_right_stream_also_where_the_socket_was_full() {
+    // More than the socket's buffers hold.
+    const MUCH: u32 = 24 << 20;
+    let rate = MinRate::new(1000, Duration::from_secs(2));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = client_without_room(&running);
+    client.get(1, "/endless");
+    give_room(&mut client, 1, MUCH);
+    // The test is also passed if the socket is not full by then.
+    thread::sleep(Duration::from_millis(300));
+    let malformed = [head("GET", "/endless"), field("connection", "close")].concat();
+    let get = frame(HEADERS, END_STREAM | END_HEADERS, 5, &head("GET", "/endless"));
+    let refused = frame(HEADERS, END_STREAM | END_HEADERS, 3, &malformed);
+    client.write(&[refused, get].concat());
+    // They are read before there is room again.
+    until("it has come", || running.http_counts().in_flight() == 2);
+    let (mut left, mut others) = (MUCH as usize, BTreeSet::from([3, 5]));
+    while left > 0 {
+        let frame = client.wait_for_any();
+        match frame.kind {
+            DATA => left -= frame.payload.len(),
+            RST_STREAM => assert!(others.remove(&frame.stream), "{frame:?}"),
+            _ => {}
+        }
+    }
+    take_until_reset(&mut client, 1, others, 0);
+    counted(&running, Refusal::SlowResponse, 1);
+    assert_eq!(running.http_counts().in_flight(), 1);
+}
+
+#[test]
+fn what_is_exempt_or_has_nothing_to_send_needs_no_room() {
+    let rate = MinRate::new(1000, SHORT);
+    let limits = Limits::new().min_rate(rate).grpc_calls(GrpcCalls::Unlimited);
+    let running = start(limits);
+    let begun = u32::try_from("begun".len()).unwrap();
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, begun)]);
+    let of_grpc = [head("GET", "/endless"), field("content-type", "application/grpc")].concat();
+    client.send(HEADERS, END_STREAM | END_HEADERS, 1, &of_grpc);
+    client.get(3, "/begin");
+    // The time of each of these is longer than the rate's window.
+    for (number, stream) in [(1, 5), (2, 7), (3, 9)] {
+        client.get(stream, "/endless");
+        let reset = client.wait_for(RST_STREAM);
+        assert_eq!((reset.stream, reset.error()), (stream, CANCEL));
+        counted(&running, Refusal::SlowResponse, number);
+    }
+    assert_eq!((running.http_counts().in_flight(), running.counts().open()), (2, 1));
+}
+
+#[test]
+fn who_takes_all_responses_together_fast_enough_may_take_each_slowly() {
+    const STREAMS: u32 = 20;
+    const PIECE: u32 = 1000;
+    // The client has less than the rate for each response, and much more for all.
+    let rate = MinRate::new(1000, Duration::from_secs(1));
+    let running = start(Limits::new().min_rate(rate));
+    let mut client = Client::with_settings(&running, &[(INITIAL_WINDOW, 1 << 20)]);
+    for stream in 0..STREAMS {
+        client.get(1 + 2 * stream, "/endless");
+    }
+    let mut left = 65_535;
+    for _ in 0..30 {
+        while left > 0 {
+            let frame = client.wait_for_any();
+            assert_ne!(frame.kind, RST_STREAM, "{frame:?}");
+            left -= if frame.kind == DATA { frame.payload.len() } else { 0 };
+        }
+        thread::sleep(Duration::from_millis(100));
+        client.send(WINDOW_UPDATE, 0, 0, &PIECE.to_be_bytes());
+        left = PIECE as usize;
+    }
+    assert_eq!(running.http_counts().refused(Refusal::SlowResponse), 0);
+    assert_eq!(running.http_counts().in_flight(), u64::from(STREAMS));
 }
 
 #[test]

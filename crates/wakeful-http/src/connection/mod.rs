@@ -14,6 +14,7 @@
 //! | `request_limits`, `request_table`, `request_names` | a request in flight and its limits; those of the connection; the one that a poll works on |
 //! | `body_progress`, `last_body` | how far a request's body is; what HTTP/1 leaves of it |
 //! | `response_writes` | how fast responses are taken |
+//! | `open_streams`, `hand_over`, `shut_window` | HTTP/2's streams: their room for responses; which request is which; how long there is none |
 //! | `closing` | whether the next response is the last one |
 //! | `movable_state` | what goes along to another loop |
 //! | `reads` | HTTP/1's bytes on their way through `framing` |
@@ -24,9 +25,11 @@ mod body_progress;
 mod closing;
 mod deadlines;
 mod goodbye;
+mod hand_over;
 mod last_body;
 mod liveness;
 mod movable_state;
+mod open_streams;
 mod phase;
 mod protocol;
 mod reads;
@@ -35,6 +38,7 @@ mod request_names;
 mod request_table;
 mod response_writes;
 mod rewound;
+mod shut_window;
 mod state;
 mod tick;
 mod timer;
@@ -43,6 +47,7 @@ pub(crate) mod unasked_answer;
 pub(crate) use self::body_progress::{LastWaker, Progress};
 pub(crate) use self::liveness::Liveness;
 pub(crate) use self::movable_state::MovableState;
+pub(crate) use self::open_streams::OpenStreams;
 pub(crate) use self::phase::{Act, Phase};
 pub(crate) use self::protocol::{PREFACE, Protocol};
 pub(crate) use self::request_limits::{Key, Request, TimeLimits};

@@ -4,9 +4,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::body_progress::Progress;
+use super::shut_window::ShutWindow;
 use crate::counts::Refusal;
-use crate::limits::Limits;
 use crate::limits::rate_meter::RateMeter;
+use crate::limits::{Limits, MinRate};
 
 /// Identifies a request among those of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) struct Request {
     /// gives no room; and since when checks have seen that.
     is_held_up: bool,
     held_up_since: Option<Instant>,
+    /// For how long there was no room in the response's own window.
+    shut_window: ShutWindow,
     verdict: Option<Refusal>,
     pub(super) waker: Option<Waker>,
 }
@@ -59,6 +62,7 @@ impl Request {
             is_responding: false,
             is_held_up: true,
             held_up_since: None,
+            shut_window: ShutWindow::default(),
             verdict: None,
             waker: None,
         }
@@ -92,6 +96,7 @@ impl Request {
         if !stopped.is_zero() {
             let since = [&mut self.begun, &mut self.silent_since, &mut self.held_up_since];
             since.into_iter().flatten().for_each(|since| *since += stopped);
+            self.shut_window.spare(stopped);
         }
     }
 
@@ -140,13 +145,37 @@ impl Request {
         window: Duration,
         is_stalled: bool,
     ) -> Option<Refusal> {
-        if !self.is_held_up || !self.is_responding || self.is_exempt() || self.verdict.is_some() {
+        if !self.waits_for_room() {
             self.held_up_since = None;
             return None;
         }
         let held_up = now - *self.held_up_since.get_or_insert(now);
         self.verdict = (is_stalled && held_up >= window).then_some(Refusal::SlowResponse);
         self.verdict
+    }
+
+    /// With HTTP/2: checks how the response proceeds by its own window. `sent_without_room`: the
+    /// client gives it no room, and so much was sent.
+    pub(super) fn look_at_window(
+        &mut self,
+        now: Instant,
+        rate: MinRate,
+        sent_without_room: impl FnOnce(u64) -> Option<u64>,
+    ) -> Option<Refusal> {
+        let sent = if self.waits_for_room() { sent_without_room(self.number) } else { None };
+        let Some(sent) = sent else {
+            self.shut_window.is_open();
+            return None;
+        };
+        let is_too_slow = self.shut_window.is_too_slow(rate, now, sent);
+        self.verdict = is_too_slow.then_some(Refusal::SlowResponse);
+        self.verdict
+    }
+
+    /// Does the response have something to send that the client gives no room for, and do the
+    /// limits apply?
+    fn waits_for_room(&self) -> bool {
+        self.is_held_up && self.is_responding && !self.is_exempt() && self.verdict.is_none()
     }
 
     /// Does the request have its own deadline, so that the limits do not apply?

@@ -3,10 +3,10 @@
 //!
 //! Each part belongs to one phase of a request, and keeps its fields to itself: the wait for a
 //! request ([`PhaseClock`]), what is in flight ([`RequestTable`]), a request's body ([`LastBody`]),
-//! the writing of responses ([`ResponseWrites`]) and the close ([`Closing`]). `deadlines` and
-//! `tick` decide what follows from them.
+//! the writing of responses ([`ResponseWrites`], and [`OpenStreams`] for HTTP/2) and the close
+//! ([`Closing`]). `deadlines` and `tick` decide what follows from them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use wakeful::accept::{GivesWay, Standing, WhenFull};
 use super::closing::Closing;
 use super::last_body::LastBody;
 use super::movable_state::MovableState;
+use super::open_streams::OpenStreams;
 use super::phase::{Phase, PhaseClock};
 use super::protocol::Protocol;
 use super::request_table::RequestTable;
@@ -33,6 +34,7 @@ pub(crate) struct ConnectionState {
     requests: RequestTable,
     last_body: LastBody,
     writes: ResponseWrites,
+    streams: RefCell<OpenStreams>,
     closing: Closing,
     pub(super) clock: PhaseClock,
     /// For HTTP/1, if ambiguous lengths are refused: the framing of what was read on this loop.
@@ -54,6 +56,7 @@ impl ConnectionState {
             Protocol::Http1 => Framing::wanted(loop_state.limits()),
             Protocol::Http2 => None,
         };
+        let most_streams = 2 * loop_state.limits().http2.max_streams as usize;
         Rc::new(Self {
             clock: PhaseClock::new(movable.arrived(), movable.served()),
             loop_state,
@@ -63,6 +66,7 @@ impl ConnectionState {
             requests: RequestTable::new(protocol),
             last_body: LastBody::default(),
             writes: ResponseWrites::default(),
+            streams: RefCell::new(OpenStreams::new(most_streams)),
             closing: Closing::default(),
             framing,
             checks_client: Cell::new(false),
@@ -102,6 +106,12 @@ impl ConnectionState {
     /// How responses are written.
     pub(crate) fn writes(&self) -> &ResponseWrites {
         &self.writes
+    }
+
+    /// With HTTP/2: the streams whose response is not completely sent. Must not be held while other
+    /// code runs.
+    pub(crate) fn streams(&self) -> RefMut<'_, OpenStreams> {
+        self.streams.borrow_mut()
     }
 
     /// Whether the connection is about to close.

@@ -58,12 +58,17 @@ impl ConnectionState {
             return Some(Act::End(Refusal::IdleTimeout));
         }
         let window = limits.min_rate.map_or(Duration::MAX, |rate| rate.window);
+        let rate = limits.min_rate.filter(|_| self.protocol() == Protocol::Http2);
+        let streams = self.streams();
         let mut act = None;
         let mut wake = Vec::new();
         self.requests().for_each(|request| {
             request.spare(stopped);
             let looked = request.look(limits, now, passed);
             let looked = looked.or_else(|| request.look_at_response(now, window, is_stalled));
+            let looked = looked.or_else(|| {
+                request.look_at_window(now, rate?, |number| streams.sent_without_room(number))
+            });
             let Some(refusal) = looked else { return };
             self.loop_state().refuse(refusal);
             // With HTTP/1 a request can only be aborted by ending its connection.
@@ -76,6 +81,7 @@ impl ConnectionState {
             };
             wake.extend(request.waker.take());
         });
+        drop(streams);
         wake.into_iter().for_each(foreign_code::wake);
         if self.needs_polling() {
             return Some(Act::PollAgain);

@@ -1,11 +1,11 @@
-//! What was observed on an HTTP/2 connection: the open streams, the bytes of responses, whether
-//! there is a flood, and how much may be read next.
+//! What was observed on an HTTP/2 connection: the open streams and their windows, the bytes of
+//! responses, whether there is a flood, and how much may be read next.
 
-use crate::connection::{ConnectionState, Phase};
+use crate::connection::{ConnectionState, OpenStreams, Phase};
 use crate::counts::Refusal;
 use crate::limits::Limits;
 use crate::limits::flood::Flood;
-use crate::limits::frames::{self, Frame, FrameReader};
+use crate::limits::frames::{self, Found, Frame, FrameReader};
 
 /// h2 handles everything that it has read before it returns. If a read has more frames than this,
 /// the client waits for the loop's other tasks.
@@ -29,11 +29,6 @@ pub(super) struct ObservedFrames {
     /// The last stream that the client opened, and how many it has opened.
     last_stream: u32,
     opened: u64,
-    /// The streams whose response is not completely sent. There are at most a few more than the
-    /// client may have open, because responses may wait in h2 for as long as the client gives no
-    /// room.
-    open: Vec<u32>,
-    most_open: usize,
     /// The number of bytes of responses.
     data: u64,
     refused: u64,
@@ -51,18 +46,21 @@ impl ObservedFrames {
             last: None,
             last_stream: 0,
             opened: 0,
-            open: Vec::new(),
             data: 0,
-            most_open: 2 * limits.http2.max_streams as usize,
             refused: 0,
         }
     }
 
     /// Notes bytes that the client has sent.
-    pub(super) fn received(&mut self, bytes: &[u8]) {
-        let Self { received, limits, flood, last, last_stream, opened, open, .. } = self;
-        let (most_open, mut count) = (self.most_open, 0);
-        received.feed(bytes, |frame| {
+    pub(super) fn received(&mut self, bytes: &[u8], open: &mut OpenStreams) {
+        let Self { received, limits, flood, last, last_stream, opened, .. } = self;
+        let mut count = 0;
+        received.feed(bytes, |found| {
+            let frame = match found {
+                Found::Frame(frame) => frame,
+                Found::Room { stream, bytes } => return open.may_have(stream, bytes),
+                Found::InitialWindow(bytes) => return open.begin_with(bytes),
+            };
             count += 1;
             if let Err(refusal) = limits.received(frame) {
                 flood.get_or_insert(refusal);
@@ -71,31 +69,32 @@ impl ObservedFrames {
             if frame.kind == frames::HEADERS && frame.stream > *last_stream {
                 *last_stream = frame.stream;
                 *opened += 1;
-                if open.len() < most_open {
-                    open.push(frame.stream);
-                }
+                open.opens(frame.stream);
             } else if frame.kind == frames::RST_STREAM {
-                close(open, frame.stream);
+                open.client_resets(frame.stream);
             }
         });
         self.gives_way = count > MANY_FRAMES;
         self.room = if self.gives_way { SHORT_READ } else { self.room.saturating_mul(2) };
     }
 
-    pub(super) fn sent(&mut self, bytes: &[u8]) {
-        let Self { sent, limits, open, data, .. } = self;
-        sent.feed(bytes, |frame: Frame| {
+    /// Notes bytes that the server has sent.
+    pub(super) fn sent(&mut self, bytes: &[u8], open: &mut OpenStreams) {
+        let Self { sent, limits, data, .. } = self;
+        sent.feed(bytes, |found| {
+            let Found::Frame(frame) = found else { return };
             limits.sent(frame);
             let is_last = match frame.kind {
                 frames::HEADERS => frame.flags & frames::END_STREAM != 0,
                 frames::DATA => {
                     *data += u64::from(frame.length);
+                    open.sent(frame.stream, frame.length);
                     frame.flags & frames::END_STREAM != 0
                 }
                 kind => kind == frames::RST_STREAM,
             };
             if is_last {
-                close(open, frame.stream);
+                open.server_ends(frame.stream);
             }
         });
     }
@@ -112,14 +111,17 @@ impl ObservedFrames {
     pub(super) fn tell(&mut self, state: &ConnectionState) -> Phase {
         self.count_refused(state);
         let is_in_header = self.is_in_header();
+        let mut open = state.streams();
+        if !state.writes().is_blocked() {
+            let in_header = self.last.filter(|_| is_in_header).map(|frame| frame.stream);
+            open.handed_over(state.movable().served(), in_header);
+        }
         // The stream of a header that has not ended is no request yet.
-        let begins = is_in_header && self.open.last() == Some(&self.last_stream);
-        state.writes().streams_sent(self.data, self.open.len() > usize::from(begins));
+        let begins = is_in_header && open.last() == Some(self.last_stream);
+        state.writes().streams_sent(self.data, open.count() > usize::from(begins));
         if is_in_header {
             Phase::Header
-        } else if state.requests().is_in_flight()
-            || state.writes().is_blocked()
-            || !self.open.is_empty()
+        } else if state.requests().is_in_flight() || state.writes().is_blocked() || open.count() > 0
         {
             Phase::Busy
         } else {
@@ -155,8 +157,78 @@ impl ObservedFrames {
     }
 }
 
-fn close(open: &mut Vec<u32>, stream: u32) {
-    if let Some(place) = open.iter().position(|open| *open == stream) {
-        open.swap_remove(place);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PADDED: u8 = 8;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    /// A setting of the initial window.
+    fn initial(bytes: u32) -> Vec<u8> {
+        frame(frames::SETTINGS, 0, 0, &[&[0, 4][..], &bytes.to_be_bytes()].concat())
+    }
+
+    fn room(stream: u8, bytes: u32) -> Vec<u8> {
+        frame(frames::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+    }
+
+    fn headers(flags: u8, stream: u8) -> Vec<u8> {
+        frame(frames::HEADERS, flags | frames::END_HEADERS, stream, b"fields")
+    }
+
+    /// Which of the first three requests have no room, and how much was sent of each.
+    fn shut(open: &OpenStreams) -> [Option<u64>; 3] {
+        [1, 2, 3].map(|request| open.sent_without_room(request))
+    }
+
+    #[test]
+    fn the_window_of_a_stream_is_followed_however_the_bytes_are_cut() {
+        for size in [1, 2, 3, 5, 7, 1000] {
+            let mut frames = ObservedFrames::new(&Limits::default());
+            let mut open = OpenStreams::new(10);
+            let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+            let received = |frames: &mut ObservedFrames, open: &mut _, bytes: &[Vec<u8>]| {
+                bytes.concat().chunks(size).for_each(|piece| frames.received(piece, open));
+            };
+            let sent = |frames: &mut ObservedFrames, open: &mut _, bytes: &[Vec<u8>]| {
+                bytes.concat().chunks(size).for_each(|piece| frames.sent(piece, open));
+            };
+            let (get, whole) = (frames::END_STREAM, frames::END_STREAM);
+            let begin = [preface, initial(20), headers(get, 1), headers(get, 3), headers(get, 5)];
+            received(&mut frames, &mut open, &begin);
+            open.handed_over(3, None);
+            assert_eq!(shut(&open), [None; 3]);
+            // The length of the padding, six bytes of data, and twelve of padding: 19 in all.
+            let padded = frame(frames::DATA, PADDED, 1, &[12; 19]);
+            sent(&mut frames, &mut open, &[headers(0, 1), headers(0, 3), padded]);
+            sent(&mut frames, &mut open, &[frame(frames::DATA, 0, 3, b"twenty bytes of data")]);
+            assert_eq!(shut(&open), [None, Some(20), None]);
+            sent(&mut frames, &mut open, &[frame(frames::DATA, 0, 1, b"1")]);
+            assert_eq!(shut(&open), [Some(20), Some(20), None]);
+            // Room for the connection is not for a stream.
+            received(&mut frames, &mut open, &[room(3, 2), room(0, 100), room(7, 100)]);
+            assert_eq!(shut(&open), [Some(20), None, None]);
+            sent(&mut frames, &mut open, &[frame(frames::DATA, 0, 3, b"2")]);
+            // Each stream has 15 bytes less: 0 - 15, 1 - 15 and 20 - 15.
+            received(&mut frames, &mut open, &[initial(5)]);
+            assert_eq!(shut(&open), [Some(20), Some(21), None]);
+            received(&mut frames, &mut open, &[room(3, 14), initial(0)]);
+            assert_eq!(shut(&open), [Some(20), Some(21), Some(0)]);
+            received(&mut frames, &mut open, &[initial(6)]);
+            assert_eq!(shut(&open), [Some(20), None, None]);
+            received(&mut frames, &mut open, &[initial(u32::MAX), initial(20)]);
+            assert_eq!(shut(&open), [Some(20), None, None]);
+            // What is over has no window.
+            sent(&mut frames, &mut open, &[frame(frames::DATA, whole, 1, b"")]);
+            received(&mut frames, &mut open, &[frame(frames::RST_STREAM, 0, 3, &[0; 4])]);
+            received(&mut frames, &mut open, &[initial(0)]);
+            assert_eq!(shut(&open), [None, None, Some(0)]);
+            assert_eq!(open.count(), 1);
+        }
     }
 }

@@ -33,7 +33,7 @@ impl<I: Read + Unpin> Read for ObservedIo<I> {
             let room = scratch.len().min(buf.remaining()).min(frames.room);
             let mut read = ReadBuf::new(&mut scratch[..room]);
             ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, read.unfilled()))?;
-            frames.received(read.filled());
+            frames.received(read.filled(), &mut self.state.streams());
             if frames.flood.is_some() {
                 // The driver ends the connection after this poll, so h2 need not handle the rest of
                 // the flood.
@@ -53,7 +53,7 @@ impl<I: Write + Unpin> Write for ObservedIo<I> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut *self.io.borrow_mut()).poll_write(cx, buf);
         if let Poll::Ready(Ok(count)) = written {
-            self.frames.borrow_mut().sent(&buf[..count]);
+            self.frames.borrow_mut().sent(&buf[..count], &mut self.state.streams());
         }
         self.state.writes().wrote(&written);
         written
@@ -67,9 +67,10 @@ impl<I: Write + Unpin> Write for ObservedIo<I> {
         let written = Pin::new(&mut *self.io.borrow_mut()).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(mut left)) = written {
             let mut frames = self.frames.borrow_mut();
+            let mut streams = self.state.streams();
             for slice in slices {
                 let count = left.min(slice.len());
-                frames.sent(&slice[..count]);
+                frames.sent(&slice[..count], &mut streams);
                 left -= count;
             }
         }

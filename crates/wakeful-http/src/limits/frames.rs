@@ -1,8 +1,9 @@
-//! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, not what they hold.
+//! HTTP/2's frames as they go by (RFC 9113, 4.1): their headers, and what changes a window.
 //!
 //! A reader is fed all bytes of one direction, in pieces of any size. It keeps no more than one
-//! header (and the text of a GOAWAY), and reports each frame when its header is complete. It checks
-//! nothing, because h2 checks the frames.
+//! header and one setting (and the text of a GOAWAY). It reports each frame when its header is
+//! complete, and each window's change when its bytes are. It checks nothing, because h2 checks the
+//! frames.
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -36,6 +37,23 @@ pub(crate) struct Frame {
     pub(crate) stream: u32,
 }
 
+/// What a reader has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The header of a frame.
+    Frame(Frame),
+    /// In a WINDOW_UPDATE: how many bytes more a stream may have, or the connection (stream 0).
+    Room { stream: u32, bytes: u32 },
+    /// In a SETTINGS: how many bytes each stream may have before its first WINDOW_UPDATE.
+    InitialWindow(u32),
+}
+
+/// The setting of [`Found::InitialWindow`].
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// The longest value that is reported: one setting.
+const LONGEST_VALUE: usize = 6;
+
 /// The position of a reader in the bytes of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
@@ -48,6 +66,11 @@ pub(crate) struct FrameReader {
     farewell: Vec<u8>,
     /// How many more bytes of the GOAWAY to keep.
     keep: usize,
+    /// The value that is read, how many of its bytes were read, and how long such a value is. The
+    /// length is 0 if the frame has no values to report.
+    value: [u8; LONGEST_VALUE],
+    value_has: usize,
+    value_length: usize,
 }
 
 impl FrameReader {
@@ -76,13 +99,16 @@ impl FrameReader {
         self.farewell.get(8..).unwrap_or_default()
     }
 
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Found)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let count = bytes.len().min(self.skip as usize);
                 let kept = count.min(self.keep);
                 self.farewell.extend_from_slice(&bytes[..kept]);
                 self.keep -= kept;
+                if self.value_length > 0 {
+                    self.read_values(&bytes[..count], &mut each);
+                }
                 bytes = &bytes[count..];
                 self.skip -= u32::try_from(count).unwrap_or(self.skip);
                 continue;
@@ -93,15 +119,47 @@ impl FrameReader {
             bytes = &bytes[count..];
             if self.have == HEADER_LENGTH {
                 self.have = 0;
-                let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
-                let length = u32::from_be_bytes([0, l0, l1, l2]);
-                self.skip = length;
-                let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
-                if kind == GOAWAY {
+                let frame = self.frame();
+                self.skip = frame.length;
+                if frame.kind == GOAWAY {
                     self.farewell.clear();
-                    self.keep = LONGEST_FAREWELL.min(length as usize);
+                    self.keep = LONGEST_FAREWELL.min(frame.length as usize);
                 }
-                each(Frame { kind, flags, length, stream });
+                self.value_has = 0;
+                self.value_length = match frame.kind {
+                    WINDOW_UPDATE => 4,
+                    SETTINGS => LONGEST_VALUE,
+                    _ => 0,
+                };
+                each(Found::Frame(frame));
+            }
+        }
+    }
+
+    /// The frame whose header was read last.
+    fn frame(&self) -> Frame {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
+        let length = u32::from_be_bytes([0, l0, l1, l2]);
+        let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
+        Frame { kind, flags, length, stream }
+    }
+
+    /// Reads a piece of a WINDOW_UPDATE or of a SETTINGS.
+    fn read_values(&mut self, piece: &[u8], each: &mut impl FnMut(Found)) {
+        for byte in piece {
+            self.value[self.value_has] = *byte;
+            self.value_has += 1;
+            if self.value_has < self.value_length {
+                continue;
+            }
+            self.value_has = 0;
+            let [v0, v1, v2, v3, v4, v5] = self.value;
+            let Frame { kind, stream, .. } = self.frame();
+            if kind == WINDOW_UPDATE {
+                let bytes = u32::from_be_bytes([v0 & 0x7f, v1, v2, v3]);
+                each(Found::Room { stream, bytes });
+            } else if u16::from_be_bytes([v0, v1]) == INITIAL_WINDOW_SIZE {
+                each(Found::InitialWindow(u32::from_be_bytes([v2, v3, v4, v5])));
             }
         }
     }
@@ -134,13 +192,37 @@ mod tests {
             Frame { kind: GOAWAY, flags: 0, length: 12, stream: 0 },
         ];
         for size in 1..=bytes.len() {
-            let (mut reader, mut frames) = (FrameReader::of_client(), Vec::new());
+            let (mut reader, mut found) = (FrameReader::of_client(), Vec::new());
             for piece in bytes.chunks(size) {
-                reader.feed(piece, |frame| frames.push(frame));
+                reader.feed(piece, |it| found.push(it));
             }
-            assert_eq!(frames, expected, "in pieces of {size}");
+            assert_eq!(found, expected.map(Found::Frame), "in pieces of {size}");
             assert!(reader.is_between_frames());
             assert_eq!(reader.farewell(), b"calm");
+        }
+    }
+
+    #[test]
+    fn changes_of_windows_are_found_however_their_bytes_are_cut() {
+        let mut bytes = vec![0, 0, 18, SETTINGS, 0, 0, 0, 0, 0];
+        // MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, and one that nobody knows.
+        bytes.extend([0, 3, 0, 0, 0, 100, 0, 4, 0, 1, 0, 2, 4, 0, 0, 4, 0, 4]);
+        // The first bit has no meaning.
+        bytes.extend([0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, 3, 0x80, 0, 2, 1]);
+        bytes.extend([0, 0, 4, DATA, 0, 0, 0, 0, 3, 0, 4, 0, 4]);
+        bytes.extend([0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
+        let expected = [
+            Found::InitialWindow(0x1_0002),
+            Found::Room { stream: 3, bytes: 0x201 },
+            Found::Room { stream: 0, bytes: (1 << 31) - 1 },
+        ];
+        for size in 1..=bytes.len() {
+            let (mut reader, mut found) = (FrameReader::of_server(), Vec::new());
+            for piece in bytes.chunks(size) {
+                reader.feed(piece, |it| found.push(it));
+            }
+            found.retain(|found| !matches!(found, Found::Frame(_)));
+            assert_eq!(found, expected, "in pieces of {size}");
         }
     }
 }

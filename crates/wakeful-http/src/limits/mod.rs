@@ -59,7 +59,7 @@ pub(crate) const PROBES: u32 = 3;
 /// | [`body_timeout`](Self::body_timeout) | 30 s | 1 ms and more | 408 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`request_timeout`](Self::request_timeout) | none | 1 ms and more | 503 and close, or, after the response's head, abort (HTTP/2: the stream) |
 /// | [`keepalive`](Self::keepalive) | 75 s | 1 s to 32,767 s | TCP probes a silent peer; if the peer does not answer for the same time again, the connection is closed |
-/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: like `body_timeout`; writing a response: the connection is aborted (HTTP/2: the stream, if only the stream has no room; all streams of a connection count together) |
+/// | [`min_rate`](Self::min_rate) | 240 bytes/s over 10 s | [`MinRate`] | reading a body: like `body_timeout`; writing a response: the connection is aborted (HTTP/2: only the stream, if the stream's own window is used up; what waits for the connection counts together) |
 /// | [`max_connections`](Self::max_connections) | none: as many as the process has [descriptors](crate::Server::descriptors) for | 1 and more; with 0 the server does not start | further connections wait in the backlog; while they wait, idle ones are closed |
 /// | [`when_full`](Self::when_full) | [`WhenFull::Wait`] | [`WhenFull`] | what happens to a connection beyond `max_connections` |
 /// | [`max_connections_per_peer`](Self::max_connections_per_peer) | none | any | 503 and close, at once; TLS: close |
@@ -90,9 +90,9 @@ pub(crate) const PROBES: u32 = 3;
 ///
 /// Each connection has one timer, and a request needs none. The timer checks each deadline about
 /// four times within its limit, so a request may take up to a quarter longer than its limit.
-/// `body_timeout`, `min_rate` (for bodies), `request_timeout` and `max_body` do not apply to
-/// connections after a `CONNECT` or an upgrade. The first three do not apply to gRPC calls either,
-/// if `grpc_calls` exempts them.
+/// `body_timeout`, `min_rate` (for a single request), `request_timeout` and `max_body` do not apply
+/// to connections after a `CONNECT` or an upgrade. The first three do not apply to gRPC calls
+/// either, if `grpc_calls` exempts them.
 ///
 /// When an HTTP/1.1 connection moves to another loop, it keeps its age and its number of requests,
 /// and still counts towards `max_connections_per_peer`. The header timeout and the idle timeout
@@ -136,19 +136,21 @@ pub enum AmbiguousLength {
     Refuse,
 }
 
-/// Whether the time limits of requests (`body_timeout`, `min_rate` for bodies, `request_timeout`)
-/// apply to gRPC calls. A call is any request whose content type begins with `application/grpc`.
+/// Whether the time limits of requests (`body_timeout`, `min_rate` for a single request,
+/// `request_timeout`) apply to gRPC calls. A call is any request whose content type begins with
+/// `application/grpc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GrpcCalls {
     /// The limits apply, so no client can bypass them by its content type. The server ends a stream
-    /// if its client, which has not finished sending, is silent for too long or sends too little.
-    /// This suits unary calls and server streams.
+    /// if its client, which has not finished sending, is silent for too long or sends too little,
+    /// or if its client pauses for too long while it reads. This suits unary calls and server
+    /// streams.
     #[default]
     Limited,
     /// The limits do not apply: a stream may be silent for any time, and has its own deadline
-    /// (`grpc-timeout`). Choose this only if clients stream, and may be silent or send little. Any
-    /// client can then bypass those limits, on all paths, by its content type. The limits on sizes,
-    /// numbers and rates still apply.
+    /// (`grpc-timeout`). Choose this only if clients stream, and may be silent, send little, or
+    /// pause while they read. Any client can then bypass those limits, on all paths, by its content
+    /// type. The limits on sizes, numbers and rates still apply.
     Unlimited,
 }
 

@@ -57,7 +57,7 @@ impl RateMeter {
         }
         self.waited.set(Duration::ZERO);
         let done = self.bytes.get() - self.from.replace(self.bytes.get());
-        (done as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64()
+        rate.is_above(done, waited)
     }
 
     /// Has nothing come since the window began?

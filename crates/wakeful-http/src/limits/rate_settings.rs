@@ -8,9 +8,17 @@ use super::timeouts::{LONGEST_TIMEOUT, SHORTEST_TIMEOUT};
 /// sends a body or reads a response more slowly than this, the server ends the request. Only time
 /// in which the server waits for the client counts.
 ///
-/// The responses of one HTTP/2 connection count together: while one of them moves fast enough,
-/// others may wait for the client for any time. Set a
-/// [`request_timeout`](crate::Limits::request_timeout) if that is too long.
+/// Over HTTP/2, a response is ended alone if its client keeps the window of its stream used up and
+/// takes it at less than this rate. Other responses on the connection make no difference. The time
+/// between two window updates counts, too, so a client must not wait for longer than the window of
+/// this rate before it sends the next one.
+///
+/// What waits only for the connection's window, or for the socket, counts together with the other
+/// responses on its HTTP/2 connection: while all of them together move fast enough, each may wait
+/// for any time. Set a [`request_timeout`](crate::Limits::request_timeout) if that is too long. The
+/// same holds for a response whose body is completely in the server's send buffer (a body in one
+/// piece goes there whole), but only the end of its connection ends it, as
+/// [`max_age`](crate::Limits::max_age) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct MinRate {
@@ -23,6 +31,11 @@ impl MinRate {
     /// the client may be silent for up to `window`. A window below 1 ms becomes 1 ms.
     pub const fn new(bytes_per_second: u64, window: Duration) -> Self {
         Self { bytes_per_second, window }
+    }
+
+    /// Is the rate higher than that of `bytes` in the time `waited`?
+    pub(crate) fn is_above(self, bytes: u64, waited: Duration) -> bool {
+        (bytes as f64) < self.bytes_per_second as f64 * waited.as_secs_f64()
     }
 
     pub(super) fn clamped(self) -> Self {
