@@ -42,7 +42,7 @@
 
 mod bucket;
 mod concurrency_limit;
-mod permits;
+pub(crate) mod permits;
 mod rate_limit;
 mod scope;
 mod timeout;
