@@ -1,6 +1,9 @@
 //! `wakeful serve` with few descriptors (`ulimit -n`): connections leave some for what they ask
 //! for.
 
+#[path = "descriptors/http2.rs"]
+mod http2;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

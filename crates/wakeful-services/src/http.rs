@@ -36,6 +36,11 @@ pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 /// The maximum number of bytes that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
+/// How many descriptors each loop opens when it starts, and later.
+const OF_A_LOOP: usize = 4;
+/// How many descriptors the rest of the process opens now and then.
+const FOR_OTHERS: usize = 2;
+
 /// The state of the handlers. `scrape` is set when the loops exist, because it counts them.
 #[derive(Debug, Clone)]
 struct Shared {
@@ -85,6 +90,30 @@ impl HttpOptions {
         }
     }
 
+    /// The files of this service, of which no more are open at a time than descriptors are left for
+    /// them: with HTTP/2 one connection may ask for many.
+    fn bounded_files(
+        &mut self,
+        options: &ServeOptions,
+        admin: &[SharedListener],
+    ) -> io::Result<Option<ServeDir>> {
+        let kept = admin::descriptors(self.descriptors(), admin);
+        let Some(files) = self.files.take() else { return Ok(None) };
+        let connections = options.limits.given_max_connections();
+        let Some((limit, beside)) = Descriptors::limit().zip(kept.beside_connections(connections))
+        else {
+            return Ok(Some(files));
+        };
+        let for_others = OF_A_LOOP * options.group().loop_count()? + FOR_OTHERS;
+        let most = beside.saturating_sub(for_others + admin::kept_for(admin));
+        // Of further descriptors the connections take half, if their number is not set.
+        let takers = if connections.is_some() { 1 } else { 2 };
+        Ok(Some(files.max_open_files_by(move || {
+            let now = Descriptors::limit().unwrap_or(usize::MAX);
+            most.saturating_add(now.saturating_sub(limit) / takers)
+        })))
+    }
+
     fn observe(&self) -> Observe {
         match &self.access_log {
             Some(log) => Observe::new()
@@ -104,14 +133,14 @@ impl HttpOptions {
 /// The loops cannot be started, or signals cannot be caught.
 pub fn start(
     options: &ServeOptions,
-    http: HttpOptions,
+    mut http: HttpOptions,
     listeners: Vec<SharedListener>,
     admin: Vec<SharedListener>,
 ) -> io::Result<RunningService> {
     let descriptors = admin::descriptors(http.descriptors(), &admin);
     let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
     let shared = Shared { scrape: Arc::default(), readiness: server.readiness() };
-    let router = router(shared.clone(), http.files);
+    let router = router(shared.clone(), http.bounded_files(options, &admin)?);
     let router = if admin.is_empty() { router.merge(metrics(shared.clone())) } else { router };
     let running = server.start(router)?;
     let mut registry = admin::registry(&running, options);

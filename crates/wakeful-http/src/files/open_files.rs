@@ -38,7 +38,7 @@ struct Bound {
     /// How many may be open, as far as is known.
     known: AtomicUsize,
     epoch: Instant,
-    /// When `most` was last asked, in milliseconds since the epoch.
+    /// When `most` was last asked, in milliseconds since the epoch. 0: never.
     asked: AtomicU64,
 }
 
@@ -95,10 +95,12 @@ impl Bound {
     /// Asks whether more files may be open by now.
     fn look_again(&self) {
         let Some(most) = &self.most else { return };
-        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         let before = self.asked.load(Ordering::Relaxed);
         // If several threads come here, one asks.
-        if Duration::from_millis(now.saturating_sub(before)) < LOOK_AGAIN
+        let is_time =
+            before == 0 || Duration::from_millis(now.saturating_sub(before)) >= LOOK_AGAIN;
+        if !is_time
             || self
                 .asked
                 .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)

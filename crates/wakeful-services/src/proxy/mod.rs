@@ -363,7 +363,7 @@ pub fn start(
     };
     let limits = options.limits.clone().ambiguous_length(ambiguous_length).grpc_calls(grpc_calls);
     // A user who limits the connections has considered the descriptors.
-    let limit = if limits.has_max_connections() { None } else { Descriptors::limit() };
+    let limit = if limits.given_max_connections().is_some() { None } else { Descriptors::limit() };
     let idle = descriptors::Idle { limit, loops, wanted: proxy.connections };
     let kept = if proxy.names.is_empty() {
         idle.kept(members.count())
