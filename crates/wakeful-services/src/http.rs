@@ -24,6 +24,7 @@ use wakeful_http::{Readiness, Running};
 
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::for_requests;
 use crate::scrape::Scrape;
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
@@ -36,8 +37,6 @@ pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 /// The maximum number of bytes that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// How many descriptors each loop opens when it starts, and later.
-const OF_A_LOOP: usize = 4;
 /// How many descriptors the rest of the process opens now and then.
 const FOR_OTHERS: usize = 2;
 
@@ -99,19 +98,10 @@ impl HttpOptions {
     ) -> io::Result<Option<ServeDir>> {
         let kept = admin::descriptors(self.descriptors(), admin);
         let Some(files) = self.files.take() else { return Ok(None) };
-        let connections = options.limits.given_max_connections();
-        let Some((limit, beside)) = Descriptors::limit().zip(kept.beside_connections(connections))
-        else {
-            return Ok(Some(files));
-        };
-        let for_others = OF_A_LOOP * options.group().loop_count()? + FOR_OTHERS;
-        let most = beside.saturating_sub(for_others + admin::kept_for(admin));
-        // Of further descriptors the connections take half, if their number is not set.
-        let takers = if connections.is_some() { 1 } else { 2 };
-        Ok(Some(files.max_open_files_by(move || {
-            let now = Descriptors::limit().unwrap_or(usize::MAX);
-            most.saturating_add(now.saturating_sub(limit) / takers)
-        })))
+        Ok(Some(match for_requests::most(options, kept, admin::kept_for(admin) + FOR_OTHERS)? {
+            Some(most) => files.max_open_files_by(most),
+            None => files,
+        }))
     }
 
     fn observe(&self) -> Observe {

@@ -95,3 +95,15 @@ fn files_of_many_requests_are_whole_and_others_are_served_meanwhile() {
     let said = server.said();
     assert!(!said.contains("descriptors") && !said.contains("cannot"), "{said}");
 }
+
+#[test]
+fn many_requests_get_their_backend_and_others_are_served_meanwhile() {
+    let backend = Server::start("", &["http"]);
+    let arguments = ["proxy", "--to", &backend.addr];
+    let proxy = Server::start("ulimit -n 64;", &arguments);
+    // More than is read ahead for a client.
+    nobody_is_refused(&proxy, "/bytes/400000", 400_000);
+    proxy.terminate();
+    let said = proxy.said();
+    assert!(!said.contains("descriptors") && !said.contains("cannot"), "{said}");
+}

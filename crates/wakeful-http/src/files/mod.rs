@@ -39,6 +39,7 @@ pub use response_future::ResponseFuture;
 pub use serve_file::ServeFile;
 pub use settings::{HiddenFiles, Precompressed};
 
+use open_files::OpenFiles;
 use otherwise::Otherwise;
 use settings::Shared;
 
@@ -200,8 +201,7 @@ impl ServeDir {
     #[doc(hidden)]
     #[must_use]
     pub fn max_open_files_by(self, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
-        let bound = open_files::OpenFiles::by(Arc::new(most));
-        self.with(|shared| shared.open_files = bound)
+        self.with(|shared| shared.open_files = OpenFiles::of(most))
     }
 
     /// Serves `file` instead of a 404 response, as if the path named `file`. Use this for a

@@ -50,7 +50,8 @@ impl Shared {
     }
 
     pub(super) fn set_max_open_files(&mut self, files: Option<usize>) {
-        self.open_files = files.map_or_else(OpenFiles::default, OpenFiles::of);
+        self.open_files =
+            files.map_or_else(OpenFiles::default, |files| OpenFiles::of(move || files));
     }
 }
 

@@ -39,10 +39,13 @@
 //! ```
 
 // `permits` counts the requests in flight, `bucket` limits a rate, `scope` says for which loops.
+// `bound` limits what requests have open, for `files` and for the services of this project.
 
+#[doc(hidden)]
+pub mod bound;
 mod bucket;
 mod concurrency_limit;
-pub(crate) mod permits;
+mod permits;
 mod rate_limit;
 mod scope;
 mod timeout;

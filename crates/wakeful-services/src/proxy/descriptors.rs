@@ -41,6 +41,17 @@ impl Idle {
         }
     }
 
+    /// How many of the descriptors that are kept back are for idle connections. A user who limits
+    /// the connections of clients may have allowed more idle ones than there are descriptors.
+    pub(super) fn most(self, backends: usize, more_may_come: bool) -> usize {
+        let share = self.limit.or_else(Descriptors::limit).map(|limit| limit / IDLE_SHARE);
+        let idle = self.of_each(backends).saturating_mul(self.pools(backends));
+        match share {
+            Some(share) if more_may_come => share,
+            share => idle.min(share.unwrap_or(usize::MAX)),
+        }
+    }
+
     fn pools(self, backends: usize) -> usize {
         self.loops.saturating_mul(backends)
     }
