@@ -15,18 +15,25 @@ use wakeful::time::sleep;
 
 use super::{CLOSE, SIZE, Server, ask};
 
+type SendRequest = http2::SendRequest<Empty<&'static [u8]>>;
+
 /// As many as a connection may have in flight.
 const REQUESTS: usize = 200;
+
+async fn client(addr: &str) -> SendRequest {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let mut builder = http2::Builder::new(LoopExecutor);
+    builder.initial_stream_window_size(16 * 1024).initial_connection_window_size(1 << 20);
+    let (sender, connection) = builder.handshake(stream).await.unwrap();
+    wakeful::spawn(connection).detach();
+    sender
+}
 
 /// Asks for `path` with all requests at once, and reads the answers slowly, side by side. Returns
 /// what is wrong with them.
 fn asks_with_all(addr: &str, path: &'static str, size: usize) -> Vec<String> {
     let asked = wakeful::block_on(async {
-        let stream = TcpStream::connect(addr).await.unwrap();
-        let mut builder = http2::Builder::new(LoopExecutor);
-        builder.initial_stream_window_size(16 * 1024).initial_connection_window_size(1 << 20);
-        let (sender, connection) = builder.handshake(stream).await.unwrap();
-        wakeful::spawn(connection).detach();
+        let sender = client(addr).await;
         let uri: Rc<str> = format!("http://x{path}").into();
         let asked: Vec<_> = (0..REQUESTS)
             .map(|_| {
@@ -89,11 +96,14 @@ fn files_of_many_requests_are_whole_and_others_are_served_meanwhile() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file"), vec![b'x'; LARGE]).unwrap();
     let root = root.path().to_str().unwrap();
-    let server = Server::start("ulimit -n 64;", &["http", "--root", root]);
-    nobody_is_refused(&server, "/file", LARGE);
-    server.terminate();
-    let said = server.said();
-    assert!(!said.contains("descriptors") && !said.contains("cannot"), "{said}");
+    for options in [&[][..], &["--admin", "127.0.0.1:0"], &["--max-connections", "10"]] {
+        let arguments = [&["http", "--root", root], options].concat();
+        let server = Server::start("ulimit -n 64;", &arguments);
+        nobody_is_refused(&server, "/file", LARGE);
+        server.terminate();
+        let said = server.said();
+        assert!(!said.contains("descriptors") && !said.contains("cannot"), "{options:?}: {said}");
+    }
 }
 
 #[test]
@@ -106,4 +116,36 @@ fn many_requests_get_their_backend_and_others_are_served_meanwhile() {
     proxy.terminate();
     let said = proxy.said();
     assert!(!said.contains("descriptors") && !said.contains("cannot"), "{said}");
+}
+
+/// A client that reads nothing has all connections to the backend that there may be.
+#[test]
+fn a_request_that_waits_too_long_for_a_descriptor_is_told_to_come_again() {
+    let backend = Server::start("", &["http"]);
+    let arguments = ["proxy", "--to", &backend.addr, "--upstream-timeout", "1"];
+    let proxy = Server::start("ulimit -n 64;", &arguments);
+    let statuses = wakeful::block_on(async {
+        let sender = client(&proxy.addr).await;
+        let asked: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let mut sender = sender.clone();
+                let request = Request::get("http://x/bytes/1000000000");
+                let request = request.body(Empty::new()).unwrap();
+                wakeful::spawn(async move { sender.send_request(request).await.unwrap() })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for one in asked {
+            answers.push(one.await.unwrap());
+        }
+        for refused in answers.iter().filter(|answer| !answer.status().is_success()) {
+            assert_eq!(refused.headers()["retry-after"], "1");
+        }
+        answers.iter().map(|answer| answer.status().as_u16()).collect::<Vec<_>>()
+    });
+    let served = statuses.iter().filter(|status| **status == 200).count();
+    assert!((10..64).contains(&served), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    // That client has left.
+    proxy.serves_all(1, &format!("/bytes/{SIZE}"));
 }

@@ -77,6 +77,9 @@ mod tests {
         let any = idle(None);
         assert_eq!(any.kept_for_more(2), any.kept(2));
         assert_eq!((any.of_each(2), any.kept(2)), (256, for_each_client().spare(16 + 2 * 256)));
+        let all = |idle: Idle| (idle.most(2, false), idle.most(2, true));
+        assert_eq!(all(few), (8, 8));
+        assert_eq!(all(idle(Some(1 << 20))), (512, 1 << 17));
         let loops = Idle { limit: Some(64), loops: 2, wanted: 256 };
         assert_eq!((loops.of_each(1), loops.kept(1)), (4, for_each_client().spare(24)));
     }
