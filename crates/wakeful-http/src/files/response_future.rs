@@ -24,10 +24,12 @@ use crate::loop_state;
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 
+type Answering = Job<Response<FileBody>>;
+
 enum State {
     /// Too many files are open.
-    Waiting(Pin<Box<dyn Future<Output = Result<Job<Response<FileBody>>, Refusal>> + Send>>),
-    Running(Job<Response<FileBody>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Answering, Refusal>> + Send>>),
+    Running(Answering),
     Ready(Option<Box<Response<FileBody>>>),
 }
 

@@ -3,7 +3,8 @@
 //! Each connection of a client may need a connection to a backend, for which a descriptor is kept
 //! back. An idle connection to a backend belongs to one loop, and a client on another loop cannot
 //! use it. So idle connections are limited, too, and descriptors are kept back for them in
-//! addition.
+//! addition. The rest of what is kept back bounds the connections that are in use (`for_requests`),
+//! because an HTTP/2 client may have many requests in flight.
 
 use wakeful::accept::Descriptors;
 

@@ -38,6 +38,13 @@
 //! If a look-up fails, the known addresses stay. If three look-ups in a row say that the name does
 //! not exist or has no address, the name has no backends until a look-up finds an address.
 //!
+//! # Descriptors
+//! If the process has a limit of descriptors, it also limits the connections to HTTP/1.1 backends
+//! that are in use, tunnels included, on all loops together: to one for each client's connection,
+//! and some more. HTTP/2 clients may have more requests in flight than that. Such requests wait, in
+//! the order of their arrival, until another response or tunnel has ended, for `upstream_timeout`
+//! at most. Then they get 503.
+//!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
 //! at once, or, if bodies are not buffered, when it has a connection to a backend. If it refuses
@@ -196,7 +203,8 @@ impl ProxyOptions {
 
     /// Sets how long a backend may be silent. The time counts until the head of the response, and
     /// then until each further piece of it. It counts from the last piece of the request or of the
-    /// response, whichever was later.
+    /// response, whichever was later. A request may wait as long for a
+    /// [descriptor](self#descriptors).
     pub fn upstream_timeout(mut self, timeout: Duration) -> Self {
         self.upstream_timeout = timeout;
         self
