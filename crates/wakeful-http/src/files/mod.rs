@@ -184,9 +184,10 @@ impl ServeDir {
     ///
     /// fn main() -> std::io::Result<()> {
     ///     Descriptors::raise_limit()?;
-    ///     let kept = Descriptors::new().per_connection(1).spare(64);
-    ///     // Half of what is spare is for the rest of the program.
-    ///     let most = kept.beside_connections(None).map(|files| files.saturating_sub(32));
+    ///     // For the loops (four for each), and what else the program opens while it serves.
+    ///     let others = 100;
+    ///     let kept = Descriptors::new().per_connection(1).also_spare(others);
+    ///     let most = kept.beside_connections(None).map(|all| all.saturating_sub(others));
     ///     let files = ServeDir::new("public")?.max_open_files(most);
     ///     Server::bind("127.0.0.1:8080")?.descriptors(kept).serve(files)
     /// }

@@ -114,8 +114,8 @@ impl Descriptors {
     ///
     /// If a connection may open more than `per_connection` at a time (as with HTTP/2, where each of
     /// its requests may open something), limit what all of them open together to this number, less
-    /// what the rest of the program and the server's loops need (up to eight for each loop).
-    /// Requests beyond that limit should wait.
+    /// what the server's loops (four for each) and the rest of the program will open. Requests
+    /// beyond that limit should wait.
     #[must_use]
     pub fn beside_connections(self, max_connections: impl Into<Option<usize>>) -> Option<usize> {
         Self::limit().map(|limit| self.beside(max_connections.into(), limit, open()))
