@@ -1,12 +1,15 @@
 //! `wakeful serve` with few descriptors (`ulimit -n`): connections leave some for what they ask
 //! for.
 
+#[path = "descriptors/http2.rs"]
+mod http2;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wakeful");
 const GUARD: Duration = Duration::from_secs(30);
@@ -133,6 +136,33 @@ fn every_client_of_a_proxy_gets_its_backend() {
     // The second time there are idle connections to the backend, on either loop.
     proxy.serves_all(300, &path);
     proxy.serves_all(300, &path);
+}
+
+/// A user has allowed more clients than there are descriptors for tunnels. Each tunnel ends, and
+/// makes room for the next one.
+#[test]
+fn every_client_of_a_proxy_gets_its_tunnel_when_others_have_ended() {
+    const CLIENTS: usize = 30;
+    let backend = Server::start("", &["http"]);
+    let connections = CLIENTS.to_string();
+    let arguments = ["proxy", "--to", &backend.addr, "--max-connections", &connections];
+    let proxy = Server::start("ulimit -n 64;", &arguments);
+    let mut waiting: Vec<_> = (0..CLIENTS).map(|_| proxy.connect()).collect();
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    waiting.iter_mut().for_each(|client| ask(client, "/ws", upgrade));
+    let begun = Instant::now();
+    while !waiting.is_empty() {
+        assert!(begun.elapsed() < GUARD, "{} wait for ever", waiting.len());
+        // Those that are answered leave.
+        waiting.retain_mut(|client| {
+            client.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+            let mut answer = [0; 12];
+            let Ok(read) = client.read(&mut answer) else { return true };
+            assert_eq!(&answer[..read], b"HTTP/1.1 101");
+            false
+        });
+    }
 }
 
 #[test]

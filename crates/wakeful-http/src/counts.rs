@@ -65,6 +65,9 @@ refusals! {
     /// A [file](crate::files::ServeDir) could not be served, because [too
     /// many](crate::files::ServeDir::max_jobs) were being read.
     FileJobs = "file_jobs",
+    /// A [file](crate::files::ServeDir) could not be served, because [too
+    /// many](crate::files::ServeDir::max_open_files) were open for too long.
+    OpenFiles = "open_files",
     /// A header was too large, or had too many fields.
     HeaderTooLarge = "header_too_large",
     /// A path was too long.

@@ -47,8 +47,12 @@ const AGE: Duration = Duration::from_secs(5);
 
 /// The descriptors that a service keeps back. `of_service` is its own need.
 pub(crate) fn descriptors(of_service: Descriptors, admin: &[SharedListener]) -> Descriptors {
-    let for_operators = if admin.is_empty() { 0 } else { for_operators(Descriptors::limit()) };
-    of_service.also_spare(for_operators)
+    of_service.also_spare(kept_for(admin))
+}
+
+/// How many of the spare descriptors are for operators.
+pub(crate) fn kept_for(admin: &[SharedListener]) -> usize {
+    if admin.is_empty() { 0 } else { for_operators(Descriptors::limit()) }
 }
 
 fn for_operators(limit: Option<usize>) -> usize {

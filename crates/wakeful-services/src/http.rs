@@ -24,6 +24,7 @@ use wakeful_http::{Readiness, Running};
 
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::for_requests;
 use crate::scrape::Scrape;
 
 pub use wakeful_http::access_log::{AccessLog, Destination, Format, Query};
@@ -35,6 +36,9 @@ pub const MAX_SLEEP: Duration = Duration::from_secs(60);
 pub const MAX_CPU_TIME: Duration = Duration::from_millis(100);
 /// The maximum number of bytes that `/bytes/{n}` sends: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
+
+/// How many descriptors the rest of the process opens now and then.
+const FOR_OTHERS: usize = 2;
 
 /// The state of the handlers. `scrape` is set when the loops exist, because it counts them.
 #[derive(Debug, Clone)]
@@ -85,6 +89,21 @@ impl HttpOptions {
         }
     }
 
+    /// The files of this service, of which no more are open at a time than descriptors are left for
+    /// them: with HTTP/2 one connection may ask for many.
+    fn bounded_files(
+        &mut self,
+        options: &ServeOptions,
+        admin: &[SharedListener],
+    ) -> io::Result<Option<ServeDir>> {
+        let kept = admin::descriptors(self.descriptors(), admin);
+        let Some(files) = self.files.take() else { return Ok(None) };
+        Ok(Some(match for_requests::most(options, kept, admin::kept_for(admin) + FOR_OTHERS)? {
+            Some(most) => files.max_open_files_by(most),
+            None => files,
+        }))
+    }
+
     fn observe(&self) -> Observe {
         match &self.access_log {
             Some(log) => Observe::new()
@@ -104,14 +123,14 @@ impl HttpOptions {
 /// The loops cannot be started, or signals cannot be caught.
 pub fn start(
     options: &ServeOptions,
-    http: HttpOptions,
+    mut http: HttpOptions,
     listeners: Vec<SharedListener>,
     admin: Vec<SharedListener>,
 ) -> io::Result<RunningService> {
     let descriptors = admin::descriptors(http.descriptors(), &admin);
     let server = options.http_server(listeners).observe(http.observe()).descriptors(descriptors);
     let shared = Shared { scrape: Arc::default(), readiness: server.readiness() };
-    let router = router(shared.clone(), http.files);
+    let router = router(shared.clone(), http.bounded_files(options, &admin)?);
     let router = if admin.is_empty() { router.merge(metrics(shared.clone())) } else { router };
     let running = server.start(router)?;
     let mut registry = admin::registry(&running, options);

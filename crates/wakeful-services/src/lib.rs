@@ -13,6 +13,7 @@ pub mod admin;
 mod buffers;
 mod connections;
 pub mod echo;
+mod for_requests;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod http;

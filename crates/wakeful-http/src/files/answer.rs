@@ -19,6 +19,7 @@ use super::beneath::Opened;
 use super::body::{FileBody, Piece};
 use super::conditional::{Validators, Verdict};
 use super::encoding;
+use super::open_files::{OpenFile, Place};
 use super::path::Target;
 use super::ranges::{self, Ranges};
 use super::settings::{Precompressed, Shared};
@@ -34,8 +35,9 @@ pub(super) fn answer(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
+    place: &mut Place,
 ) -> Response<FileBody> {
-    answer_as(shared, target, method, headers, || redirect(uri))
+    answer_as(shared, target, method, headers, place, || redirect(uri))
 }
 
 /// Answers a GET or HEAD of a file that the program has chosen.
@@ -44,8 +46,9 @@ pub(super) fn answer_file(
     target: Target,
     method: &Method,
     headers: &HeaderMap,
+    place: &mut Place,
 ) -> Response<FileBody> {
-    answer_as(shared, target, method, headers, || plain(StatusCode::NOT_FOUND))
+    answer_as(shared, target, method, headers, place, || plain(StatusCode::NOT_FOUND))
 }
 
 /// `of_directory` makes the answer for a directory whose path has no slash at its end.
@@ -54,12 +57,16 @@ fn answer_as(
     target: Target,
     method: &Method,
     headers: &HeaderMap,
+    place: &mut Place,
     of_directory: impl FnOnce() -> Response<FileBody>,
 ) -> Response<FileBody> {
     let name = target.name.clone();
     find(shared, target, headers)
         .and_then(|found| match found {
-            Some(found) => respond(shared, found, method, headers),
+            Some(found) => {
+                place.found();
+                respond(shared, found, method, headers, place)
+            }
             None => Ok(of_directory()),
         })
         .unwrap_or_else(|error| {
@@ -120,6 +127,7 @@ fn respond(
     found: Found,
     method: &Method,
     headers: &HeaderMap,
+    place: &mut Place,
 ) -> io::Result<Response<FileBody>> {
     let Found { file, metadata, name, encoding } = found;
     let validators = Validators::new(&metadata, SystemTime::now());
@@ -171,6 +179,7 @@ fn respond(
     let length: u64 = pieces.iter().map(Piece::len).sum();
     response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     if *method != Method::HEAD && length > 0 {
+        let file = OpenFile { file, _place: place.take() };
         *response.body_mut() = FileBody::read(file, pieces, shared.chunk_size, &shared.jobs)?;
     }
     Ok(response)

@@ -20,6 +20,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::jobs::{Job, Jobs};
+use super::open_files::OpenFile;
 
 /// The body of the responses of [`ServeDir`](super::ServeDir).
 ///
@@ -43,7 +44,7 @@ enum Next {
 }
 
 struct Rest {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     jobs: Jobs,
     chunk: u64,
     /// The pieces, in reverse order.
@@ -86,7 +87,7 @@ impl FileBody {
     /// # Errors
     /// The first chunk cannot be read.
     pub(super) fn read(
-        file: File,
+        file: OpenFile,
         mut pieces: Vec<Piece>,
         chunk: u64,
         jobs: &Jobs,
@@ -96,7 +97,7 @@ impl FileBody {
         let mut rest = Rest { file: Arc::new(file), jobs: jobs.clone(), chunk, pieces };
         let first = match rest.step() {
             Some(Piece::Text(text)) => Some(text),
-            Some(Piece::File(range)) => Some(read_chunk(&rest.file, range)?),
+            Some(Piece::File(range)) => Some(read_chunk(&rest.file.file, range)?),
             None => None,
         };
         // The file is closed here if that was all.
@@ -111,7 +112,7 @@ impl FileBody {
             Piece::Text(text) => Next::Ready(text),
             Piece::File(range) => {
                 let file = rest.file.clone();
-                Next::Reading(rest.jobs.run(move || read_chunk(&file, range)))
+                Next::Reading(rest.jobs.run(move || read_chunk(&file.file, range)))
             }
         });
         if rest.pieces.is_empty() {
@@ -202,12 +203,14 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::files::open_files::OpenFiles;
 
     /// More than any machine has.
     const TOO_MUCH: u64 = u64::MAX - 1;
 
-    fn file() -> File {
-        File::open("/dev/null").unwrap()
+    fn file() -> OpenFile {
+        let place = OpenFiles::default().try_enter().unwrap();
+        OpenFile { file: File::open("/dev/null").unwrap(), _place: place }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 
 // `path` and `beneath` keep requests within the directory, `answer` builds the response,
 // `conditional` and `ranges` implement RFC 9110 without I/O, `body` is the response's body,
-// `otherwise` is the fallback for a missing file, `jobs` bounds the pool's work.
+// `otherwise` is the fallback for a missing file, `jobs` bounds the pool's work, `open_files` the
+// files that are open.
 
 mod answer;
 mod beneath;
@@ -16,6 +17,7 @@ mod body;
 mod conditional;
 mod encoding;
 mod jobs;
+mod open_files;
 mod otherwise;
 mod path;
 mod ranges;
@@ -37,6 +39,7 @@ pub use response_future::ResponseFuture;
 pub use serve_file::ServeFile;
 pub use settings::{HiddenFiles, Precompressed};
 
+use open_files::OpenFiles;
 use otherwise::Otherwise;
 use settings::Shared;
 
@@ -61,6 +64,7 @@ use settings::Shared;
 /// | [`hidden_files`](Self::hidden_files) | [`HiddenFiles::Refuse`] | | whether files whose names begin with a dot are served |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
+/// | [`max_open_files`](Self::max_open_files) | none | 3 and more, or `None` | further requests wait, 30 s at most; then 503 with `retry-after: 1` |
 /// | [`fallback`](Self::fallback) | none | [`ServeFile`] | the file that is sent instead of a missing file |
 /// | [`not_found_service`](Self::not_found_service) | none | [`ServeFile`] | the same, with the status 404 |
 ///
@@ -83,8 +87,10 @@ use settings::Shared;
 ///   It follows a symbolic link that stays within the directory. (On kernels before Linux 5.6, or
 ///   if a seccomp profile forbids `openat2`, it follows no link.)
 /// * It answers 403 if the file system denies access, and 503 if there are no descriptors or no
-///   memory, if there are too many jobs, or if no thread can be started (`ulimit -u`, `pids.max`).
-///   The last two cases count as [`Refusal::FileJobs`](crate::Refusal::FileJobs) and
+///   memory, if there are too many jobs, if it has waited too long for another file to close, or if
+///   no thread can be started (`ulimit -u`, `pids.max`). The last three cases count as
+///   [`Refusal::FileJobs`](crate::Refusal::FileJobs),
+///   [`Refusal::OpenFiles`](crate::Refusal::OpenFiles) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
 /// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
 ///   connection (HTTP/2: the stream) ends. If it becomes shorter before its first chunk is read,
@@ -153,6 +159,52 @@ impl ServeDir {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
+    /// Sets how many files (and directories) this service and its clones may have open at a time,
+    /// on all loops together. A request opens up to three for a moment. Then it keeps one, until
+    /// the last chunk of its response is read, or the response is dropped. `None` disables the
+    /// limit.
+    ///
+    /// Beyond the limit requests wait, in the order of their arrival. The server's limits apply
+    /// meanwhile (such as [`Limits::request_timeout`](crate::Limits::request_timeout)). A request
+    /// that has waited for 30 s gets 503, and counts as
+    /// [`Refusal::OpenFiles`](crate::Refusal::OpenFiles). A client that reads its responses too
+    /// slowly loses them before that ([`Limits::min_rate`](crate::Limits::min_rate)).
+    ///
+    /// Set this if clients may use HTTP/2. One HTTP/2 connection asks for up to 200 files at a
+    /// time, and a server keeps one descriptor for each connection
+    /// ([`Descriptors::per_connection`](wakeful::accept::Descriptors::per_connection)). So without
+    /// this limit, a few such clients could use up all descriptors, and accepting would fail.
+    /// [`Descriptors::beside_connections`](wakeful::accept::Descriptors::beside_connections)
+    /// returns the number:
+    ///
+    /// ```no_run
+    /// use wakeful::accept::Descriptors;
+    /// use wakeful_http::Server;
+    /// use wakeful_http::files::ServeDir;
+    ///
+    /// fn main() -> std::io::Result<()> {
+    ///     Descriptors::raise_limit()?;
+    ///     // For the loops (four for each), and what else the program opens while it serves.
+    ///     let others = 100;
+    ///     let kept = Descriptors::new().per_connection(1).also_spare(others);
+    ///     let most = kept.beside_connections(None).map(|all| all.saturating_sub(others));
+    ///     let files = ServeDir::new("public")?.max_open_files(most);
+    ///     Server::bind("127.0.0.1:8080")?.descriptors(kept).serve(files)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn max_open_files(self, files: impl Into<Option<usize>>) -> Self {
+        self.with(|shared| shared.set_max_open_files(files.into()))
+    }
+
+    /// Like [`max_open_files`](Self::max_open_files), for a number that may grow. `most` is called
+    /// now, and while requests wait, at most once a second.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn max_open_files_by(self, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        self.with(|shared| shared.open_files = OpenFiles::of(most))
+    }
+
     /// Serves `file` instead of a 404 response, as if the path named `file`. Use this for a
     /// single-page application, whose script reads the path. Every path without a file then gets
     /// the page, even a mistyped path of a script or an image. If that matters, serve scripts and
@@ -173,8 +225,8 @@ impl ServeDir {
     /// }
     /// ```
     ///
-    /// `file` has its own settings, except for [`max_jobs`](Self::max_jobs): the directory's job
-    /// reads it.
+    /// `file` has its own settings, except for [`max_jobs`](Self::max_jobs) and
+    /// [`max_open_files`](Self::max_open_files): the directory's job reads it.
     #[must_use]
     pub fn fallback(self, file: ServeFile) -> Self {
         Self { otherwise: Some(Otherwise::found(file)), ..self }
@@ -213,15 +265,15 @@ impl<B> Service<Request<B>> for ServeDir {
             return ResponseFuture::ready(answer::plain(StatusCode::NOT_FOUND));
         }
         let (shared, otherwise) = (self.shared.clone(), self.otherwise.clone());
-        ResponseFuture::of_job(&self.shared.jobs, move || {
+        ResponseFuture::of_job(&self.shared, move |mut place| {
             let (method, uri, headers) = (&parts.method, &parts.uri, &parts.headers);
             let response = match target {
-                Some(target) => answer::answer(&shared, target, method, uri, headers),
+                Some(target) => answer::answer(&shared, target, method, uri, headers, &mut place),
                 None => answer::plain(StatusCode::NOT_FOUND),
             };
             match otherwise {
                 Some(otherwise) if response.status() == StatusCode::NOT_FOUND => {
-                    otherwise.answer(method, headers)
+                    otherwise.answer(method, headers, &mut place)
                 }
                 _ => response,
             }

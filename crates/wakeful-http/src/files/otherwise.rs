@@ -3,6 +3,7 @@
 use http::{HeaderMap, Method, Response, StatusCode, header};
 
 use super::body::FileBody;
+use super::open_files::Place;
 use super::serve_file::ServeFile;
 
 /// A file, and how the response says that it is another file.
@@ -28,9 +29,14 @@ impl Otherwise {
     }
 
     /// Makes the response. This blocks.
-    pub(super) fn answer(&self, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
+    pub(super) fn answer(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        place: &mut Place,
+    ) -> Response<FileBody> {
         if matches!(self.says, Says::Found) {
-            return self.file.answer(method, headers);
+            return self.file.answer(method, headers, place);
         }
         // Conditions and ranges apply to the file that the path names, which does not exist (RFC
         // 9110, 13.2.1 and 14.2).
@@ -38,7 +44,7 @@ impl Otherwise {
         for value in headers.get_all(header::ACCEPT_ENCODING) {
             asked.append(header::ACCEPT_ENCODING, value.clone());
         }
-        let mut response = self.file.answer(method, &asked);
+        let mut response = self.file.answer(method, &asked, place);
         if response.status() == StatusCode::OK {
             *response.status_mut() = StatusCode::NOT_FOUND;
             // These headers would be those of the other file.

@@ -13,6 +13,7 @@ use tower_service::Service;
 use super::answer;
 use super::beneath::Root;
 use super::body::FileBody;
+use super::open_files::Place;
 use super::path::Target;
 use super::response_future::ResponseFuture;
 use super::settings::{Precompressed, Shared};
@@ -41,6 +42,7 @@ use super::settings::{Precompressed, Shared};
 /// | [`precompressed`](Self::precompressed) | [`Precompressed::Ignore`] | | whether clients that accept compression get the file at `path` with `.br` or `.gz` appended |
 /// | [`chunk_size`](Self::chunk_size) | 64 KiB | 4 KiB to 1 MiB | bytes that one job reads and sends |
 /// | [`max_jobs`](Self::max_jobs) | 4,096 | 1 and more | further requests get 503 with `retry-after: 1` |
+/// | [`max_open_files`](Self::max_open_files) | none | 3 and more, or `None` | further requests wait, 30 s at most; then 503 with `retry-after: 1` |
 ///
 /// The file is opened for each request, so a deployment may replace it. Clients do not choose its
 /// path, so all symbolic links are followed.
@@ -113,15 +115,27 @@ impl ServeFile {
         self.with(|shared| shared.set_max_jobs(jobs))
     }
 
+    /// Sets how many files this service and its clones may have open at a time: see
+    /// [`ServeDir::max_open_files`](super::ServeDir::max_open_files).
+    #[must_use]
+    pub fn max_open_files(self, files: impl Into<Option<usize>>) -> Self {
+        self.with(|shared| shared.set_max_open_files(files.into()))
+    }
+
     fn with(mut self, set: impl FnOnce(&mut Shared)) -> Self {
         set(Arc::make_mut(&mut self.shared));
         self
     }
 
     /// Answers a GET or HEAD. Blocks.
-    pub(super) fn answer(&self, method: &Method, headers: &HeaderMap) -> Response<FileBody> {
+    pub(super) fn answer(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        place: &mut Place,
+    ) -> Response<FileBody> {
         let target = Target { name: self.name.to_vec(), is_directory: false };
-        answer::answer_file(&self.shared, target, method, headers)
+        answer::answer_file(&self.shared, target, method, headers, place)
     }
 }
 
@@ -140,8 +154,8 @@ impl<B> Service<Request<B>> for ServeFile {
             return refused;
         }
         let this = self.clone();
-        ResponseFuture::of_job(&self.shared.jobs, move || {
-            this.answer(&parts.method, &parts.headers)
+        ResponseFuture::of_job(&self.shared, move |mut place| {
+            this.answer(&parts.method, &parts.headers, &mut place)
         })
     }
 }

@@ -6,6 +6,7 @@ use http::HeaderValue;
 
 use super::beneath::Root;
 use super::jobs::Jobs;
+use super::open_files::OpenFiles;
 
 const DEFAULT_CHUNK: usize = 64 * 1024;
 const DEFAULT_MAX_JOBS: usize = 4096;
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     /// The size of a chunk in bytes.
     pub(super) chunk_size: u64,
     pub(super) jobs: Jobs,
+    pub(super) open_files: OpenFiles,
 }
 
 impl Shared {
@@ -35,6 +37,7 @@ impl Shared {
             hidden_files: HiddenFiles::Refuse,
             chunk_size: DEFAULT_CHUNK as u64,
             jobs: Jobs::new(DEFAULT_MAX_JOBS),
+            open_files: OpenFiles::default(),
         }
     }
 
@@ -44,6 +47,11 @@ impl Shared {
 
     pub(super) fn set_max_jobs(&mut self, jobs: usize) {
         self.jobs = Jobs::new(jobs.max(1));
+    }
+
+    pub(super) fn set_max_open_files(&mut self, files: Option<usize>) {
+        self.open_files =
+            files.map_or_else(OpenFiles::default, |files| OpenFiles::of(move || files));
     }
 }
 

@@ -39,7 +39,10 @@
 //! ```
 
 // `permits` counts the requests in flight, `bucket` limits a rate, `scope` says for which loops.
+// `bound` limits what requests have open, for `files` and for the services of this project.
 
+#[doc(hidden)]
+pub mod bound;
 mod bucket;
 mod concurrency_limit;
 mod permits;

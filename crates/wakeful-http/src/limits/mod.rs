@@ -345,12 +345,12 @@ impl Limits {
         self
     }
 
-    /// Returns whether [`max_connections`](Self::max_connections) is set. The services of this
+    /// Returns [`max_connections`](Self::max_connections), if it is set. The services of this
     /// project divide the process's descriptors by it.
     #[doc(hidden)]
     #[must_use]
-    pub fn has_max_connections(&self) -> bool {
-        self.max_connections.is_some()
+    pub fn given_max_connections(&self) -> Option<usize> {
+        self.max_connections
     }
 
     /// The same limits, with each number in its range.

@@ -7,5 +7,6 @@ mod changes;
 mod common;
 mod conditions;
 mod escape;
+mod open_files;
 mod otherwise;
 mod site;

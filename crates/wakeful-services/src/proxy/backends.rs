@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use async_channel::Receiver;
 use wakeful_http::client::{Client, Host};
+use wakeful_http::layers::bound::Held;
 
 use super::counts::{LoopCounts, OnLoop};
 use super::descriptors::Idle;
@@ -123,7 +124,8 @@ impl Backends {
         at.counts.requests.add(1);
         at.counts.in_flight.add(1);
         let (members, at) = (self.members.clone(), at.clone());
-        Exchange { members, at, chosen_as: Cell::new(chosen_as), place: None }
+        let (chosen_as, place, held) = (Cell::new(chosen_as), None, None);
+        Exchange { members, at, chosen_as, place, held }
     }
 }
 
@@ -166,6 +168,8 @@ pub(super) struct Exchange {
     chosen_as: Cell<Standing>,
     /// The place of a request that asks for an upgrade.
     pub(super) place: Option<Place>,
+    /// The right to use a connection, if these are bounded.
+    pub(super) held: Option<Held>,
 }
 
 impl Exchange {

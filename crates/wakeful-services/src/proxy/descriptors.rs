@@ -3,7 +3,8 @@
 //! Each connection of a client may need a connection to a backend, for which a descriptor is kept
 //! back. An idle connection to a backend belongs to one loop, and a client on another loop cannot
 //! use it. So idle connections are limited, too, and descriptors are kept back for them in
-//! addition.
+//! addition. The rest of what is kept back bounds the connections that are in use (`for_requests`),
+//! because an HTTP/2 client may have many requests in flight.
 
 use wakeful::accept::Descriptors;
 
@@ -41,6 +42,17 @@ impl Idle {
         }
     }
 
+    /// How many of the descriptors that are kept back are for idle connections. A user who limits
+    /// the connections of clients may have allowed more idle ones than there are descriptors.
+    pub(super) fn most(self, backends: usize, more_may_come: bool) -> usize {
+        let share = self.limit.or_else(Descriptors::limit).map(|limit| limit / IDLE_SHARE);
+        let idle = self.of_each(backends).saturating_mul(self.pools(backends));
+        match share {
+            Some(share) if more_may_come => share,
+            share => idle.min(share.unwrap_or(usize::MAX)),
+        }
+    }
+
     fn pools(self, backends: usize) -> usize {
         self.loops.saturating_mul(backends)
     }
@@ -66,6 +78,9 @@ mod tests {
         let any = idle(None);
         assert_eq!(any.kept_for_more(2), any.kept(2));
         assert_eq!((any.of_each(2), any.kept(2)), (256, for_each_client().spare(16 + 2 * 256)));
+        let all = |idle: Idle| (idle.most(2, false), idle.most(2, true));
+        assert_eq!(all(few), (8, 8));
+        assert_eq!(all(idle(Some(1 << 20))), (512, 1 << 17));
         let loops = Idle { limit: Some(64), loops: 2, wanted: 256 };
         assert_eq!((loops.of_each(1), loops.kept(1)), (4, for_each_client().spare(24)));
     }

@@ -38,6 +38,13 @@
 //! If a look-up fails, the known addresses stay. If three look-ups in a row say that the name does
 //! not exist or has no address, the name has no backends until a look-up finds an address.
 //!
+//! # Descriptors
+//! If the process has a limit of descriptors, it also limits the connections to HTTP/1.1 backends
+//! that are in use, tunnels included, on all loops together: to one for each client's connection,
+//! and some more. HTTP/2 clients may have more requests in flight than that. Such requests wait, in
+//! the order of their arrival, until another response or tunnel has ended, for `upstream_timeout`
+//! at most. Then they get 503.
+//!
 //! # Interim responses
 //! The proxy answers `Expect: 100-continue` itself. It sends 100 when it begins to read the body:
 //! at once, or, if bodies are not buffered, when it has a connection to a backend. If it refuses
@@ -83,6 +90,7 @@ use wakeful::accept::{Descriptors, SharedListener};
 use wakeful::net::ListenAddr;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientBuilder, HttpVersion, Target};
+use wakeful_http::layers::bound::Bound;
 use wakeful_http::tls::ClientTls;
 use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Running, service_fn};
 
@@ -91,6 +99,7 @@ use self::headers::{ForwardedHeaders, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
+use crate::for_requests;
 use crate::scrape::Scrape;
 
 /// The settings of a proxy.
@@ -194,7 +203,8 @@ impl ProxyOptions {
 
     /// Sets how long a backend may be silent. The time counts until the head of the response, and
     /// then until each further piece of it. It counts from the last piece of the request or of the
-    /// response, whichever was later.
+    /// response, whichever was later. A request may wait as long for a
+    /// [descriptor](self#descriptors).
     pub fn upstream_timeout(mut self, timeout: Duration) -> Self {
         self.upstream_timeout = timeout;
         self
@@ -315,6 +325,9 @@ impl ProxyOptions {
     }
 }
 
+/// How many descriptors the rest of the process opens now and then, such as look-ups of names.
+const FOR_OTHERS: usize = 8;
+
 /// The smallest window of a response from an HTTP/2 backend, however small the buffer is.
 const LEAST_WINDOW: u32 = 64 * 1024;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
@@ -363,18 +376,28 @@ pub fn start(
     };
     let limits = options.limits.clone().ambiguous_length(ambiguous_length).grpc_calls(grpc_calls);
     // A user who limits the connections has considered the descriptors.
-    let limit = if limits.has_max_connections() { None } else { Descriptors::limit() };
+    let limit = if limits.given_max_connections().is_some() { None } else { Descriptors::limit() };
     let idle = descriptors::Idle { limit, loops, wanted: proxy.connections };
     let kept = if proxy.names.is_empty() {
         idle.kept(members.count())
     } else {
         idle.kept_for_more(members.count())
     };
-    let server = options.http_server(listeners).limits(limits);
-    let server = server.descriptors(admin::descriptors(kept, &admin));
+    let kept = admin::descriptors(kept, &admin);
+    let in_use = match proxy.version {
+        HttpVersion::Http1 => {
+            let idle = idle.most(members.count(), !proxy.names.is_empty());
+            let for_others = idle + admin::kept_for(&admin) + FOR_OTHERS;
+            for_requests::most(options, kept, for_others)?.map(|most| Bound::new(1, most))
+        }
+        // Many requests share a connection.
+        HttpVersion::Http2 => None,
+    };
+    let server = options.http_server(listeners).limits(limits).descriptors(kept);
     let pseudonym = headers::Pseudonym::unique();
     let running = server.start_per_connection(move || {
         let proxy = of_a_loop(&proxy, members.clone(), idle, &of_loops, pseudonym);
+        let proxy = Rc::new(service::Proxy { in_use: in_use.clone(), ..proxy });
         move |caller: Caller| {
             let (proxy, client) = (proxy.clone(), Rc::new(headers::Client::new(caller)));
             service_fn(move |request: Request<RequestBody>| {
@@ -410,7 +433,7 @@ fn of_a_loop(
     idle: descriptors::Idle,
     counts: &Counts,
     pseudonym: headers::Pseudonym,
-) -> Rc<service::Proxy> {
+) -> service::Proxy {
     let client = ClientBuilder::default()
         .tls(options.upstream_tls.clone())
         .connect_timeout(options.connect_timeout)
@@ -429,7 +452,7 @@ fn of_a_loop(
     let budget = budget::Budget::new(options.loop_buffer, counts.clone());
     let silence = options.upstream_timeout;
     let (limit, version, upgrades) = (options.response_buffer, options.version, options.upgrades);
-    Rc::new(service::Proxy {
+    service::Proxy {
         backends: backends::Backends::new(members, client, idle, counts.clone()),
         headers: headers::Settings { forwarded: options.forwarded, version, upgrades, pseudonym },
         request_buffer: options.request_buffer,
@@ -437,8 +460,9 @@ fn of_a_loop(
         silence,
         ahead: response_body::ReadAhead { limit, silence, budget },
         tunnels: tunnel::Tunnels::new(options.tunnel_timeout, silence, options.max_tunnels),
+        in_use: None,
         counts,
-    })
+    }
 }
 
 impl RunningProxy {

@@ -13,6 +13,7 @@ use http_body::Body;
 use wakeful::log::OncePerSecond;
 use wakeful_http::RequestBody;
 use wakeful_http::client::{ClientError, HttpVersion};
+use wakeful_http::layers::bound::{Bound, Held};
 
 use super::attempts::Attempts;
 use super::backends::{Backends, Exchange};
@@ -36,6 +37,9 @@ pub(super) struct Proxy {
     pub(super) silence: Duration,
     pub(super) ahead: ReadAhead,
     pub(super) tunnels: Tunnels,
+    /// How many connections to HTTP/1.1 backends are in use, on all loops together. `None`: there
+    /// is no bound.
+    pub(super) in_use: Option<Bound>,
     pub(super) counts: Arc<LoopCounts>,
 }
 
@@ -49,6 +53,8 @@ pub(super) enum Trouble {
     /// All backends were tried, or there is none.
     NoBackend,
     TooManyUpgrades,
+    /// All descriptors for connections to backends were in use for too long.
+    NoDescriptor,
     Overload(ClientError),
     TimedOut,
     BadGateway,
@@ -108,7 +114,9 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
-        while let Some(exchange) = self.choose(&tried, &last) {
+        let mut held = self.may_connect().await?;
+        while let Some(mut exchange) = self.choose(&tried, &last) {
+            exchange.held = held.take();
             if !tried.is_empty() {
                 self.counts.retried.add(1);
             }
@@ -122,6 +130,7 @@ impl Proxy {
                 None if progress.waits_for_client() => return Err(Trouble::ClientSilent),
                 None => return Err(self.timed_out(&exchange)),
             };
+            held = exchange.held.take();
             let error = failure.error;
             if !error.is_overload() && (error.is_request_body() || progress.client_has_gone()) {
                 return Err(Trouble::Client(error.to_string()));
@@ -135,6 +144,24 @@ impl Proxy {
             tried.push(exchange.backend());
         }
         Err(last)
+    }
+
+    /// Waits until another connection to a backend may be in use. A request has this right until
+    /// the backend's response has ended, also while it tries one backend after the other: if it
+    /// waited for a second one, requests could wait for each other.
+    ///
+    /// It may wait for as long as a backend may be silent. After that time some exchange has ended,
+    /// unless all of them progress.
+    pub(super) async fn may_connect(&self) -> Result<Option<Held>, Trouble> {
+        let Some(in_use) = &self.in_use else { return Ok(None) };
+        if let Some(held) = in_use.try_take(1) {
+            return Ok(Some(held));
+        }
+        let held = in_use.clone().take(1, self.silence).await;
+        held.map(Some).ok_or_else(|| {
+            self.counts.overloads.add(1);
+            Trouble::NoDescriptor
+        })
     }
 
     /// Chooses a backend for a request that has `tried` others in vain. `trouble` is the last
@@ -227,6 +254,17 @@ impl Proxy {
             Trouble::TooManyUpgrades => {
                 let text = "too many connections are upgraded\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
+            }
+            Trouble::NoDescriptor => {
+                static LIMIT: OncePerSecond = OncePerSecond::new();
+                if let Some(count) = LIMIT.pass() {
+                    log::log!(
+                        warn,
+                        count,
+                        "out of descriptors for connections to backends: a request is answered 503. Raise RLIMIT_NOFILE (ulimit -n)"
+                    );
+                }
+                (StatusCode::SERVICE_UNAVAILABLE, "all backends are busy\n".to_owned())
             }
             Trouble::Overload(error) => {
                 log::log!(debug, %error, "no free connection to a backend: a request is answered 503");

@@ -50,8 +50,9 @@ impl Proxy {
         let mut tried = Vec::new();
         let mut attempts = Attempts::new(self.attempts);
         let mut last = Trouble::NoBackend;
+        let mut held = self.may_connect().await?;
         while let Some(mut exchange) = self.choose(&tried, &last) {
-            exchange.place = place.take();
+            (exchange.place, exchange.held) = (place.take(), held.take());
             if !tried.is_empty() {
                 self.counts.retried.add(1);
             }
@@ -66,7 +67,7 @@ impl Proxy {
                 Some(Err(failure)) => failure,
                 None => return Err(self.timed_out(&exchange)),
             };
-            place = exchange.place.take();
+            (place, held) = (exchange.place.take(), exchange.held.take());
             let goes_on = attempts.goes_on(&failure.error);
             last = self.failed(&exchange, failure.error);
             match failure.request {

@@ -105,12 +105,38 @@ impl Descriptors {
         limits::set_for_descriptors(libc::rlimit { rlim_cur: limit.rlim_max, ..limit })
     }
 
+    /// Returns how many descriptors are left for what the connections open, such as files and
+    /// connections to backends, and for the rest of the program: all that are free now, except one
+    /// for each connection. `max_connections` is the server's
+    /// [limit](super::ConnectionServer::max_connections), if you set one. Without one, the result
+    /// is `per_connection` times the number of connections that the server admits, and what is kept
+    /// back. If the process has no limit, the result is `None`.
+    ///
+    /// If a connection may open more than `per_connection` at a time (as with HTTP/2, where each of
+    /// its requests may open something), limit what all of them open together to this number, less
+    /// what the server's loops (four for each) and the rest of the program will open. Requests
+    /// beyond that limit should wait.
+    #[must_use]
+    pub fn beside_connections(self, max_connections: impl Into<Option<usize>>) -> Option<usize> {
+        Self::limit().map(|limit| self.beside(max_connections.into(), limit, open()))
+    }
+
+    fn beside(self, max_connections: Option<usize>, limit: usize, open: usize) -> usize {
+        let free = limit.saturating_sub(open);
+        let connections = max_connections.unwrap_or_else(|| self.connections(limit, open));
+        // If there cannot be so many connections, accepting fails now and then in any case.
+        free.saturating_sub(connections).max(self.kept(free))
+    }
+
+    fn kept(self, free: usize) -> usize {
+        self.spare.max((free / SHARE).min(ENOUGH))
+    }
+
     /// How many connections may be open in a process whose limit is `limit` descriptors, and which
     /// has `open` descriptors without the connections.
     pub(super) fn connections(self, limit: usize, open: usize) -> usize {
         let free = limit.saturating_sub(open);
-        let kept = self.spare.max((free / SHARE).min(ENOUGH));
-        (free.saturating_sub(kept) / self.per_connection.saturating_add(1)).max(1)
+        (free.saturating_sub(self.kept(free)) / self.per_connection.saturating_add(1)).max(1)
     }
 }
 
@@ -142,6 +168,20 @@ mod tests {
                 assert!(needed + limit / 8 + 17 >= limit, "{connections} of {limit}: too few");
             }
         }
+    }
+
+    #[test]
+    fn what_is_left_beside_connections_is_what_is_kept_back_for_them_and_what_is_spare() {
+        let files = Descriptors::new().per_connection(1);
+        for (limit, open) in [(64, 14), (1024, 20), (1 << 20, 100)] {
+            let connections = files.connections(limit, open);
+            let beside = files.beside(None, limit, open);
+            assert_eq!(open + connections + beside, limit);
+            assert!(beside >= connections + files.spare, "{beside} of {limit}");
+            assert_eq!(files.beside(Some(10), limit, open), limit - open - 10);
+        }
+        // More connections than the process may have.
+        assert_eq!(files.beside(Some(1000), 64, 14), 16);
     }
 
     #[test]

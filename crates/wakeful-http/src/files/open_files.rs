@@ -1,0 +1,70 @@
+//! How many files may be open at a time.
+
+use std::fs::File;
+use std::time::Duration;
+
+use crate::layers::bound::{Bound, Held};
+
+/// What a request opens at most, for a moment: the directory, the file, and its compressed variant.
+const OF_A_REQUEST: usize = 3;
+/// What stays open while the body is sent: one of the files.
+const OF_A_BODY: usize = 1;
+/// How long a request waits. A client that reads nothing loses its responses long before that
+/// ([`MinRate`](crate::MinRate)).
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A bound that the clones of a service share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenFiles(
+    /// `None`: there is no bound.
+    Option<Bound>,
+);
+
+impl OpenFiles {
+    /// `most` says how many files may be open.
+    pub(super) fn of(most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self(Some(Bound::new(OF_A_REQUEST, most)))
+    }
+
+    /// Returns a place for a request's files, if there is room and nobody waits.
+    pub(super) fn try_enter(&self) -> Option<Place> {
+        match &self.0 {
+            None => Some(Place(None)),
+            Some(bound) => bound.try_take(OF_A_REQUEST).map(|held| Place(Some(held))),
+        }
+    }
+
+    /// Waits for a place, in the order of arrival. `None`: it took too long.
+    pub(super) async fn enter(self) -> Option<Place> {
+        let Some(bound) = self.0 else { return Some(Place(None)) };
+        bound.take(OF_A_REQUEST, PATIENCE).await.map(|held| Place(Some(held)))
+    }
+}
+
+/// The right to open files for one request. It ends when it is dropped, on any thread.
+#[derive(Debug)]
+pub(super) struct Place(
+    /// `None`: there is no bound, or the right belongs to a file.
+    Option<Held>,
+);
+
+impl Place {
+    /// Only one file of the request is open any more.
+    pub(super) fn found(&mut self) {
+        if let Some(held) = &mut self.0 {
+            held.keep(OF_A_BODY);
+        }
+    }
+
+    /// The place of a file that the request has opened.
+    pub(super) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+}
+
+/// A file, and its place. The file closes first.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    pub(super) _place: Place,
+}

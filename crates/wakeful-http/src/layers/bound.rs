@@ -1,0 +1,110 @@
+//! A bound of what requests have open at a time, on all loops together: files, or connections to
+//! backends. Beyond it requests wait, in the order of their arrival.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use wakeful::LoopHandle;
+
+use super::permits::{Acquire, Permit, Permits};
+use crate::in_time::in_time;
+
+/// While requests wait, it is asked after this time whether more may be open by now.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// More than any process may have open.
+const MANY: usize = u32::MAX as usize;
+
+/// The bound. Clones share it.
+///
+/// If there is room, and nobody waits, a request takes no lock, neither at its start nor at its
+/// end.
+#[derive(Debug, Clone)]
+pub struct Bound(Arc<Shared>);
+
+struct Shared {
+    permits: Arc<Permits>,
+    /// Says how much may be open now.
+    most: Box<dyn Fn() -> usize + Send + Sync>,
+    /// How much may be open, as far as is known.
+    known: AtomicUsize,
+    epoch: Instant,
+    /// When `most` was last asked, in milliseconds since the epoch. 0: never.
+    asked: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+/// The right to have something open. It ends when it is dropped, on any thread.
+#[derive(Debug)]
+pub struct Held(Permit);
+
+impl Held {
+    /// Gives back all but `count`.
+    pub fn keep(&mut self, count: usize) {
+        self.0.keep(count);
+    }
+}
+
+impl Bound {
+    /// `most` says how much may be open. It is called now, and while requests wait, at most once a
+    /// second. The bound is at least `least`, and only grows.
+    pub fn new(least: usize, most: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        let known = most().clamp(least, MANY);
+        Self(Arc::new(Shared {
+            permits: Arc::new(Permits::new(known)),
+            most: Box::new(most),
+            known: AtomicUsize::new(known),
+            epoch: Instant::now(),
+            asked: AtomicU64::new(0),
+        }))
+    }
+
+    /// Takes `count`, if there is room, and nobody waits.
+    #[must_use]
+    pub fn try_take(&self, count: usize) -> Option<Held> {
+        self.0.permits.try_take(count).map(Held)
+    }
+
+    /// Takes `count`, or waits for that, where a loop runs for at most as long as `patience`. If
+    /// the future is dropped, it holds up nobody who waits behind it.
+    pub async fn take(self, count: usize, patience: Duration) -> Option<Held> {
+        if let Some(held) = self.try_take(count) {
+            return Some(held);
+        }
+        self.0.look_again();
+        let acquire = pin!(Acquire::several(self.0.permits.clone(), count));
+        // Without a loop there are no timers.
+        let permit = match LoopHandle::try_current() {
+            Ok(_) => in_time(patience, acquire).await.ok()?,
+            Err(_) => acquire.await,
+        };
+        Some(Held(permit))
+    }
+}
+
+impl Shared {
+    /// Asks whether more may be open by now.
+    fn look_again(&self) {
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let before = self.asked.load(Ordering::Relaxed);
+        let is_time =
+            before == 0 || Duration::from_millis(now.saturating_sub(before)) >= LOOK_AGAIN;
+        // If several threads come here at once, one of them asks.
+        let (set, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if !is_time || self.asked.compare_exchange(before, now, set, failed).is_err() {
+            return;
+        }
+        let most = (self.most)().min(MANY);
+        let more = most.saturating_sub(self.known.fetch_max(most, Ordering::Relaxed));
+        if more > 0 {
+            self.permits.add(more);
+        }
+    }
+}
