@@ -132,7 +132,8 @@ mod tests {
             (&[1, 3, 5], &[1, 3], 2),
             // More came than was opened.
             (&[1], &[], 2),
-            // There was no room for the last one.
+            // There was no room for the last one, and any of them may have been refused.
+            (&[1, 3, 5, 7, 9, 11], &[], 5),
             (&[1, 3, 5, 7, 9, 11], &[], 6),
         ] {
             let mut it = opened(streams, ended);
