@@ -254,6 +254,10 @@ fn grpc_streams_and_what_they_wait_for_have_no_such_limits_where_the_server_says
     // But its size counts: anybody may call himself gRPC.
     let large = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 11\r\n\r\n";
     assert_closes_with(&answer(&running, large), "413");
+    let large = "POST /swallow HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n\
+                 b\r\nhello world\r\n0\r\n\r\n";
+    assert_closes_with(&answer(&running, large), "413");
+    counted(&running, Refusal::BodyTooLarge, 2);
     let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc+proto\r\ncontent-length: 10\r\n\r\n";
     let mut stream = ask(&running, &format!("{head}half"));
     // Others, but for their type the same, tell that the time has passed.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
 use axum::routing::{get, post};
 use futures_lite::{StreamExt, stream};
 use http_body_util::BodyExt;
@@ -30,6 +31,8 @@ fn app() -> Router {
     let begun = || stream::once(Ok::<_, std::io::Error>(Bytes::from_static(b"begun")));
     router()
         .route("/read", post(|body: Bytes| async move { body.len().to_string() }))
+        // Answers whatever comes of its body.
+        .route("/swallow", post(|_: Result<Bytes, BytesRejection>| async { "fine" }))
         .route(
             "/begin",
             get(move || async move { Body::from_stream(begun().chain(stream::pending())) }),
@@ -361,6 +364,19 @@ fn a_body_that_is_too_large_is_413_by_its_length_or_when_so_much_has_come() {
     assert_eq!(client.wait_for(RST_STREAM).stream, 5);
     counted(&running, Refusal::BodyTooLarge, 3);
     serves(&mut client, 7);
+}
+
+#[test]
+fn a_call_of_grpc_without_limits_of_time_may_be_no_larger_than_others() {
+    let limits = Limits::new().grpc_calls(GrpcCalls::Unlimited).max_body(1000);
+    let running = start(limits);
+    let mut client = Client::new(&running);
+    let call = [head("POST", "/swallow"), field("content-type", "application/grpc")].concat();
+    client.send(HEADERS, END_HEADERS, 1, &call);
+    client.send(DATA, END_STREAM, 1, &[b'y'; 1001]);
+    assert_eq!(client.wait_for(HEADERS).status(), "413");
+    counted(&running, Refusal::BodyTooLarge, 1);
+    serves(&mut client, 3);
 }
 
 #[test]

@@ -518,12 +518,16 @@ impl Future for AnswersHello {
 #[test]
 fn a_panic_in_the_drop_of_what_has_answered_costs_neither_the_answer_nor_the_connection() {
     let service = |request: http::Request<wakeful_http::RequestBody>| {
-        if request.uri() == "/future" {
+        if request.uri().path() == "/future" {
             let future = AnswersHello(PanicsInItsDrop);
             return Box::pin(future) as Pin<Box<dyn Future<Output = _>>>;
         }
         let body = Body::new(SaysHello { has_said: false, _panics: PanicsInItsDrop });
-        Box::pin(async { Ok(http::Response::new(body)) })
+        let mut response = http::Response::new(body);
+        if request.uri().path() == "/204" {
+            *response.status_mut() = http::StatusCode::NO_CONTENT;
+        }
+        Box::pin(async { Ok(response) })
     };
     let running = server().start_with(move || wakeful_http::service_fn(service)).unwrap();
     let (mut stream, mut client) = (raw(&running), Client::new(&running));
@@ -541,6 +545,15 @@ fn a_panic_in_the_drop_of_what_has_answered_costs_neither_the_answer_nor_the_con
         client.get(1 + 2 * u32::try_from(number).unwrap(), path);
         assert_eq!(client.wait_for(HEADERS).status(), "200", "{path}");
         assert_eq!(client.wait_for(DATA).payload, b"hello", "{path}");
+    }
+    // The body is not asked for anything.
+    for (stream, method, path, status) in [(9, "HEAD", "/body", "200"), (11, "GET", "/204", "204")]
+    {
+        client.send(HEADERS, END_STREAM | END_HEADERS, stream, &frames::head(method, path));
+        let mut frames = std::iter::repeat_with(|| client.wait_for_any());
+        let answer = frames.find(|frame| matches!(frame.kind, HEADERS | RST_STREAM)).unwrap();
+        assert_eq!((answer.kind, answer.stream), (HEADERS, stream), "{method} {path}");
+        assert_eq!(answer.status(), status, "{method} {path}");
     }
     until("none is in flight", || running.http_counts().in_flight() == 0);
     assert_eq!(running.counts().accepted(), 2);

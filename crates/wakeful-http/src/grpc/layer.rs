@@ -15,6 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 use wakeful::time::{Timeout, now, timeout_at};
 
+use super::shutdown::Shutdown;
 use super::timeout;
 use super::{CallRequestBody, CallResponseBody};
 use crate::foreign_code::{contain, contain_payload};
@@ -25,12 +26,19 @@ use crate::foreign_code::{contain, contain_payload};
 /// * A call that is not done by its deadline ends with DEADLINE_EXCEEDED, before its response or in
 ///   the middle of it, and its handler is dropped. If the client does not read and its flow-control
 ///   window is full, the response ends only when the client reads again or its connection ends.
-/// * If the handler of a call panics before its response begins, the call gets INTERNAL. (Other
-///   requests get 500.)
+/// * If the handler of a call panics before its response begins, the call gets INTERNAL.
 /// * When the server drains, unary calls finish. A stream may continue for
 ///   [`linger`](Self::linger). Its handler should await [`drain_begins`](crate::drain_begins), and
 ///   then end the stream. After `linger` the stream ends with UNAVAILABLE, both for the client and
 ///   for a handler that reads requests from it.
+///
+/// A request is a call if its content type is `application/grpc`, perhaps with a codec
+/// (`application/grpc+proto`). Any other request passes through, with no deadline, and is not cut
+/// when the server drains. So the layer may be around REST and gRPC together. But tonic does not
+/// look at the content type: a client that gives its calls another one escapes
+/// [`max_deadline`](Self::max_deadline). If that matters, use
+/// [`refuse_other_types`](Self::refuse_other_types) around the gRPC services alone. gRPC-Web is not
+/// a call here: put the layer that translates it around this one.
 ///
 /// The server's own time limits for requests also apply, unless
 /// [`Limits::grpc_calls`](crate::Limits::grpc_calls) exempts calls.
@@ -43,9 +51,8 @@ use crate::foreign_code::{contain, contain_payload};
 ///
 /// # Panics
 /// Deadlines need a loop. On a thread where no loop runs, a call that has a deadline
-/// (`grpc-timeout` or [`max_deadline`](Self::max_deadline)) and has to wait gets INTERNAL. Any
-/// other request with a deadline panics when it has to wait, and so does the body of a response
-/// with a deadline.
+/// (`grpc-timeout` or [`max_deadline`](Self::max_deadline)) and has to wait gets INTERNAL. The body
+/// of its response panics when it has to wait.
 #[derive(Debug, Clone)]
 pub struct GrpcLayer {
     max_deadline: Option<Duration>,
@@ -161,8 +168,14 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let GrpcLayer { max_deadline, linger, is_strict } = self.settings;
         let is_call = is_grpc(request.headers());
-        if is_strict && !is_call {
-            return CallFuture { phase: Phase::OtherType, deadline: None, linger, is_call };
+        if !is_call {
+            let phase = if is_strict {
+                Phase::OtherType
+            } else {
+                let request = request.map(|body| CallRequestBody::new(body, Shutdown::never()));
+                Phase::Free { inner: self.inner.call(request) }
+            };
+            return CallFuture { phase, deadline: None, linger, is_call };
         }
         let asked = match timeout::of(request.headers()) {
             Ok(asked) => asked,
@@ -178,7 +191,7 @@ where
         let granted = asked.into_iter().chain(max_deadline).min();
         // A deadline that the clock cannot represent is no deadline.
         let deadline = granted.and_then(|granted| now().checked_add(granted));
-        let request = request.map(|body| CallRequestBody::new(body, linger));
+        let request = request.map(|body| CallRequestBody::new(body, Shutdown::after(linger)));
         let phase = match (caught(is_call, || self.inner.call(request)), deadline) {
             (Some(inner), Some(deadline)) => Phase::Timed { inner: timeout_at(deadline, inner) },
             (Some(inner), None) => Phase::Free { inner },
@@ -241,9 +254,11 @@ where
             contain(|| this.phase.set(Phase::Refused { status: None }));
             Poll::Ready(Err(panicked()))
         });
+        let shutdown = || if is_call { Shutdown::after(linger) } else { Shutdown::never() };
         answered.map(|answered| match answered {
-            Ok(response) => response
-                .map(|response| response.map(|body| CallResponseBody::new(body, deadline, linger))),
+            Ok(response) => response.map(|response| {
+                response.map(|body| CallResponseBody::new(body, deadline, shutdown()))
+            }),
             Err(status) => Ok(status.into_http::<()>().map(|()| CallResponseBody::empty())),
         })
     }

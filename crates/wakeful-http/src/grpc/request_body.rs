@@ -4,10 +4,11 @@
 //! A unary call should neither notice the drain nor pay for the possibility. So a request is cut
 //! only if all or nothing of its first message has come, and only when its handler waits for more
 //! or has had two frames.
+//!
+//! The body of a request that is no call passes through.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -35,9 +36,8 @@ pin_project! {
 }
 
 impl<B> CallRequestBody<B> {
-    pub(super) fn new(inner: B, linger: Duration) -> Self {
-        let (first, shutdown) = (FirstMessage::default(), Shutdown::after(linger));
-        Self { inner, first, frames: 0, shutdown, is_cut: false }
+    pub(super) fn new(inner: B, shutdown: Shutdown) -> Self {
+        Self { inner, first: FirstMessage::default(), frames: 0, shutdown, is_cut: false }
     }
 }
 

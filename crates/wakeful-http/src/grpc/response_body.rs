@@ -1,12 +1,13 @@
 //! A call's response on its way to the client, and its trailers. The handler's trailers pass
-//! through. A response that must end early ends with trailers that say why.
+//! through. A response that must end early ends with trailers that say why. The response to a
+//! request that is no call is never cut, because its client would take a part of it for the whole.
 //!
 //! A response is cut only when it waits, or after its second frame, because a unary response has
 //! ended by then (see `request_body`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
@@ -34,13 +35,12 @@ pin_project! {
 }
 
 impl<B> CallResponseBody<B> {
-    pub(super) fn new(inner: B, deadline: Option<Instant>, linger: Duration) -> Self {
-        let (deadline, shutdown) = (deadline.map(Deadline::at), Shutdown::after(linger));
-        Self { inner: Some(inner), deadline, frames: 0, shutdown }
+    pub(super) fn new(inner: B, deadline: Option<Instant>, shutdown: Shutdown) -> Self {
+        Self { inner: Some(inner), deadline: deadline.map(Deadline::at), frames: 0, shutdown }
     }
 
     pub(super) fn empty() -> Self {
-        Self { inner: None, deadline: None, frames: 0, shutdown: Shutdown::after(Duration::ZERO) }
+        Self { inner: None, deadline: None, frames: 0, shutdown: Shutdown::never() }
     }
 }
 
@@ -78,8 +78,11 @@ impl<B: Body> Body for CallResponseBody<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The response may be cut, and trailers do not count in the size.
         let hint = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        if self.shutdown.is_never() {
+            return hint;
+        }
+        // The response may be cut, and trailers do not count in the size.
         let mut cut = SizeHint::new();
         if let Some(upper) = hint.upper() {
             cut.set_upper(upper);
@@ -120,7 +123,7 @@ mod tests {
     use http_body::Frame;
     use http_body_util::{BodyExt, StreamBody};
 
-    use super::CallResponseBody;
+    use super::{CallResponseBody, Shutdown};
 
     #[test]
     fn a_handler_that_spends_its_whole_budget_in_every_poll_has_its_deadline() {
@@ -132,7 +135,8 @@ mod tests {
             Some((Ok::<_, Infallible>(Frame::data(Bytes::new())), ()))
         });
         let deadline = Instant::now() + Duration::from_millis(20);
-        let body = CallResponseBody::new(StreamBody::new(toil), Some(deadline), Duration::ZERO);
+        let shutdown = Shutdown::after(Duration::ZERO);
+        let body = CallResponseBody::new(StreamBody::new(toil), Some(deadline), shutdown);
         let last = wakeful::block_on(wakeful::time::timeout(Duration::from_secs(20), async {
             pin!(body).frame().await
         }));

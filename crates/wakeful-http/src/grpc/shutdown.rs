@@ -1,4 +1,4 @@
-//! When a stream has to end because its server drains: some time after the drain began.
+//! When a stream has to end because its server drains: some time after the drain began, or never.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,6 +18,7 @@ pub(super) struct Shutdown {
 
 #[derive(Debug)]
 enum State {
+    Never,
     Unasked,
     Waiting(DrainBegins),
     Lingering(Deadline),
@@ -28,10 +29,20 @@ impl Shutdown {
         Self { linger, state: State::Unasked }
     }
 
+    /// For a request that is no call.
+    pub(super) fn never() -> Self {
+        Self { linger: Duration::ZERO, state: State::Never }
+    }
+
+    pub(super) fn is_never(&self) -> bool {
+        matches!(self.state, State::Never)
+    }
+
     /// Ready with the status that the peer gets.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         loop {
             match &mut self.state {
+                State::Never => return Poll::Pending,
                 State::Unasked => self.state = State::Waiting(drain_begins()),
                 State::Waiting(begins) => {
                     ready!(Pin::new(begins).poll(cx));

@@ -42,7 +42,7 @@ pub struct RequestBody(
 struct Unread {
     inner: Locking<Limited<Incoming>>,
     waker: SafeWaker,
-    /// What the time limits need to know.
+    /// What the limits need to know.
     progress: Option<Progress>,
     last_waker: LastWaker,
     protocol: Protocol,

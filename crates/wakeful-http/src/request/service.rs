@@ -126,15 +126,16 @@ where
         }
         let time_limits = admission::time_limits(&request, connection.loop_state().limits());
         let is_http1 = protocol == Protocol::Http1;
-        let has_body =
-            (is_http1 || time_limits == TimeLimits::Apply) && !request.body().is_end_stream();
+        let is_tunnel = request.method() == Method::CONNECT;
+        let most = connection.loop_state().limits().max_body.filter(|_| !is_tunnel);
+        // A call without time limits may still be too large.
+        let is_limited = time_limits == TimeLimits::Apply || most.is_some();
+        let has_body = (is_http1 || is_limited) && !request.body().is_end_stream();
         let progress = has_body.then(Progress::default);
         if is_http1 {
             connection.last_body().begin(progress.clone());
         }
-        let limited = progress.clone().filter(|_| time_limits == TimeLimits::Apply);
-        let is_tunnel = request.method() == Method::CONNECT;
-        let most = connection.loop_state().limits().max_body.filter(|_| !is_tunnel);
+        let limited = progress.clone().filter(|_| is_limited);
         let (method, uri) = (request.method(), request.uri());
         let is_head = method == Method::HEAD;
         let in_flight = InFlight::new(connection.clone(), method, uri, time_limits, limited);
@@ -302,7 +303,10 @@ where
         let (head, body) = response.into_parts();
         let body = match is_bodiless {
             false => ResponseBody::of_service(body, in_flight),
-            true => ResponseBody::empty(),
+            true => {
+                contain(|| drop(body));
+                ResponseBody::empty()
+            }
         };
         let mut response = Response::from_parts(head, body);
         let length = || match response.body().size_hint().exact() {

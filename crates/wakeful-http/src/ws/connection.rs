@@ -5,6 +5,10 @@
 //! before it saw the Close are read, and delivered or dropped: a connection that is closed with
 //! unread bytes is reset, and a reset may overtake the Close.
 //!
+//! After the client's Close it only sends what waits. The next read of tungstenite would end the
+//! connection, whether or not everything is sent. From then on tungstenite's flush writes to the
+//! connection below, but does not flush it, and TLS keeps what is written until it is flushed.
+//!
 //! tungstenite keeps every pong until it is sent. If a client does not read its pongs, the server
 //! stops reading from it once [`MOST_PONGS`] may wait.
 
@@ -16,7 +20,7 @@ use std::time::Duration;
 use async_tungstenite::WebSocketStream;
 use async_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use futures_core::Stream;
-use futures_io::AsyncRead;
+use futures_io::{AsyncRead, AsyncWrite};
 use futures_util::Sink;
 use wakeful::task::consume_budget;
 use wakeful::time::Deadline;
@@ -27,7 +31,7 @@ use super::{CloseCode, CloseFrame, Error, Message};
 use crate::drain::{DrainBegins, drain_begins};
 use crate::foreign_code::SafeWaker;
 
-/// How long the client may take to answer a Close.
+/// How long the client may take to answer a Close, and to make room for the answer to its own.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
 /// The most bytes of pongs that may wait for the client to read them.
@@ -51,7 +55,7 @@ pub(super) struct Connection {
     phase: Phase,
     /// How many bytes of pongs were queued since everything was sent.
     pongs: usize,
-    /// The handler has queued a Close itself, or the answer to the client's Close waits for room.
+    /// The handler has queued a Close itself.
     has_close: bool,
 }
 
@@ -62,6 +66,9 @@ enum Phase {
     Lingering(Deadline),
     /// Our Close is being sent. The client's Close must come by this deadline.
     Closing(Deadline),
+    /// The client's Close has come. What waits, the answer to it included, must be sent by this
+    /// deadline.
+    Answering(Deadline),
     /// The client broke the protocol, and was told. It must close by this deadline.
     Discarding(Deadline, Option<Error>),
     Ended,
@@ -84,7 +91,7 @@ impl Connection {
         if matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             // The Close is queued whether or not there is room for it, and further reads send it.
             match Pin::new(&mut self.inner).start_send(Message::Close(frame)) {
-                // The client has closed first.
+                // The handler has sent a Close before.
                 Ok(()) | Err(Error::Protocol(ProtocolError::SendAfterClosing)) => {}
                 Err(Error::ConnectionClosed | Error::AlreadyClosed) => return Ok(()),
                 Err(error) => return Err(error),
@@ -98,12 +105,13 @@ impl Connection {
     }
 
     /// Returns whether a Close of the server may still be on its way to the client. If so, the
-    /// caller must continue to read, and the time for that is limited from now on at the latest.
+    /// caller must continue to call `recv`, and the time for that is limited from now on at the
+    /// latest.
     pub(super) fn is_closing(&mut self) -> bool {
         if self.has_close && matches!(self.phase, Phase::Open(_) | Phase::Lingering(_)) {
             self.phase = Phase::Closing(Deadline::after(CLOSE_WAIT));
         }
-        matches!(self.phase, Phase::Closing(_) | Phase::Discarding(..))
+        matches!(self.phase, Phase::Closing(_) | Phase::Answering(_) | Phase::Discarding(..))
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -149,6 +157,13 @@ impl Connection {
                     let mut cx = self.flushers.with_reader(cx);
                     let _ = Pin::new(&mut self.inner).poll_flush(&mut cx);
                 }
+                Phase::Answering(until) => {
+                    if Pin::new(until).poll(cx).is_pending() {
+                        let mut cx = self.flushers.with_reader(cx);
+                        let _ = ready!(poll_flush_all(&mut self.inner, &mut cx));
+                    }
+                    self.phase = Phase::Ended;
+                }
                 Phase::Discarding(..) => {
                     ready!(self.poll_discard(cx));
                     let Phase::Discarding(_, error) =
@@ -181,13 +196,7 @@ impl Connection {
                 Some(Ok(message)) => {
                     match &message {
                         Message::Ping(payload) => self.pongs += payload.len() + FRAME_HEAD,
-                        // Otherwise the answer would wait for the next read, and a handler may not
-                        // read again.
-                        Message::Close(_) => {
-                            let mut cx = self.flushers.with_reader(cx);
-                            let flushed = Pin::new(&mut self.inner).poll_flush(&mut cx);
-                            self.has_close |= flushed.is_pending();
-                        }
+                        Message::Close(_) => self.answer(cx),
                         _ => {}
                     }
                     Poll::Ready(Some(Ok(message)))
@@ -197,6 +206,19 @@ impl Connection {
                     Poll::Ready(None)
                 }
             };
+        }
+    }
+
+    /// Sends the answer to the client's Close, if there is room. Otherwise it would wait for the
+    /// next read, and a handler may not read again.
+    fn answer(&mut self, cx: &mut Context<'_>) {
+        let flushed = poll_flush_all(&mut self.inner, &mut self.flushers.with_reader(cx));
+        let last = std::mem::replace(&mut self.phase, Phase::Ended);
+        if flushed.is_pending() {
+            self.phase = Phase::Answering(match last {
+                Phase::Closing(until) => until,
+                _ => Deadline::after(CLOSE_WAIT),
+            });
         }
     }
 
@@ -235,6 +257,7 @@ impl Connection {
         cx.waker().wake_by_ref();
         Poll::Pending
     }
+
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         // This uses up budget, because after the end it fails at once each time.
         ready!(pin!(consume_budget()).poll(cx));
@@ -249,14 +272,30 @@ impl Connection {
     }
 
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.inner).poll_flush(&mut self.flushers.with_writer(cx))
+        let mut cx = self.flushers.with_writer(cx);
+        if matches!(self.phase, Phase::Answering(_)) {
+            return poll_flush_all(&mut self.inner, &mut cx);
+        }
+        Pin::new(&mut self.inner).poll_flush(&mut cx)
     }
 
     /// Sends a Close, without waiting for the client's.
     pub(super) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if matches!(self.phase, Phase::Answering(_)) {
+            return self.poll_flush(cx);
+        }
         self.has_close = true;
         Pin::new(&mut self.inner).poll_close(&mut self.flushers.with_writer(cx))
     }
+}
+
+/// Flushes the connection below as well: see the module's documentation.
+fn poll_flush_all(
+    inner: &mut WebSocketStream<Followed>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Error>> {
+    ready!(Pin::new(&mut *inner).poll_flush(cx))?;
+    AsyncWrite::poll_flush(Pin::new(inner.get_mut()), cx).map_err(Error::Io)
 }
 
 /// The code that tells the client about its mistake. `None`: there is nobody to tell.

@@ -23,9 +23,11 @@ use super::{CloseFrame, Error, Message};
 /// [`recv`](Self::recv), [`send`](Self::send) and [`close`](Self::close).
 ///
 /// If it is dropped without [`close`](Self::close), the connection ends without a Close frame, and
-/// the client sees code 1006. A Close of the client is answered when it is read. If the server has
-/// already sent a Close (because it drains, or by [`send`](Self::send)), the connection stays open
-/// until the client's Close arrives, for up to 5 s. Messages that arrive in between are dropped.
+/// the client sees code 1006. A Close of the client is answered when it is read. If there is no
+/// room for the answer, the connection stays open until it is sent, for up to 5 s. If the server
+/// has already sent a Close (because it drains, or by [`send`](Self::send)), the connection stays
+/// open until the client's Close arrives, for up to 5 s. Messages that arrive in between are
+/// dropped.
 ///
 /// # Threads
 /// Neither `Send` nor `Sync`: it stays on its loop.
@@ -52,7 +54,9 @@ impl WebSocket {
     }
 
     /// Waits for the next message. Returns `None` at the end. The messages include pings and the
-    /// client's Close. The socket has answered both.
+    /// client's Close. The socket answers both: a ping when `recv` is called again or something is
+    /// sent, a Close at once. If there is no room for the answer to the Close, the next call waits
+    /// for it, for up to 5 s, before it returns `None`.
     ///
     /// # Errors
     /// The connection is broken, or the client violates the protocol or exceeds a limit. In the
@@ -61,7 +65,7 @@ impl WebSocket {
     ///
     /// # Panics
     /// If it has to wait for a time on a thread where no loop runs, for example in the destructor
-    /// of a thread-local: for the client after a Close of the socket, or for the end of the
+    /// of a thread-local: for the client after a Close of either side, or for the end of the
     /// [`linger`](super::WebSocketUpgrade::linger) time.
     ///
     /// # Cancel safety

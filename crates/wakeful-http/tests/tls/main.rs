@@ -12,3 +12,5 @@ mod material;
 mod raw;
 mod reloading;
 mod streams;
+#[cfg(feature = "ws")]
+mod websockets;

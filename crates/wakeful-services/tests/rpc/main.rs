@@ -6,6 +6,7 @@ mod deadlines;
 mod draining;
 mod echo;
 mod limits;
+mod other_requests;
 mod panics;
 mod reflection;
 mod watched;

@@ -173,7 +173,7 @@ fn a_socket_that_is_dropped_behind_its_close_sends_it_and_waits_for_the_client_s
         assert_eq!(close, [0x88, 2, 3, 0xe9]);
         client.write_all(&X.repeat(1000)).await.unwrap();
         yield_now().await;
-        client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+        client.write_all(CLOSE).await.unwrap();
         let begun = now();
         let end = timeout(LONG, client.read(&mut close)).await;
         assert_eq!(end.expect("it closes").unwrap(), 0);
@@ -219,18 +219,95 @@ fn a_socket_that_is_dropped_behind_a_close_of_its_handler_reads_on() {
     });
 }
 
+/// A client's Close, without a code.
+const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
+
+/// A socket that has no room, and has read its client's Close.
+async fn full_and_closed() -> (UnixStream, WebSocket) {
+    let (mut client, mut socket) = pair().await;
+    fill(&mut socket).await;
+    client.write_all(CLOSE).await.unwrap();
+    assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
+    (client, socket)
+}
+
+/// Expects the messages of [`fill`], each of them whole, and then this Close. The client begins to
+/// read only after a while.
+async fn assert_is_answered(mut client: UnixStream, close: &[u8]) {
+    const MESSAGE: usize = (1 << 16) + 10;
+    wakeful::time::sleep(Duration::from_secs(1)).await;
+    let mut all = Vec::new();
+    timeout(LONG, client.read_to_end(&mut all)).await.expect("it closes").unwrap();
+    let end = all.split_off(all.len() / MESSAGE * MESSAGE);
+    assert_eq!(end, close, "after {} bytes", all.len());
+}
+
 #[test]
 fn the_answer_to_a_client_s_close_is_sent_though_there_is_no_room_for_it_at_first() {
     wakeful::block_on(async {
         pause();
+        // Who leaves at the Close.
+        let (client, socket) = full_and_closed().await;
+        drop(socket);
+        assert_is_answered(client, &[0x88, 0]).await;
+
+        // Who reads to the end.
+        let (client, mut socket) = full_and_closed().await;
+        let reads = wakeful::spawn(async move { socket.recv().await.is_none() });
+        assert_is_answered(client, &[0x88, 0]).await;
+        assert!(reads.await.unwrap());
+
+        // Who leaves while it reads to the end.
+        let (client, mut socket) = full_and_closed().await;
+        timeout(Duration::from_millis(100), socket.recv()).await.expect_err("there is no room");
+        drop(socket);
+        assert_is_answered(client, &[0x88, 0]).await;
+
+        let (client, socket) = full_and_closed().await;
+        let closes = wakeful::spawn(socket.close(None));
+        assert_is_answered(client, &[0x88, 0]).await;
+        closes.await.unwrap().unwrap();
+
+        // Who closes as a sink does, and keeps the socket.
+        let (mut client, mut socket) = full_and_closed().await;
+        let closes = wakeful::spawn(async move {
+            SinkExt::close(&mut socket).await.unwrap();
+            socket
+        });
+        let mut taken = vec![0; 1 << 20];
+        while !closes.is_finished() {
+            timeout(LONG, client.read(&mut taken)).await.expect("it sends").unwrap();
+            yield_now().await;
+        }
+        drop(closes.await.unwrap());
+    });
+}
+
+#[test]
+fn a_close_that_waits_for_room_is_sent_though_the_client_s_own_comes_first() {
+    wakeful::block_on(async {
+        pause();
         let (mut client, mut socket) = pair().await;
         fill(&mut socket).await;
-        client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).await.unwrap();
+        socket.connection().begin_to_close(CloseCode::Away, "");
+        client.write_all(CLOSE).await.unwrap();
         assert_eq!(socket.recv().await.unwrap().unwrap(), Message::Close(None));
-        drop(socket);
-        let mut all = Vec::new();
-        timeout(LONG, client.read_to_end(&mut all)).await.expect("it closes").unwrap();
-        assert!(all.ends_with(&[0x88, 0]), "{:?}", all.last_chunk::<8>());
+        let reads = wakeful::spawn(async move { socket.recv().await.is_none() });
+        assert_is_answered(client, &[0x88, 2, 3, 0xe9]).await;
+        assert!(reads.await.unwrap());
+    });
+}
+
+#[test]
+fn a_client_that_makes_no_room_for_the_answer_to_its_close_has_the_time_of_a_close() {
+    wakeful::block_on(async {
+        pause();
+        let (client, mut socket) = full_and_closed().await;
+        let begun = now();
+        let end = timeout(LONG, socket.recv()).await.expect("it does not wait for ever");
+        assert!(end.is_none());
+        assert!(now() - begun >= CLOSE_WAIT);
+        drop(client);
     });
 }
 
