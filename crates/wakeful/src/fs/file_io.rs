@@ -253,3 +253,35 @@ enum Was {
     Sought(SeekFrom, io::Result<u64>),
     Done(io::Result<()>),
 }
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
+mod tests {
+    use std::io::Seek;
+    use std::task::Waker;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_read_of_a_file_that_is_dropped_before_a_thread_begins_it_does_not_run() {
+        let start = Instant::now();
+        loop {
+            let mut io = FileIo::new(File::open("/proc/self/exe").unwrap());
+            let mut file = io.file().clone();
+            // It is dropped at once, usually long before a thread wakes.
+            let _ = io.poll_read(&mut Context::from_waker(Waker::noop()), &mut [0; 8][..]);
+            drop(io);
+            let mut file = loop {
+                match Arc::try_unwrap(file) {
+                    Ok(file) => break file,
+                    Err(shared) => file = shared,
+                }
+                std::thread::yield_now();
+            };
+            if file.stream_position().unwrap() == 0 {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "each of them has run");
+        }
+    }
+}
