@@ -161,7 +161,6 @@ impl Drop for Untold {
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))]
 mod tests {
-    use std::os::fd::OwnedFd;
     use std::sync::{Arc, Mutex};
 
     use rustix::pipe::{PipeFlags, pipe_with};
@@ -196,7 +195,7 @@ mod tests {
     fn an_error_of_a_sync_that_no_call_returned_is_logged() {
         // A pipe has no disk.
         let (_reads, writes) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let pipe = File::from(OwnedFd::from(writes));
+        let pipe = File::from(writes);
         let lines = Arc::new(Mutex::new(String::new()));
         let writer = lines.clone();
         let log = tracing_subscriber::fmt().with_writer(move || Log(writer.clone())).finish();
