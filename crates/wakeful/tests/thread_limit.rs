@@ -8,14 +8,18 @@
 #![allow(unsafe_code)] // `setuid`, and a signal.
 
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_lite::AsyncWriteExt;
-use futures_lite::future::block_on;
+use futures_lite::future::{block_on, poll_once};
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use wakeful::fs::File;
 use wakeful::task::spawn_blocking;
+use wakeful::time::{sleep, timeout};
 use wakeful::{IdlePolicy, LoopGroup};
+
+mod logged;
 
 /// Nobody else is this user, so that what counts is this process alone.
 const USER: libc::uid_t = 54_321;
@@ -53,6 +57,7 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     // SAFETY: it takes a number and returns one.
     assert_eq!(unsafe { libc::setuid(USER) }, 0);
     allow_threads(Some(0));
+    logged::from_now_on(tracing::Level::WARN);
 
     // No loop has run: there is no thread, and none can be started.
     let refused = block_on(spawn_blocking(|| 42)).unwrap_err();
@@ -65,6 +70,15 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
     names_the_limits(&block_on(File::read(&mut file, &mut [0])).unwrap_err());
     names_the_limits(&block_on(File::flush(&mut file)).unwrap_err());
     block_on(File::flush(&mut file)).unwrap();
+    // If no call returns it, it is logged.
+    assert_eq!(block_on(AsyncWriteExt::write(&mut file, b"x")).unwrap(), 1);
+    let lost = || logged::count(&["an operation on a file failed", "RLIMIT_NPROC"]);
+    assert_eq!(lost(), 0);
+    drop(file);
+    assert_eq!(lost(), 1);
+    // Nothing waits, so no line says so.
+    assert!(logged::count(&["cannot start a thread for blocking work", "is refused"]) > 0);
+    assert_eq!(logged::count(&["the work waits"]), 0);
     names_the_limits(&LoopGroup::builder().loops(2).build().unwrap_err());
     let keeps_warm = wakeful::EventLoop::builder().idle(IdlePolicy::KeepWarm).build();
     names_the_limits(&keeps_warm.unwrap_err());
@@ -108,4 +122,43 @@ fn at_the_thread_limit_blocking_work_is_refused_or_waits_and_a_drain_works() {
         wakeful::net::resolve("localhost:1").await.unwrap();
     });
     assert_eq!(threads_called("blocking-"), 1);
+    work_gets_a_thread_when_there_is_room();
+}
+
+/// Even if the only thread never becomes free, and nobody gives other work.
+fn work_gets_a_thread_when_there_is_room() {
+    const LONG: Duration = Duration::from_secs(60);
+    let ((began, begun), (hold, held)) = (mpsc::channel(), mpsc::channel::<()>());
+    wakeful::block_on(async {
+        let busy = spawn_blocking(move || {
+            began.send(()).unwrap();
+            held.recv().is_err()
+        });
+        begun.recv().unwrap();
+        let mut waits = spawn_blocking(|| 42);
+        assert!(poll_once(&mut waits).await.is_none());
+        allow_threads(None);
+        let answer = timeout(LONG, waits).await.expect("no thread was started");
+        assert_eq!(answer.unwrap(), 42);
+        drop(hold);
+        assert!(busy.await.unwrap());
+        while threads_called("blocking-") > 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+
+    // The only thread waits for what it has given itself.
+    allow_threads(Some(0));
+    let (began, begun) = mpsc::channel();
+    let outer = spawn_blocking(move || {
+        wakeful::block_on(async {
+            let mut inner = spawn_blocking(|| 42);
+            let is_there = poll_once(&mut inner).await.is_some();
+            began.send(is_there).unwrap();
+            timeout(LONG, inner).await.expect("no thread was started").unwrap()
+        })
+    });
+    assert!(!begun.recv().unwrap());
+    allow_threads(None);
+    assert_eq!(block_on(outer).unwrap(), 42);
 }

@@ -2,7 +2,8 @@
 //!
 //! A look-up occupies a thread as long as the resolver takes, even if the request was cancelled
 //! long ago. With one look-up per request there would be hundreds of threads if a name server is
-//! silent, and other names would wait behind them.
+//! silent, and other names would wait behind them. A look-up that nobody wants any more is dropped
+//! if no thread has begun it.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
-use wakeful::task::spawn_blocking;
+use wakeful::task::{BlockingHandle, spawn_blocking};
 
 use crate::foreign_code::{Locking, SafeWaker};
 
@@ -76,19 +77,28 @@ impl LookUp {
 fn begin(look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static) -> UnderWay {
     let is_done = Arc::new(AtomicBool::new(false));
     let done = is_done.clone();
-    let thread = spawn_blocking(move || {
+    let mut thread = OnThread(spawn_blocking(move || {
         let found = look_up();
         done.store(true, Ordering::Release);
         found
-    });
+    }));
     let found = async move {
-        let found = thread.await.map_err(|error| {
+        let found = (&mut thread.0).await.map_err(|error| {
             let text = format!("cannot look the name up: {error}");
             io::Error::other(text)
         });
         found.and_then(|found| found).map(Rc::from).map_err(Rc::new)
     };
     UnderWay { since: Instant::now(), is_done, found: found.boxed_local().shared() }
+}
+
+/// Aborts the look-up when it is dropped.
+struct OnThread(BlockingHandle<io::Result<Vec<SocketAddr>>>);
+
+impl Drop for OnThread {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 fn copy(error: &io::Error) -> io::Error {
@@ -110,6 +120,30 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_look_up_that_nobody_wants_before_a_thread_begins_it_does_not_run() {
+        let start = Instant::now();
+        loop {
+            let (look_up, has_run) = (LookUp::default(), Arc::new(AtomicBool::new(false)));
+            let runs = has_run.clone();
+            let mut asks = Box::pin(look_up.share(LONG, move || {
+                runs.store(true, Ordering::Relaxed);
+                Ok(Vec::new())
+            }));
+            let _ = asks.as_mut().now_or_never();
+            drop(asks);
+            // Usually long before a thread wakes.
+            drop(look_up);
+            while Arc::strong_count(&has_run) > 1 {
+                std::thread::yield_now();
+            }
+            if !has_run.load(Ordering::Relaxed) {
+                return;
+            }
+            assert!(start.elapsed() < LONG, "each of them has run");
+        }
+    }
 
     #[test]
     fn who_asks_while_a_name_is_looked_up_waits_for_that_answer() {

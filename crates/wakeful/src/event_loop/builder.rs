@@ -15,6 +15,7 @@ use super::as_guest::HOOKS;
 use super::clock::Clock;
 #[cfg(feature = "test-util")]
 use super::clock::Source;
+use super::current;
 #[cfg(feature = "tokio")]
 use super::guest_idle::GuestIdle;
 use super::handle::LoopHandle;
@@ -37,6 +38,7 @@ use crate::sys::panics;
 #[cfg(feature = "test-util")]
 use crate::task::InFlight;
 use crate::task::local::Local;
+use crate::task::try_again_by;
 use crate::timers::Timers;
 
 impl EventLoop {
@@ -107,6 +109,7 @@ impl EventLoop {
             driver.watch_questions(question)?;
         }
         let told = line.map(Running::new);
+        try_again_by(current::wake_after);
         let inner = Inner {
             local: Local::new(handle.queue().clone(), counters.clone(), told),
             clock: Clock::new(

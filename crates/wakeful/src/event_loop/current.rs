@@ -5,10 +5,13 @@ use std::cell::Cell;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::task::Waker;
+use std::time::Duration;
 
 use super::inner::Inner;
 use crate::heartbeat::{Running, WorkText};
 use crate::metrics::SlowWork;
+use crate::sys::panics;
 use crate::task::local;
 
 thread_local! {
@@ -26,6 +29,18 @@ pub(crate) fn current() -> Option<Rc<Inner>> {
 #[inline]
 pub(crate) fn of_current<R>(ask: impl FnOnce(&Inner) -> R) -> Option<R> {
     CURRENT.try_with(|current| current.borrow().as_deref().map(ask)).ok().flatten()
+}
+
+/// Has the loop whose turn runs on this thread wake `waker` after `time`. `false`: there is none.
+pub(super) fn wake_after(time: Duration, waker: Waker) -> bool {
+    let here = current().filter(|inner| !inner.handle().process().is_forked());
+    let Some(inner) = here else {
+        panics::discard(waker);
+        return false;
+    };
+    let at = inner.clock().now() + time;
+    inner.set_timer(inner.clock().timer_time(at), waker);
+    true
 }
 
 /// Gives a name to the work that the running poll has done since the last call in this poll, or

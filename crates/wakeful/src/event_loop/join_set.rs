@@ -1,11 +1,10 @@
 //! How a [`JoinSet`] spawns on this thread's loop.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
 
 use super::current::expect_current;
 use crate::priority::Priority;
-use crate::task::{AbortHandle, BlockingHandle, JoinSet, spawn_blocking};
+use crate::task::{AbortHandle, AbortsOnDrop, JoinSet, spawn_blocking};
 
 impl<T: 'static> JoinSet<T> {
     /// Spawns a task of the set on this thread's loop, as [`wakeful::spawn`](crate::spawn) does.
@@ -49,9 +48,8 @@ impl<T: 'static> JoinSet<T> {
         T: Send,
     {
         let inner = expect_current();
-        let mut work = AbortsOnDrop(spawn_blocking(f));
-        let waits = poll_fn(move |cx| Pin::new(&mut work.0).poll(cx));
-        self.insert_blocking(inner.spawn(Priority::Normal, waits))
+        let work = AbortsOnDrop(spawn_blocking(f));
+        self.insert_blocking(inner.spawn(Priority::Normal, work))
     }
 }
 
@@ -79,13 +77,5 @@ impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
         for future in futures {
             self.spawn(future);
         }
-    }
-}
-
-struct AbortsOnDrop<T>(BlockingHandle<T>);
-
-impl<T> Drop for AbortsOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

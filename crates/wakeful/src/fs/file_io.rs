@@ -2,7 +2,8 @@
 //!
 //! A cancelled operation continues, and the next one waits for it. Bytes that it has read are kept
 //! for the next read, and its error for the next write or flush. A write is handed over: it returns
-//! success as soon as it is queued, and the next write or flush returns its error.
+//! success at once, and the next write or flush returns its error. If the file is dropped before,
+//! the error is logged.
 
 use std::fs::File;
 use std::future::{Future, poll_fn};
@@ -24,9 +25,7 @@ const MOST: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct FileIo {
     file: Arc<File>,
-    running: Option<BlockingHandle<Finished>>,
-    /// Is the operation that runs a read?
-    reads: bool,
+    running: Option<Running>,
     /// Bytes that were read and not handed out, from `start` on.
     ahead: Vec<u8>,
     start: usize,
@@ -38,7 +37,6 @@ impl FileIo {
         Self {
             file: Arc::new(file),
             running: None,
-            reads: false,
             ahead: Vec::new(),
             start: 0,
             failed: Untold::default(),
@@ -49,21 +47,26 @@ impl FileIo {
         &self.file
     }
 
-    fn begin(&mut self, operation: Operation) {
+    /// # Errors
+    /// There is no thread for it.
+    fn begin(&mut self, operation: Operation) -> io::Result<()> {
         let (file, ahead) = (self.file.clone(), self.ahead.len() - self.start);
-        self.reads = matches!(operation, Operation::Read(_));
-        self.running = Some(spawn_blocking(move || operation.run(&file, ahead)));
+        let reads = matches!(operation, Operation::Read(_));
+        let handle = spawn_blocking(move || operation.run(&file, ahead)).unless_refused()?;
+        self.running = Some(Running { handle, reads });
+        Ok(())
     }
 
     /// Waits for the operation that runs, if there is one.
     fn poll_running(&mut self, cx: &mut Context<'_>) -> Poll<Was> {
         let Some(running) = &mut self.running else { return Poll::Ready(Was::Nothing) };
-        let finished = ready!(Pin::new(running).poll(cx));
+        let finished = ready!(Pin::new(&mut running.handle).poll(cx));
+        let reads = running.reads;
         self.running = None;
         let Finished { outcome, rewound } = match finished {
             Ok(finished) => finished,
-            // There was no thread for it.
-            Err(error) if self.reads => return Poll::Ready(Was::Read(Err(error.into()))),
+            // This process is a fork of the one that began it.
+            Err(error) if reads => return Poll::Ready(Was::Read(Err(error.into()))),
             Err(error) => return Poll::Ready(Was::Done(Err(error.into()))),
         };
         if rewound {
@@ -79,8 +82,9 @@ impl FileIo {
                 self.failed = failed;
                 Was::Done(Ok(()))
             }
-            Outcome::Sought(to, sought) => Was::Sought(to, sought),
-            Outcome::Done(done) => Was::Done(done),
+            Outcome::Sought(to, Ok(at)) => Was::Sought(to, Ok(at)),
+            Outcome::Sought(to, Err(mut failed)) => Was::Sought(to, failed.tell().map(|()| 0)),
+            Outcome::Done(mut failed) => Was::Done(failed.tell()),
         })
     }
 
@@ -115,7 +119,7 @@ impl FileIo {
                 coop::made_progress();
                 return Poll::Ready(Ok(count));
             }
-            self.begin(Operation::Read(room.min(MOST)));
+            self.begin(Operation::Read(room.min(MOST)))?;
         }
     }
 
@@ -143,8 +147,10 @@ impl FileIo {
             let room = wanted - bytes.len();
             bytes.extend_from_slice(&slice[..slice.len().min(room)]);
         }
-        if wanted > 0 {
-            self.begin(Operation::Write(bytes));
+        if wanted > 0
+            && let Err(error) = self.begin(Operation::Write(bytes))
+        {
+            self.failed = Untold::from(error);
         }
         coop::made_progress();
         Poll::Ready(Ok(wanted))
@@ -175,21 +181,20 @@ impl FileIo {
                 was => self.keep_error(was),
             }
             self.failed.tell()?;
-            self.begin(Operation::Seek(to));
+            self.begin(Operation::Seek(to))?;
         }
     }
 
     /// Begins to seek, as tokio's trait wants it.
     ///
     /// # Errors
-    /// Another operation is in flight.
+    /// Another operation is in flight; there is no thread for it.
     #[cfg(feature = "tokio-io")]
     pub(crate) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         if self.running.is_some() {
             return Err(io::Error::other("an operation is in flight: call `poll_complete` first"));
         }
-        self.begin(Operation::Seek(to));
-        Ok(())
+        self.begin(Operation::Seek(to))
     }
 
     /// Waits for the operation in flight, and returns the new position. 0: it was no seek.
@@ -206,7 +211,7 @@ impl FileIo {
     /// Runs an operation after all others.
     pub(super) async fn operate(&mut self, operation: Operation) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await?;
-        self.begin(operation);
+        self.begin(operation)?;
         match poll_fn(|cx| self.poll_running(cx)).await {
             Was::Done(done) => done,
             _ => Ok(()),
@@ -224,6 +229,22 @@ impl FileIo {
     }
 }
 
+/// The operation that runs or waits for a thread.
+#[derive(Debug)]
+struct Running {
+    handle: BlockingHandle<Finished>,
+    reads: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The file is dropped: nobody wants what would be read.
+        if self.reads {
+            self.handle.abort();
+        }
+    }
+}
+
 /// The operation that has ended, with its result.
 enum Was {
     Nothing,
@@ -231,4 +252,36 @@ enum Was {
     Read(io::Result<usize>),
     Sought(SeekFrom, io::Result<u64>),
     Done(io::Result<()>),
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
+mod tests {
+    use std::io::Seek;
+    use std::task::Waker;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_read_of_a_file_that_is_dropped_before_a_thread_begins_it_does_not_run() {
+        let start = Instant::now();
+        loop {
+            let mut io = FileIo::new(File::open("/proc/self/exe").unwrap());
+            let mut file = io.file().clone();
+            // It is dropped at once, usually long before a thread wakes.
+            let _ = io.poll_read(&mut Context::from_waker(Waker::noop()), &mut [0; 8][..]);
+            drop(io);
+            let mut file = loop {
+                match Arc::try_unwrap(file) {
+                    Ok(file) => break file,
+                    Err(shared) => file = shared,
+                }
+                std::thread::yield_now();
+            };
+            if file.stream_position().unwrap() == 0 {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "each of them has run");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::task::{BlockingHandle, spawn_blocking};
+use crate::task::{AbortsOnDrop, spawn_blocking};
 
 /// Runs `f` on the pool. If it is cancelled before a thread has begun `f`, `f` does not run.
 pub(super) fn run<T, F>(f: F) -> OnPool<T>
@@ -13,23 +13,17 @@ where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,
 {
-    OnPool(spawn_blocking(f))
+    OnPool(AbortsOnDrop(spawn_blocking(f)))
 }
 
 /// The future of [`run`].
 #[derive(Debug)]
-pub(super) struct OnPool<T>(BlockingHandle<io::Result<T>>);
+pub(super) struct OnPool<T>(AbortsOnDrop<io::Result<T>>);
 
 impl<T> Future for OnPool<T> {
     type Output = io::Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx))?)
-    }
-}
-
-impl<T> Drop for OnPool<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -29,8 +29,18 @@ pub(super) enum Operation {
 pub(super) enum Outcome {
     Read(io::Result<Vec<u8>>),
     Written(Untold),
-    Sought(SeekFrom, io::Result<u64>),
-    Done(io::Result<()>),
+    Sought(SeekFrom, Result<u64, Untold>),
+    Done(Untold),
+}
+
+impl Outcome {
+    fn written(done: io::Result<()>) -> Self {
+        Self::Written(Untold(done.err()))
+    }
+
+    fn done(done: io::Result<()>) -> Self {
+        Self::Done(Untold(done.err()))
+    }
 }
 
 /// The result of an operation, and what became of the bytes that had been read ahead.
@@ -45,7 +55,7 @@ pub(super) struct Finished {
 impl Operation {
     /// `ahead` is the number of bytes that were read and not handed out. All operations except a
     /// read first move the file back by this number. If the file cannot be moved (a terminal, a
-    /// FIFO), these bytes are kept for the reader.
+    /// FIFO, some devices), these bytes are kept for the reader.
     pub(super) fn run(self, mut file: &File, ahead: usize) -> Finished {
         let rewound = match self {
             Self::Read(_) => Ok(false),
@@ -58,15 +68,15 @@ impl Operation {
         let go_on = move || error.map_or(Ok(()), Err);
         let outcome = match self {
             Self::Read(most) => Outcome::Read(read(file, most)),
-            Self::Write(bytes) => {
-                let written = go_on().and_then(|()| write_all(file, &bytes));
-                Outcome::Written(Untold(written.err()))
+            Self::Write(bytes) => Outcome::written(go_on().and_then(|()| write_all(file, &bytes))),
+            Self::Seek(to) => {
+                let sought = go_on().and_then(|()| file.seek(to));
+                Outcome::Sought(to, sought.map_err(Untold::from))
             }
-            Self::Seek(to) => Outcome::Sought(to, go_on().and_then(|()| file.seek(to))),
-            Self::SetLen(length) => Outcome::Done(go_on().and_then(|()| file.set_len(length))),
-            Self::SyncAll => Outcome::Done(go_on().and_then(|()| file.sync_all())),
-            Self::SyncData => Outcome::Done(go_on().and_then(|()| file.sync_data())),
-            Self::Settle => Outcome::Done(go_on()),
+            Self::SetLen(length) => Outcome::done(go_on().and_then(|()| file.set_len(length))),
+            Self::SyncAll => Outcome::done(go_on().and_then(|()| file.sync_all())),
+            Self::SyncData => Outcome::done(go_on().and_then(|()| file.sync_data())),
+            Self::Settle => Outcome::done(go_on()),
         };
         Finished { outcome, rewound }
     }
@@ -76,11 +86,15 @@ fn rewind(mut file: &File, ahead: usize) -> io::Result<bool> {
     if ahead == 0 {
         return Ok(false);
     }
-    let back = SeekFrom::Current(-i64::try_from(ahead).map_err(io::Error::other)?);
-    match file.seek(back) {
-        Ok(_) => Ok(true),
+    let back = -i64::try_from(ahead).map_err(io::Error::other)?;
+    let moved = file.stream_position().and_then(|before| {
+        // Some devices count no position, and move nowhere without an error.
+        let Some(to) = before.checked_add_signed(back) else { return Ok(false) };
+        Ok(file.seek(SeekFrom::Current(back))? == to)
+    });
+    match moved {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SPIPE) => Ok(false),
-        Err(error) => Err(error),
+        moved => moved,
     }
 }
 
@@ -118,8 +132,8 @@ fn patiently<R>(
     }
 }
 
-/// The error of a write, or of a cancelled operation, until it is reported. If it never is, it is
-/// logged.
+/// The error of an operation other than a read, until it is reported. If it never is, because the
+/// operation was cancelled or was a write, it is logged.
 #[derive(Debug, Default)]
 pub(super) struct Untold(Option<io::Error>);
 
@@ -140,7 +154,53 @@ impl Drop for Untold {
         let Some(error) = &self.0 else { return };
         static LIMIT: OncePerSecond = OncePerSecond::new();
         if let Some(count) = LIMIT.pass() {
-            panics::log!(error, %error, count, "a write to a file, or its sync, failed, and the file was dropped without a flush: data may be lost");
+            panics::log!(error, %error, count, "an operation on a file failed, and the file was dropped before a call returned the error: after a write or a sync, data may be lost");
         }
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_has_moved_counts_as_rewound() {
+        // Its seeks are no errors, and move nothing.
+        let device = File::open("/dev/urandom").unwrap();
+        assert!(!Operation::Settle.run(&device, 8).rewound);
+        let mut file = File::open("/proc/self/exe").unwrap();
+        file.seek(SeekFrom::Start(10)).unwrap();
+        assert!(Operation::Settle.run(&file, 8).rewound);
+        assert_eq!(file.stream_position().unwrap(), 2);
+    }
+
+    struct Log(Arc<Mutex<String>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push_str(&String::from_utf8_lossy(line));
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_sync_that_no_call_returned_is_logged() {
+        // A pipe has no disk.
+        let (_reads, writes) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let pipe = File::from(writes);
+        let lines = Arc::new(Mutex::new(String::new()));
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || Log(writer.clone())).finish();
+        tracing::subscriber::with_default(log, || drop(Operation::SyncAll.run(&pipe, 0)));
+        let lines = lines.lock().unwrap();
+        assert!(lines.contains("an operation on a file failed"), "{lines}");
     }
 }

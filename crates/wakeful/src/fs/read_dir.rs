@@ -6,7 +6,7 @@ use std::fs::{self, FileType, Metadata};
 use std::io;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::on_pool::{OnPool, run};
 
@@ -20,21 +20,26 @@ const BATCH: usize = 64;
 /// Kernel errors; no thread can be started.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref().to_owned();
-    let Batch { entries, rest } = run(move || Ok(batch(fs::read_dir(path)?))).await?;
-    Ok(ReadDir { entries, rest, reading: None })
+    run(move || {
+        let mut all = fs::read_dir(path)?;
+        let Batch { entries, is_last } = batch(&mut all);
+        let rest = (!is_last).then(|| Arc::new(Mutex::new(all)));
+        Ok(ReadDir { entries, rest, reading: None })
+    })
+    .await
 }
 
-/// The next entries, and the iterator over the others.
+/// The next entries, and whether there are no others.
 #[derive(Debug)]
 struct Batch {
     entries: VecDeque<io::Result<fs::DirEntry>>,
-    rest: Option<fs::ReadDir>,
+    is_last: bool,
 }
 
-fn batch(mut rest: fs::ReadDir) -> Batch {
-    let entries: VecDeque<_> = rest.by_ref().take(BATCH).collect();
-    let is_over = entries.len() < BATCH;
-    Batch { entries, rest: (!is_over).then_some(rest) }
+fn batch(rest: &mut fs::ReadDir) -> Batch {
+    let entries: VecDeque<_> = rest.take(BATCH).collect();
+    let is_last = entries.len() < BATCH;
+    Batch { entries, is_last }
 }
 
 /// The entries of a directory, in no order, without `.` and `..`.
@@ -62,7 +67,9 @@ fn batch(mut rest: fs::ReadDir) -> Batch {
 #[derive(Debug)]
 pub struct ReadDir {
     entries: VecDeque<io::Result<fs::DirEntry>>,
-    rest: Option<fs::ReadDir>,
+    /// The iterator over the entries that no batch has brought yet. One operation at a time locks
+    /// it. It is kept here, so that it is not lost with an operation that is refused.
+    rest: Option<Arc<Mutex<fs::ReadDir>>>,
     reading: Option<OnPool<Batch>>,
 }
 
@@ -76,14 +83,24 @@ impl ReadDir {
     /// Kernel errors; no thread can be started.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         if self.entries.is_empty()
-            && let Some(rest) = self.rest.take()
+            && self.reading.is_none()
+            && let Some(rest) = self.rest.clone()
         {
-            self.reading = Some(run(move || Ok(batch(rest))));
+            self.reading = Some(run(move || {
+                // In a forked child, the parent's operation may hold the lock for ever.
+                let rest = rest.try_lock();
+                let mut rest = rest.map_err(|_| io::Error::other("it is being read elsewhere"))?;
+                Ok(batch(&mut rest))
+            }));
         }
         if let Some(reading) = &mut self.reading {
             let read = reading.await;
             self.reading = None;
-            Batch { entries: self.entries, rest: self.rest } = read?;
+            let Batch { entries, is_last } = read?;
+            self.entries = entries;
+            if is_last {
+                self.rest = None;
+            }
         }
         match self.entries.pop_front() {
             Some(entry) => Ok(Some(DirEntry(Arc::new(entry?)))),

@@ -70,11 +70,16 @@ impl<'a> Acceptor<'a> {
     /// If it is pending, it has taken no connection.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
         let listener = self.listener;
-        let accepted =
-            ready!(super::poll_shared(listener, Direction::Read, &mut self.place, cx, |socket| {
-                accept(socket, listener.is_lent())
-            }));
-        Poll::Ready(taken(listener, accepted))
+        loop {
+            let place = &mut self.place;
+            let accepted =
+                ready!(super::poll_shared(listener, Direction::Read, place, cx, |socket| {
+                    unless_gone(accept(socket, listener.is_lent()))
+                }));
+            if let Some(accepted) = accepted.transpose() {
+                return Poll::Ready(taken(listener, accepted));
+            }
+        }
     }
 }
 
@@ -104,15 +109,21 @@ pub(super) fn poll_next_alone(
                     listener.would_block(Direction::Read);
                     Err(Errno::AGAIN)
                 }
-                // The connection is skipped, but counts as one operation of what this task may do
-                // in a turn.
-                Err(Errno::CONNABORTED) => Ok(None),
-                accepted => accepted.map(Some),
+                accepted => unless_gone(accepted),
             }
         }));
         if let Some(accepted) = accepted.transpose() {
             return Poll::Ready(taken(listener, accepted));
         }
+    }
+}
+
+/// `None`: the connection is gone. It is skipped, but counts as one operation of what a task may do
+/// in a turn.
+fn unless_gone<T>(accepted: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match accepted {
+        Err(Errno::CONNABORTED) => Ok(None),
+        accepted => accepted.map(Some),
     }
 }
 

@@ -226,9 +226,6 @@ fn poll_shared<T: AsFd, R>(
         match done {
             Err(Errno::AGAIN) => socket.would_block(direction),
             Err(Errno::INTR) => {}
-            // A connection that is gone is skipped, but counts as one operation of what this task
-            // may do in a turn.
-            Err(Errno::CONNABORTED) => coop::made_progress(),
             result => {
                 coop::made_progress();
                 return Poll::Ready(result.map_err(crate::sys::limits::explain));

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
-use crate::task::{consume_budget, spawn_blocking};
+use crate::task::{AbortsOnDrop, consume_budget, spawn_blocking};
 
 /// Looks up the addresses of `name`.
 ///
@@ -21,7 +21,8 @@ use crate::task::{consume_budget, spawn_blocking};
 /// ```
 ///
 /// # Cancel safety
-/// Cancel-safe. A lookup that has started finishes in the background.
+/// Cancel-safe. A lookup that a thread has begun finishes in the background. One that waits for a
+/// thread is dropped.
 ///
 /// # Errors
 /// The lookup failed; the name has no port; no thread can be started for the lookup (the message
@@ -49,7 +50,7 @@ pub(super) async fn resolve_one(name: impl Resolve) -> io::Result<SocketAddr> {
 async fn lookup<I: Iterator<Item = SocketAddr>>(
     f: impl FnOnce() -> io::Result<I> + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
-    let addrs = spawn_blocking(move || f().map(Iterator::collect));
+    let addrs = AbortsOnDrop(spawn_blocking(move || f().map(Iterator::collect)));
     addrs.await.map_err(|error| io::Error::other(format!("cannot look the name up: {error}")))?
 }
 
@@ -140,5 +141,37 @@ impl<const N: usize> Resolve for &[SocketAddr; N] {}
 impl<const N: usize> IntoName for &[SocketAddr; N] {
     fn into_name(self) -> Name {
         Name::Known(self.to_vec())
+    }
+}
+
+#[cfg(all(test, not(wakeful_loom), not(miri)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Waker};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_lookup_that_is_given_up_before_a_thread_begins_it_does_not_run() {
+        let start = Instant::now();
+        loop {
+            let has_run = Arc::new(AtomicBool::new(false));
+            let runs = has_run.clone();
+            let looked_up = lookup(move || {
+                runs.store(true, Ordering::Relaxed);
+                Ok(std::iter::empty())
+            });
+            // It is dropped at once, usually long before a thread wakes.
+            let _ = Box::pin(looked_up).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            while Arc::strong_count(&has_run) > 1 {
+                std::thread::yield_now();
+            }
+            if !has_run.load(Ordering::Relaxed) {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "each of them has run");
+        }
     }
 }

@@ -23,7 +23,7 @@ use super::orphan;
 use crate::driver::registered::Registered;
 use crate::driver::source::Direction;
 use crate::sys::fork_check::Process;
-use crate::task::{BlockingHandle, coop, spawn_blocking};
+use crate::task::{AbortsOnDrop, coop, spawn_blocking};
 
 /// A child whose status is not known yet. See the [module](self).
 #[derive(Debug)]
@@ -40,7 +40,7 @@ enum State {
     /// The loop's epoll reports the end.
     Watched(Registered<OwnedFd>),
     /// A thread waits for the end, after the first call that asks for it.
-    Unwatched(Option<BlockingHandle<io::Result<()>>>),
+    Unwatched(Option<AbortsOnDrop<io::Result<()>>>),
     Reaped(ExitStatus),
     /// Other code has reaped the child.
     Lost,
@@ -100,7 +100,8 @@ impl Running {
                 }
                 State::Unwatched(thread) => {
                     let pid = self.pid;
-                    let waits = thread.get_or_insert_with(|| spawn_blocking(move || ended(pid)));
+                    let begin = || AbortsOnDrop(spawn_blocking(move || ended(pid)));
+                    let waits = thread.get_or_insert_with(begin);
                     let waited = ready!(Pin::new(waits).poll(cx));
                     *thread = None;
                     match waited {

@@ -1,14 +1,17 @@
 //! Work that blocks: it runs on separate threads, never on a loop.
 //!
-//! [`pool`] has the threads and their queue, [`job`] one piece of work. This crate has its own pool
+//! [`pool`] has the threads and their queue, [`job`] one piece of work. [`try_again`] is for work
+//! that waits because no thread could be started. This crate has its own pool
 //! for a reason: the pool of the crate `blocking` retries for ever when it cannot start a thread
 //! (its issue 79), and other pools panic then, or belong to a runtime.
 
+mod aborts_on_drop;
 #[cfg(feature = "test-util")]
 mod in_flight;
 mod job;
 #[allow(unsafe_code)]
 mod pool;
+mod try_again;
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +20,7 @@ use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use self::job::{Job, Join, Run};
 use self::pool::Pool;
@@ -25,9 +28,11 @@ use super::join_error::JoinError;
 use crate::sys::panics;
 use crate::sys::thread::{start_thread, without_signals};
 
+pub(crate) use self::aborts_on_drop::AbortsOnDrop;
 #[cfg(feature = "test-util")]
 pub(crate) use self::in_flight::{Entered as InFlightHere, InFlight};
 pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
+pub(crate) use self::try_again::try_again_by;
 
 /// Runs `f` on a thread that may block: for file and DNS work, a database client, or long
 /// computations. May be called on any thread.
@@ -38,8 +43,10 @@ pub(crate) use self::pool::{end_main_of_child, keep_a_thread};
 /// busy, work waits in a queue. The queue has no limit, so limit the work that you give it.
 ///
 /// If the process may start no more threads (`ulimit -u`, `pids.max` of its cgroup), the work waits
-/// for the existing threads. If there is no thread at all, the work is dropped, and the handle
-/// returns an error that [is cancelled](JoinError::is_cancelled) and names these limits.
+/// for the existing threads. Each second, a loop whose work waits tries to start another thread.
+/// (A thread without a loop does not: its work waits until a thread is free, or other work is
+/// given.) If there is no thread at all, the work is dropped, and the handle returns an error that
+/// [is cancelled](JoinError::is_cancelled) and names these limits.
 ///
 /// A forked child has none of its parent's threads. It starts its own.
 ///
@@ -85,7 +92,10 @@ where
     let job = Arc::new(Job::new(f));
     let pushed = pool::current().and_then(|pool| Ok((pool, pool.push(counted(job.clone()))?)));
     let state = match pushed {
-        Ok((pool, number)) => State::Begun { job, place: Some((pool, number)) },
+        Ok((pool, number)) => {
+            let tries_again = pool.try_again_for(number);
+            State::Begun { job, place: Some((pool, number)), tries_again }
+        }
         Err(error) => {
             panics::discard(job);
             State::Refused(error)
@@ -121,7 +131,10 @@ where
     let job = Arc::new(Job::new(f));
     let runs = counted(job.clone());
     match without_signals(|| start_thread(name, move || runs.run(&|| false))) {
-        Ok(_) => Ok(BlockingHandle { state: State::Begun { job, place: None } }),
+        Ok(_) => {
+            let state = State::Begun { job, place: None, tries_again: false };
+            Ok(BlockingHandle { state })
+        }
         Err(error) => {
             let run_here = move || {
                 job.run(&|| false);
@@ -160,6 +173,8 @@ enum State<T> {
         job: Arc<dyn Join<T>>,
         /// Where the job is queued, until a thread takes it.
         place: Option<(&'static Pool, u64)>,
+        /// Does a loop try again to start a thread for it? See [`try_again`].
+        tries_again: bool,
     },
     Refused(io::Error),
     /// The outcome was taken.
@@ -189,7 +204,7 @@ impl<T> BlockingHandle<T> {
     /// });
     /// ```
     pub fn abort(&self) {
-        let State::Begun { job, place } = &self.state else { return };
+        let State::Begun { job, place, .. } = &self.state else { return };
         if is_forked(*place) {
             return;
         }
@@ -204,8 +219,20 @@ impl<T> BlockingHandle<T> {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match &self.state {
-            State::Begun { job, place } => is_forked(*place) || job.is_over(),
+            State::Begun { job, place, .. } => is_forked(*place) || job.is_over(),
             State::Refused(_) | State::Over => true,
+        }
+    }
+
+    /// # Errors
+    /// The work was refused, because there is no thread.
+    pub(crate) fn unless_refused(mut self) -> Result<Self, JoinError> {
+        match mem::replace(&mut self.state, State::Over) {
+            State::Refused(error) => Err(JoinError::refused(error)),
+            state => {
+                self.state = state;
+                Ok(self)
+            }
         }
     }
 
@@ -213,7 +240,7 @@ impl<T> BlockingHandle<T> {
     pub fn detach(self) {}
 
     fn leave(&mut self) {
-        let State::Begun { job, place } = mem::replace(&mut self.state, State::Over) else {
+        let State::Begun { job, place, .. } = mem::replace(&mut self.state, State::Over) else {
             return;
         };
         if is_forked(place) {
@@ -235,11 +262,19 @@ impl<T> Future for BlockingHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = match &self.state {
-            State::Begun { job, place } if !is_forked(*place) => {
-                match ready!(job.poll(cx.waker())) {
-                    Some(outcome) => outcome.map_err(JoinError::panicked),
-                    None => Err(JoinError::cancelled()),
+        let outcome = match &mut self.state {
+            State::Begun { job, place, tries_again } if !is_forked(*place) => {
+                match job.poll(cx.waker()) {
+                    Poll::Ready(Some(outcome)) => outcome.map_err(JoinError::panicked),
+                    Poll::Ready(None) => Err(JoinError::cancelled()),
+                    Poll::Pending => {
+                        if let Some((pool, number)) = place
+                            && !*tries_again
+                        {
+                            *tries_again = pool.try_again_for(*number);
+                        }
+                        return Poll::Pending;
+                    }
                 }
             }
             _ => Err(JoinError::cancelled()),

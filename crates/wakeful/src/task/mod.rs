@@ -90,9 +90,11 @@ pub use self::task_local::{AccessError, LocalKey, TaskLocalFuture, TaskLocalSlot
 pub use self::unconstrained::{Unconstrained, unconstrained};
 pub use self::yield_now::{YieldNow, yield_now};
 
+pub(crate) use self::blocking::{
+    AbortsOnDrop, end_main_of_child, keep_a_thread, on_own_thread, try_again_by,
+};
 #[cfg(feature = "test-util")]
 pub(crate) use self::blocking::{InFlight, InFlightHere};
-pub(crate) use self::blocking::{end_main_of_child, keep_a_thread, on_own_thread};
 pub(crate) use self::closure::send;
 pub(crate) use self::lazy::spawn_remote;
 pub(crate) use self::local::ready_here;

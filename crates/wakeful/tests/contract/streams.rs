@@ -5,12 +5,13 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use wakeful::net::{TcpStream, UnixStream};
 use wakeful::spawn;
 use wakeful::task::yield_now;
 
 use crate::backend::Backend;
-use crate::support::{soon, tcp_pair};
+use crate::support::{destroy, soon, tcp_pair};
 
 on_every_backend! {
     half_close_in_both_directions,
@@ -20,6 +21,7 @@ on_every_backend! {
     more_slices_than_the_kernel_takes_at_once,
     slices_of_few_bytes_arrive_in_order,
     peek_takes_nothing,
+    a_connection_that_is_destroyed_is_no_clean_end_for_who_peeks,
     halves_read_and_write_at_once_and_find_each_other_again,
     dropping_the_write_half_ends_the_stream,
     options_are_the_kernel_s,
@@ -160,6 +162,18 @@ fn peek_takes_nothing<B: Backend>() {
         }
         assert_eq!(server.read(&mut buf).await.unwrap(), 4);
         assert_eq!(server.read(&mut []).await.unwrap(), 0);
+    });
+}
+
+fn a_connection_that_is_destroyed_is_no_clean_end_for_who_peeks<B: Backend>() {
+    B::block_on(async {
+        let (_client, server) = tcp_pair().await;
+        let (local, peer) = (server.local_addr().unwrap(), server.peer_addr().unwrap());
+        if destroy("--tcp", local, peer).is_err() || server.peer_addr().is_ok() {
+            return eprintln!("skipped: no ss, or it may not end a socket here");
+        }
+        let error = soon(server.peek(&mut [0; 8])).await.unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::CONNABORTED));
     });
 }
 

@@ -1,6 +1,9 @@
 //! What many tests need: a pair of connected streams, and an end for what is lost.
 
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,6 +30,14 @@ pub(crate) async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(localhost()).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (client, listener.accept().await.unwrap().0)
+}
+
+/// Has the kernel end a connected socket, as an administrator does. `protocol` is an option of
+/// ss(8). It needs root, and a kernel that can (`CONFIG_INET_DIAG_DESTROY`): the socket still has a
+/// peer if it is not ended.
+pub(crate) fn destroy(protocol: &str, local: SocketAddr, peer: SocketAddr) -> io::Result<()> {
+    let ports = format!("( sport = :{} and dport = :{} )", local.port(), peer.port());
+    Command::new("ss").args(["--kill", "--numeric", protocol, &ports]).output().map(drop)
 }
 
 /// Is there anything, this moment, that would end the sleep of a loop that has no work? Takes the

@@ -19,7 +19,7 @@ use wakeful::time::sleep;
 use wakeful::{LoopHandle, spawn};
 
 use crate::backend::Backend;
-use crate::support::{is_pending, soon};
+use crate::support::{destroy, is_pending, soon};
 
 on_every_backend! {
     sockets_are_polled_by_hand,
@@ -28,6 +28,7 @@ on_every_backend! {
     a_datagram_is_appended_to_a_buffer_s_room,
     what_is_peeked_at_stays,
     a_connected_socket_hears_its_peer_alone,
+    a_socket_that_is_destroyed_is_an_error_for_who_waits,
     a_datagram_that_is_too_long_is_an_error,
     broadcast_is_asked_for,
     members_of_a_group_hear_what_is_sent_to_it,
@@ -173,6 +174,24 @@ fn what_is_peeked_at_stays<B: Backend>() {
         assert_eq!(other.try_peek(&mut buf).unwrap(), 4);
         assert_eq!(other.try_recv(&mut buf).unwrap(), 4);
         assert!(would_block(other.try_peek_sender()));
+    });
+}
+
+fn a_socket_that_is_destroyed_is_an_error_for_who_waits<B: Backend>() {
+    B::block_on(async {
+        let (socket, _other) = connected().await;
+        let (local, peer) = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+        let socket = Rc::new(socket);
+        let waiting = spawn({
+            let socket = socket.clone();
+            async move { socket.recv(&mut [0; 8]).await }
+        });
+        yield_now().await;
+        if destroy("--udp", local, peer).is_err() || socket.peer_addr().is_ok() {
+            return eprintln!("skipped: no ss, or it may not end a socket here");
+        }
+        let error = soon(waiting).await.unwrap().unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::CONNABORTED));
     });
 }
 

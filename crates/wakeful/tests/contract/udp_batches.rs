@@ -77,7 +77,11 @@ fn several_buffers_are_filled_at_once<B: Backend>() {
         {
             let mut bufs: Vec<_> = memory.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
             assert!(would_block(receiver.try_recv(&mut bufs, &mut meta)));
-            assert_eq!(receiver.try_recv(&mut bufs, &mut []).unwrap_or(0), 0, "no room");
+            // Without a buffer nothing is waited for.
+            assert_eq!(receiver.try_recv(&mut bufs, &mut []).unwrap(), 0);
+            assert_eq!(soon(receiver.recv(&mut [], &mut meta)).await.unwrap(), 0);
+            let polled = poll_fn(|cx| receiver.poll_recv(cx, &mut bufs, &mut []));
+            assert_eq!(soon(polled).await.unwrap(), 0);
         }
         soon(receiver.writable()).await.unwrap();
         let (mut senders, mut open) = (Vec::new(), Vec::new());

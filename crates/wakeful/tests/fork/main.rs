@@ -11,6 +11,8 @@ mod backend;
 #[path = "../contract/background.rs"]
 mod background;
 mod child;
+#[path = "../refused/mod.rs"]
+mod refused;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../contract/support.rs"]
 mod support;
@@ -63,6 +65,7 @@ on_every_backend! {
     a_waker_in_the_child_does_not_wake_the_parent,
     a_signal_to_the_child_is_not_the_parent_s,
     the_blocking_pool_of_the_child_is_its_own,
+    a_directory_that_a_child_without_threads_reads_on_is_an_error_and_no_end,
     a_child_that_returns_from_blocking_work_ends,
     a_child_that_returns_on_a_thread_of_ours_waits_for_no_lock,
     a_log_of_the_parent_s_counts_in_the_child_what_it_drops_and_waits_for_nobody,
@@ -634,6 +637,34 @@ fn the_blocking_pool_of_the_child_is_its_own<B: Backend>() {
     drop(hold);
     assert!(B::block_on(of_the_parent).unwrap());
     assert_eq!(on_the_pool().unwrap(), 42);
+}
+
+fn a_directory_that_a_child_without_threads_reads_on_is_an_error_and_no_end<B: Backend>() {
+    let _one = one_at_a_time();
+    let path = std::env::temp_dir().join(format!("wakeful-fork-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    for number in 0..200 {
+        std::fs::write(path.join(number.to_string()), "").unwrap();
+    }
+    let mut entries = B::block_on(wakeful::fs::read_dir(&path)).unwrap();
+    in_child(|| {
+        for call in [libc::SYS_clone3, libc::SYS_clone] {
+            if let Err(error) = refused::refuse(call) {
+                return eprintln!("skipped: no filter can be set: {error}");
+            }
+        }
+        let mut next = || futures_lite::future::block_on(entries.next_entry());
+        let mut errors = 0;
+        while errors < 3 {
+            match next() {
+                Ok(entry) => assert!(entry.is_some(), "an end after {errors} errors"),
+                Err(_) => errors += 1,
+            }
+        }
+    });
+    let all = std::iter::from_fn(|| B::block_on(entries.next_entry()).unwrap());
+    assert_eq!(all.count(), 200);
+    std::fs::remove_dir_all(path).unwrap();
 }
 
 fn a_child_that_returns_from_blocking_work_ends<B: Backend>() {

@@ -144,6 +144,10 @@ impl BatchUdpSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> io::Result<usize> {
+        if are_none(bufs, meta) {
+            consume_budget().await;
+            return Ok(0);
+        }
         shared(self.socket(), Direction::Read, |fd| receive(&self.state, fd, bufs, meta)).await
     }
 
@@ -156,6 +160,9 @@ impl BatchUdpSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> io::Result<usize> {
+        if are_none(bufs, meta) {
+            return Ok(0);
+        }
         self.socket().attempt(Direction::Read, |fd| receive(&self.state, fd, bufs, meta))
     }
 
@@ -174,6 +181,11 @@ impl BatchUdpSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        if are_none(bufs, meta) {
+            ready!(coop::poll_proceed(cx));
+            coop::made_progress();
+            return Poll::Ready(Ok(0));
+        }
         let state = &self.state;
         self.socket.poll_alone(Direction::Read, cx, |fd| receive(state, fd, bufs, meta))
     }
@@ -232,6 +244,11 @@ fn send(state: &UdpSocketState, fd: &OwnedFd, transmit: &Transmit<'_>) -> Result
     state.try_send(UdpSockRef::from(fd), transmit).map_err(|error| errno(&error))
 }
 
+/// Is there no buffer to fill? `recvmmsg` would wait for a datagram that it does not take.
+fn are_none(bufs: &[IoSliceMut<'_>], meta: &[RecvMeta]) -> bool {
+    bufs.is_empty() || meta.is_empty()
+}
+
 fn receive(
     state: &UdpSocketState,
     fd: &OwnedFd,
@@ -239,9 +256,6 @@ fn receive(
     meta: &mut [RecvMeta],
 ) -> Result<usize, Errno> {
     let count = bufs.len().min(meta.len());
-    if count == 0 {
-        return Ok(0);
-    }
     state.recv(UdpSockRef::from(fd), &mut bufs[..count], meta).map_err(|error| errno(&error))
 }
 

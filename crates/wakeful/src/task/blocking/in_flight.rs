@@ -112,4 +112,8 @@ impl Run for Counted {
     fn run(&self, is_forked: &dyn Fn() -> bool) {
         self.job.run(is_forked);
     }
+
+    fn wake_waiter(&self) {
+        self.job.wake_waiter();
+    }
 }

@@ -24,6 +24,9 @@ pub(super) trait Run: Send + Sync {
     /// child the outcome is leaked, because a thread of the parent may have held the lock at the
     /// fork.
     fn run(&self, is_forked: &dyn Fn() -> bool);
+
+    /// Wakes the task that waits for the outcome, though there may be none. Does not panic.
+    fn wake_waiter(&self);
 }
 
 /// A job as its handle sees it.
@@ -65,6 +68,12 @@ impl<F, T> Job<F, T> {
     /// Takes the lock. Nothing panics while it is held, so poisoning is ignored.
     fn stage(&self) -> MutexGuard<'_, Stage<F, T>> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        if let Some(waiter) = self.waiter.take() {
+            panics::wake(waiter);
+        }
     }
 
     fn take_closure(&self) -> Option<F> {
@@ -124,9 +133,11 @@ where
             return;
         }
         panics::discard(self.done(outcome));
-        if let Some(waiter) = self.waiter.take() {
-            panics::wake(waiter);
-        }
+        self.wake();
+    }
+
+    fn wake_waiter(&self) {
+        self.wake();
     }
 }
 
@@ -150,9 +161,7 @@ where
     fn abort(&self) {
         let Some(left) = self.take_unfinished() else { return };
         panics::discard(left);
-        if let Some(waiter) = self.waiter.take() {
-            panics::wake(waiter);
-        }
+        self.wake();
     }
 
     fn forget_waiter(&self) {

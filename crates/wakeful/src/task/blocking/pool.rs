@@ -3,7 +3,8 @@
 //! A job waits in the queue only while there is a thread that will take it. One thread stays once
 //! there has been one: the last idle thread never ends, and the others end after [`KEEP_ALIVE`]. So
 //! a process that reaches its limit of threads later still does its blocking work, if more slowly.
-//! While there is no thread at all and none can be started, jobs are refused.
+//! While there is no thread at all and none can be started, jobs are refused. While there are jobs
+//! for which no thread could be started, the loops that wait for them try again ([`try_again`]).
 //!
 //! A forked child has none of its parent's threads, and the parent's lock may be locked in it for
 //! ever. So the child gets a pool of its own ([`current`]), and never touches the other one.
@@ -18,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Run;
+use super::try_again;
 use crate::sys::fork_check::Process;
 use crate::sys::panics;
 use crate::sys::thread::{allowed_cpus, end_in_child, pin_to, start_thread, without_signals};
@@ -45,6 +47,8 @@ pub(super) struct Pool {
     start: fn(&'static Pool) -> io::Result<()>,
     /// Set once a thread has started: from then on there is always one.
     has_thread: AtomicBool,
+    /// Whether the last attempt to start a thread failed.
+    is_short: AtomicBool,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -69,6 +73,11 @@ impl State {
     /// A thread could not be started just now, so another attempt would fail as well.
     fn is_paused(&self) -> bool {
         self.failed_at.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+
+    /// Is this job queued, and may no thread be free for it? Each idle thread takes at least one.
+    fn may_wait_long(&self, number: u64) -> bool {
+        self.queue.len() > self.idle && self.queue.contains_key(&number)
     }
 }
 
@@ -168,6 +177,7 @@ impl Pool {
             max_threads: max_threads(),
             start,
             has_thread: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
             state: Mutex::default(),
             work: Condvar::new(),
         }
@@ -198,8 +208,38 @@ impl Pool {
         let refused = if state.threads == 0 { state.queue.remove(&number) } else { None };
         drop(state);
         let Some(failure) = failure else { return Ok(number) };
-        failure.log();
-        if refused.is_some() { Err(failure.error) } else { Ok(number) }
+        let error = failure.tell();
+        if refused.is_some() { Err(error) } else { Ok(number) }
+    }
+
+    /// If the job waits because no thread could be started, has the loop of this thread try again.
+    /// Returns whether it does.
+    pub(super) fn try_again_for(&'static self, number: u64) -> bool {
+        // A failure sets this before it wakes the tasks that wait. So a task sees it here if it
+        // registered its waker too late to be woken.
+        if !self.is_short.load(Ordering::Relaxed) {
+            return false;
+        }
+        let waits = self.state().may_wait_long(number);
+        waits && try_again::after_each(PAUSE, move || self.attempt(number))
+    }
+
+    /// Tries to start a thread, if the jobs need another one. Returns whether this job is still
+    /// queued.
+    fn attempt(&'static self, number: u64) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let mut state = self.state();
+        if !state.queue.contains_key(&number) {
+            return false;
+        }
+        let failure = self.grow(&mut state);
+        drop(state);
+        if let Some(failure) = failure {
+            failure.tell();
+        }
+        true
     }
 
     /// Takes a job off the queue, if no thread has begun it.
@@ -215,7 +255,7 @@ impl Pool {
         let failure = if is_wanted { self.start_another(&mut state) } else { None };
         drop(state);
         if let Some(failure) = failure {
-            failure.log();
+            failure.tell();
         }
     }
 
@@ -236,15 +276,21 @@ impl Pool {
                 state.threads += 1;
                 state.idle += 1;
                 state.failed_at = None;
+                self.is_short.store(false, Ordering::Relaxed);
                 self.has_thread.store(true, Ordering::Relaxed);
                 None
             }
             Err(error) => {
                 let is_news = !state.is_paused();
+                // Jobs that are queued later are cared for when they are queued.
+                let is_first = state.failed_at.is_none();
+                let waiting = is_first.then(|| state.queue.values().cloned().collect());
                 if is_news {
                     state.failed_at = Some(Instant::now());
+                    self.is_short.store(true, Ordering::Relaxed);
                 }
-                Some(Failure { error, is_news, threads: state.threads })
+                let (threads, waiting) = (state.threads, waiting.unwrap_or_default());
+                Some(Failure { error, is_news, threads, waiting })
             }
         }
     }
@@ -260,7 +306,7 @@ impl Pool {
                 let failure = self.grow(&mut state);
                 drop(state);
                 if let Some(failure) = failure {
-                    failure.log();
+                    failure.tell();
                 }
                 job.run(&|| self.is_forked());
                 if self.is_forked() {
@@ -301,23 +347,36 @@ struct Failure {
     error: io::Error,
     is_news: bool,
     threads: usize,
+    /// The jobs that were queued before.
+    waiting: Vec<Arc<dyn Run>>,
 }
 
 impl Failure {
-    /// Logs the failure. Must be called without the lock, because a subscriber is user code.
-    fn log(&self) {
-        if self.is_news {
-            let (error, threads) = (&self.error, self.threads);
+    /// Logs the failure, and wakes the tasks that wait for the jobs, so that their loops try again.
+    /// Returns the error. Must be called without the lock, because subscribers and wakers are user
+    /// code.
+    fn tell(self) -> io::Error {
+        let Self { error, is_news, threads, waiting } = self;
+        if is_news && threads == 0 {
+            panics::log!(warn, %error, "cannot start a thread for blocking work: there is none, so the work is refused");
+        } else if is_news {
             panics::log!(warn, %error, threads, "cannot start another thread for blocking work: the work waits until a running thread is free");
         }
+        for job in waiting {
+            job.wake_waiter();
+            // An abort may have left the rest of the job to this one.
+            panics::discard(job);
+        }
+        error
     }
 }
 
 #[cfg(all(test, not(wakeful_loom), not(miri)))] // Miri has no system calls for forks and CPUs.
 mod tests {
     use std::sync::mpsc;
+    use std::task::{Wake, Waker};
 
-    use super::super::job::Job;
+    use super::super::job::{Job, Join};
     use super::*;
 
     type Start = fn(&'static Pool) -> io::Result<()>;
@@ -380,6 +439,64 @@ mod tests {
         drop((hold, ran));
         assert_eq!(runs.iter().collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
         until("it idles", || counts(pool) == (1, 1));
+    }
+
+    #[test]
+    fn while_a_job_waits_for_a_thread_its_loop_tries_again() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            1 => refused(pool),
+            _ => start(pool),
+        });
+        let (hold, held) = mpsc::channel::<()>();
+        pool.push(job(move || held.recv().is_err())).unwrap();
+        until("the thread has begun", || counts(pool) == (1, 0));
+        let (ran, runs) = mpsc::channel();
+        let ran = job(move || ran.send(()).unwrap());
+        assert!(!pool.try_again_for(pool.push(ran.clone()).unwrap()), "there is no loop here");
+        crate::block_on(async {
+            assert!(pool.try_again_for(1));
+            let start = Instant::now();
+            while runs.try_recv().is_err() {
+                assert!(start.elapsed() < Duration::from_secs(60), "there was no other attempt");
+                crate::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(!pool.try_again_for(1), "it is not queued any more");
+        });
+        drop((hold, ran));
+    }
+
+    #[test]
+    fn who_waits_for_a_job_behind_a_long_one_hears_that_no_thread_could_be_started() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        let pool = pool(|pool| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            0 => start(pool),
+            _ => refused(pool),
+        });
+        pool.start_first();
+        until("it idles", || counts(pool) == (1, 1));
+        let (hold, held) = mpsc::channel::<()>();
+        let woken = Arc::new(AtomicBool::new(false));
+        let behind = Arc::new(Job::new(|| ()));
+        assert!(behind.poll(&Waker::from(Arc::new(Sets(woken.clone())))).is_pending());
+        let mut state = pool.state();
+        // Both are queued before the thread can take one.
+        state.queue.insert(0, job(move || held.recv().is_err()));
+        state.queue.insert(1, behind);
+        drop(state);
+        pool.work.notify_one();
+        until("it is woken", || woken.load(Ordering::Relaxed));
+        assert_eq!(counts(pool), (1, 0));
+        crate::block_on(async { assert!(pool.try_again_for(1)) });
+        drop(hold);
+    }
+
+    struct Sets(Arc<AtomicBool>);
+
+    impl Wake for Sets {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]
