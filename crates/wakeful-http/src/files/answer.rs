@@ -171,7 +171,8 @@ fn respond(
     let length: u64 = pieces.iter().map(Piece::len).sum();
     response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     if *method != Method::HEAD && length > 0 {
-        *response.body_mut() = FileBody::read(file, pieces, shared.chunk_size, &shared.jobs)?;
+        *response.body_mut() =
+            FileBody::read(file, &metadata, pieces, shared.chunk_size, &shared.jobs)?;
     }
     Ok(response)
 }
