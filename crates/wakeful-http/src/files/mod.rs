@@ -8,7 +8,8 @@
 
 // `path` and `beneath` keep requests within the directory, `answer` builds the response,
 // `conditional` and `ranges` implement RFC 9110 without I/O, `body` is the response's body,
-// `version` notices that the file has changed, `otherwise` is the fallback for a missing file, `jobs` bounds the pool's work.
+// `version` notices that its file was rewritten, `otherwise` is the fallback for a missing file,
+// `jobs` bounds the pool's work.
 
 mod answer;
 mod beneath;
