@@ -306,7 +306,7 @@ fn all_workers_have_one_name_in_via() {
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.unwrap());
             let mut lines = Vec::new();
-            while !lines.last().is_some_and(|line| line == "\r\n") {
+            while lines.last().is_none_or(|line| line != "\r\n") {
                 let mut line = String::new();
                 stream.read_line(&mut line).unwrap();
                 lines.push(line);

@@ -28,8 +28,9 @@ impl Version {
     /// Blocks.
     ///
     /// # Errors
-    /// The file was rewritten in place, or only its time was set. (If it is longer now, it counts as
-    /// one that has grown, like a log file, and the part that is sent is assumed to be the same.)
+    /// The file was rewritten in place, or only its time was set. (If it is longer now, it counts
+    /// as one that has grown, like a log file. Then the part that is sent is assumed to be the
+    /// same.)
     pub(super) fn check(self, file: &File) -> io::Result<()> {
         let now = Self::of(&file.metadata()?);
         if now == self || now.size > self.size {
