@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -293,5 +294,49 @@ fn bad_usage_is_said_in_a_line() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(said.contains(text), "{arguments:?}: {said}");
+    }
+}
+
+/// A request that comes back to another worker, or to the next one, is known all the same.
+#[test]
+fn all_workers_have_one_name_in_via() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut lines = Vec::new();
+            while lines.last().is_none_or(|line| line != "\r\n") {
+                let mut line = String::new();
+                stream.read_line(&mut line).unwrap();
+                lines.push(line);
+            }
+            let via = lines.iter().find_map(|line| line.strip_prefix("via: ")).unwrap().trim();
+            let head = format!("content-length: {}\r\nconnection: close", via.len());
+            let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{via}");
+            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    for method in [&[][..], &["--exec"]] {
+        let mut arguments = vec!["proxy", "--workers", "1", "--listen", "127.0.0.1:0", "--to", &to];
+        arguments.extend_from_slice(method);
+        let mut proxy = Service::start(&arguments);
+        let addr = proxy.behind("master listening on ");
+        let addr = addr.split(' ').next().unwrap();
+        proxy.behind("all workers accept");
+        let workers = || {
+            let pid = proxy.child.id();
+            fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap()
+        };
+        let via = || get(addr, "/").split_once("\r\n\r\n").expect("a whole head").1.to_owned();
+        let (worker, name) = (workers(), via());
+        assert!(name.starts_with("1.1 wakeful-"), "{name}");
+        assert!(Command::new("kill").args(["-KILL", worker.trim()]).status().unwrap().success());
+        let start = Instant::now();
+        while workers().contains(worker.trim()) {
+            assert!(start.elapsed() < GUARD, "it stays");
+            thread::yield_now();
+        }
+        assert_eq!(via(), name, "{method:?}");
     }
 }

@@ -31,9 +31,10 @@ pub(crate) fn run_worker(
     };
     logging::of_worker();
     let handed = Handed::of(worker.shared_data()).ok_or("cannot serve: the master sent no data")?;
-    let (masters, tickets) = (whole(handed.words)?, handed.tickets);
+    let (masters, tickets, pseudonym) = (whole(handed.words)?, handed.tickets, handed.pseudonym);
     divide::take_cpus(masters.common(), &worker);
     let arguments = if masters.common().has_file() { of_worker(&masters, new)? } else { masters };
-    let start = Start { caught: Caught::from_now_on()?, worker: Some(worker), tickets };
+    let caught = Caught::from_now_on()?;
+    let start = Start { caught, worker: Some(worker), tickets, pseudonym };
     serve(&arguments, start)
 }

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use wakeful::accept::Descriptors;
+use wakeful_services::proxy::headers::Pseudonym;
 use wakeful_services::tls::TicketSecret;
 
 use crate::file_size;
@@ -158,11 +159,13 @@ pub(crate) fn run(
     // The secret is made before the fork, so that all workers have it, and a client can resume its
     // session with any of them.
     let tickets = arguments.are_workers_wanted().then(TicketSecret::random).flatten();
+    // So that a proxy recognises its own requests, whichever worker has forwarded them.
+    let pseudonym = Pseudonym::unique();
     let divided = divide::divide(
         arguments.common(),
         arguments.http_arguments().map(|(_, admin)| admin),
         arguments.pre_drain(),
-        || Handed::bytes(&arguments.words, tickets.as_ref()),
+        || Handed::bytes(&arguments.words, tickets.as_ref(), pseudonym),
     )?;
     let (worker, of_worker) = match divided {
         Divided::Whole => (None, None),
@@ -174,7 +177,7 @@ pub(crate) fn run(
     };
     let arguments = of_worker.as_ref().unwrap_or(arguments);
     let caught = caught.map_or_else(Caught::from_now_on, Ok)?;
-    serve(arguments, Start { caught, worker, tickets })
+    serve(arguments, Start { caught, worker, tickets, pseudonym })
 }
 
 /// # Errors

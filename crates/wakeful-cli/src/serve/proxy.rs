@@ -276,7 +276,7 @@ pub(super) fn serve(arguments: &ProxyArguments, mut start: Start) -> Result<(), 
     let options = options.tls(tls.clone()).limits(arguments.limits.limits());
     let options = options.moves(arguments.moves.moves());
     let pre_drain = arguments.drain.pre_drain;
-    let proxy_options = arguments.proxy_options()?;
+    let proxy_options = arguments.proxy_options()?.pseudonym(start.pseudonym);
     let admin = start.admin(&arguments.admin)?;
     let options = start.watched(options);
     let listeners = start.listeners(&arguments.common, &options)?;

@@ -2,6 +2,7 @@
 
 use wakeful::accept::SharedListener;
 use wakeful_services::ServeOptions;
+use wakeful_services::proxy::headers::Pseudonym;
 use wakeful_services::tls::TicketSecret;
 use wakeful_workers::Worker;
 
@@ -15,6 +16,8 @@ pub(super) struct Start {
     pub(super) worker: Option<Worker>,
     /// The secret for session tickets, common to all workers.
     pub(super) tickets: Option<TicketSecret>,
+    /// The name by which a proxy recognises its own requests, common to all workers.
+    pub(super) pseudonym: Pseudonym,
 }
 
 impl Start {

@@ -180,7 +180,8 @@ fn respond(
     response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     if *method != Method::HEAD && length > 0 {
         let file = OpenFile { file, _place: place.take() };
-        *response.body_mut() = FileBody::read(file, pieces, shared.chunk_size, &shared.jobs)?;
+        *response.body_mut() =
+            FileBody::read(file, &metadata, pieces, shared.chunk_size, &shared.jobs)?;
     }
     Ok(response)
 }

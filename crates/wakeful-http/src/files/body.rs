@@ -1,12 +1,13 @@
 //! The body of an answer: bytes in memory, or pieces of a file, read ahead by one on the blocking
 //! pool.
 //!
-//! It promises its exact length. If the file has become shorter meanwhile, the body ends with an
-//! error, and the connection (or the HTTP/2 stream) is aborted. Nothing is padded, so no client
-//! mistakes a part for the whole. A slow client occupies two chunks and a descriptor.
+//! It promises its exact length. If the file has become shorter or was rewritten meanwhile, the
+//! body ends with an error, and the connection (or the HTTP/2 stream) is aborted. Nothing is
+//! padded, so no client mistakes a part, or a mixture of two versions, for the whole. A slow client
+//! occupies two chunks and a descriptor.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -21,6 +22,7 @@ use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::jobs::{Job, Jobs};
 use super::open_files::OpenFile;
+use super::version::Version;
 
 /// The body of the responses of [`ServeDir`](super::ServeDir).
 ///
@@ -28,8 +30,8 @@ use super::open_files::OpenFile;
 /// `Send`. It may be polled on any thread.
 ///
 /// # Errors
-/// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter since
-/// the answer began, or if there is no memory for the next chunk.
+/// A poll returns an [`io::Error`] if the file could not be read, if it has become shorter or was
+/// rewritten since the answer began, or if there is no memory for the next chunk.
 pub struct FileBody {
     /// How many bytes are still to come, including `next`.
     left: u64,
@@ -45,6 +47,7 @@ enum Next {
 
 struct Rest {
     file: Arc<OpenFile>,
+    version: Version,
     jobs: Jobs,
     chunk: u64,
     /// The pieces, in reverse order.
@@ -81,20 +84,22 @@ impl FileBody {
         }
     }
 
-    /// Makes a body of `pieces` of `file`. This reads the first chunk, so it must be called on the
-    /// pool.
+    /// Makes a body of `pieces` of `file`, which had these `metadata` when the answer was decided
+    /// on. This reads the first chunk, so it must be called on the pool.
     ///
     /// # Errors
     /// The first chunk cannot be read.
     pub(super) fn read(
         file: OpenFile,
+        metadata: &Metadata,
         mut pieces: Vec<Piece>,
         chunk: u64,
         jobs: &Jobs,
     ) -> io::Result<Self> {
         let left = pieces.iter().map(Piece::len).sum();
         pieces.reverse();
-        let mut rest = Rest { file: Arc::new(file), jobs: jobs.clone(), chunk, pieces };
+        let version = Version::of(metadata);
+        let mut rest = Rest { file: Arc::new(file), version, jobs: jobs.clone(), chunk, pieces };
         let first = match rest.step() {
             Some(Piece::Text(text)) => Some(text),
             Some(Piece::File(range)) => Some(read_chunk(&rest.file.file, range)?),
@@ -111,8 +116,13 @@ impl FileBody {
         self.next = rest.step().map(|piece| match piece {
             Piece::Text(text) => Next::Ready(text),
             Piece::File(range) => {
-                let file = rest.file.clone();
-                Next::Reading(rest.jobs.run(move || read_chunk(&file.file, range)))
+                let (file, version) = (rest.file.clone(), rest.version);
+                Next::Reading(rest.jobs.run(move || {
+                    let chunk = read_chunk(&file.file, range)?;
+                    // Behind the read, so that this holds for every chunk before it, too.
+                    version.check(&file.file)?;
+                    Ok(chunk)
+                }))
             }
         });
         if rest.pieces.is_empty() {
@@ -200,6 +210,11 @@ impl fmt::Debug for FileBody {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+    use std::path::Path;
+    use std::time::SystemTime;
+
     use http_body_util::BodyExt;
 
     use super::*;
@@ -216,7 +231,9 @@ mod tests {
     #[test]
     fn without_memory_for_the_first_chunk_there_is_no_answer() {
         let pieces = vec![Piece::File(0..TOO_MUCH)];
-        let error = FileBody::read(file(), pieces, TOO_MUCH, &Jobs::new(1)).unwrap_err();
+        let (file, jobs) = (file(), Jobs::new(1));
+        let metadata = file.metadata().unwrap();
+        let error = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
     }
 
@@ -224,7 +241,9 @@ mod tests {
     fn without_memory_for_a_later_chunk_the_body_ends_with_an_error() {
         let pieces = vec![Piece::Text(Bytes::from("a")), Piece::File(0..TOO_MUCH)];
         let read = async move {
-            let mut body = FileBody::read(file(), pieces, TOO_MUCH, &Jobs::new(1)).unwrap();
+            let (file, jobs) = (file(), Jobs::new(1));
+            let metadata = file.metadata().unwrap();
+            let mut body = FileBody::read(file, &metadata, pieces, TOO_MUCH, &jobs).unwrap();
             let first = body.frame().await.unwrap().unwrap();
             let error = body.frame().await.unwrap().unwrap_err();
             (first.into_data().unwrap(), error, body.frame().await.is_none())
@@ -233,5 +252,48 @@ mod tests {
         assert_eq!(first, "a");
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM), "{error}");
         assert!(is_over);
+    }
+
+    /// What comes of a file of three chunks that `change` changes when the first one was read.
+    fn changed(change: impl FnOnce(&Path)) -> io::Result<Bytes> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "old, old, old").unwrap();
+        let file = File::open(&path).unwrap();
+        // Long ago, so that the time of the change is another one.
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let metadata = file.metadata().unwrap();
+        let pieces = vec![Piece::File(0..metadata.len())];
+        let read = async move {
+            let body = FileBody::read(file, &metadata, pieces, 5, &Jobs::new(1)).unwrap();
+            change(&path);
+            body.collect().await.map(http_body_util::Collected::to_bytes)
+        };
+        wakeful::EventLoop::new().unwrap().block_on(read).unwrap()
+    }
+
+    fn write_at_once(path: &Path, how: &mut OpenOptions, text: &str) {
+        how.open(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_in_place_is_not_sent_as_a_whole_one() {
+        let error = |change: fn(&Path)| changed(change).unwrap_err().to_string();
+        let text = "the file was rewritten while it was sent";
+        assert_eq!(error(|path| fs::write(path, "new, new, new").unwrap()), text);
+        let overwritten = error(|path| write_at_once(path, OpenOptions::new().write(true), "new"));
+        assert_eq!(overwritten, text);
+    }
+
+    #[test]
+    fn a_file_that_has_grown_or_was_replaced_is_sent_as_it_was() {
+        let grown = changed(|path| write_at_once(path, OpenOptions::new().append(true), "more"));
+        assert_eq!(grown.unwrap(), "old, old, old");
+        let replaced = changed(|path| {
+            fs::write(path.with_extension("new"), "new").unwrap();
+            fs::rename(path.with_extension("new"), path).unwrap();
+        });
+        assert_eq!(replaced.unwrap(), "old, old, old");
+        assert_eq!(changed(|path| fs::remove_file(path).unwrap()).unwrap(), "old, old, old");
     }
 }

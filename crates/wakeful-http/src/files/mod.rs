@@ -8,8 +8,8 @@
 
 // `path` and `beneath` keep requests within the directory, `answer` builds the response,
 // `conditional` and `ranges` implement RFC 9110 without I/O, `body` is the response's body,
-// `otherwise` is the fallback for a missing file, `jobs` bounds the pool's work, `open_files` the
-// files that are open.
+// `version` notices that its file was rewritten, `otherwise` is the fallback for a missing file,
+// `jobs` bounds the pool's work, `open_files` the files that are open.
 
 mod answer;
 mod beneath;
@@ -24,6 +24,7 @@ mod ranges;
 mod response_future;
 mod serve_file;
 mod settings;
+mod version;
 
 use std::convert::Infallible;
 use std::io;
@@ -85,16 +86,21 @@ use settings::Shared;
 ///   Text is declared as UTF-8.
 /// * It answers 404 for a file that is missing, is not a regular file, or is outside the directory.
 ///   It follows a symbolic link that stays within the directory. (On kernels before Linux 5.6, or
-///   if a seccomp profile forbids `openat2`, it follows no link.)
+///   if a seccomp profile forbids `openat2`, it follows no link.) It finds out what a file is by
+///   opening it. So a process that waits to write into a FIFO below the directory goes on, and then
+///   finds no reader; and the open of a device has the effects that the device gives it.
 /// * It answers 403 if the file system denies access, and 503 if there are no descriptors or no
 ///   memory, if there are too many jobs, if it has waited too long for another file to close, or if
 ///   no thread can be started (`ulimit -u`, `pids.max`). The last three cases count as
 ///   [`Refusal::FileJobs`](crate::Refusal::FileJobs),
 ///   [`Refusal::OpenFiles`](crate::Refusal::OpenFiles) and
 ///   [`Refusal::NoThread`](crate::Refusal::NoThread).
-/// * If a file becomes shorter while it is sent, or there is no memory for its next chunk, the
-///   connection (HTTP/2: the stream) ends. If it becomes shorter before its first chunk is read,
-///   the answer is 500. If a file grows, only its original length is sent.
+/// * If a file becomes shorter or is rewritten in place while it is sent, or there is no memory for
+///   its next chunk, the connection (HTTP/2: the stream) ends. If it becomes shorter before its
+///   first chunk is read, the answer is 500. If a file grows, only its original length is sent. (A
+///   file that is rewritten and longer than before counts as one that has grown.) A file that is
+///   replaced by a rename, or removed, is sent to its end. So replace files by a rename, and do not
+///   write into them.
 ///
 /// A path with two slashes in a row, an encoded slash, `.` or `..` gets 404. Names need not be
 /// UTF-8.

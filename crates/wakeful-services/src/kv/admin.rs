@@ -107,7 +107,8 @@ impl Client {
     }
 }
 
-/// A limit, because the answers are long, and are made in one piece.
+/// A limit, because an answer is made in one piece, and may be long, or need each name to be
+/// compared with many others.
 const MOST_NAMES: usize = 1024;
 
 pub(super) fn commands(words: Words<'_>, out: &mut Vec<u8>) {
@@ -164,6 +165,9 @@ fn describe(command: &Description, out: &mut Vec<u8>) {
 }
 
 pub(super) fn config(service: &Service, words: Words<'_>, out: &mut Vec<u8>) {
+    if words.len() > MOST_NAMES {
+        return reply::error(out, "ERR too many names of settings in one command");
+    }
     let subcommand = words.get(0).unwrap_or_default();
     if is(subcommand, "SET") {
         let text = "ERR CONFIG SET is not supported: settings are options of the program";
@@ -207,6 +211,9 @@ fn seconds(limit: Duration) -> u64 {
 
 /// INFO. Names and lines are those of Redis where they mean the same.
 pub(super) fn info(service: &Service, asked: Words<'_>, out: &mut Vec<u8>) {
+    if asked.len() > MOST_NAMES {
+        return reply::error(out, "ERR too many names of sections in one command");
+    }
     let everything = |word: &[u8]| ["all", "default", "everything"].iter().any(|all| is(word, all));
     let mut text = String::new();
     for (name, lines) in sections(service) {

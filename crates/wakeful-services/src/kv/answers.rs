@@ -22,7 +22,7 @@ use crate::buffers::Charge;
 use crate::patience::PatientStream;
 
 /// After this many bytes of answers, or of questions to other loops, they are written.
-const ENOUGH: usize = 32 * 1024;
+pub(super) const ENOUGH: usize = 32 * 1024;
 /// After this many questions to other loops, they are sent.
 const ENOUGH_QUESTIONS: usize = 1024;
 
@@ -100,6 +100,11 @@ impl Answers {
     #[inline]
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// How many bytes of answers wait to be written.
+    pub(super) fn length(&self) -> usize {
+        self.out.len()
     }
 
     /// Answers with a text.

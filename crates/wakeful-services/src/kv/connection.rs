@@ -13,7 +13,7 @@ use wakeful::task::yield_now;
 use wakeful::time::timeout;
 
 use super::admin::{self, Client};
-use super::answers::Answers;
+use super::answers::{Answers, ENOUGH};
 use super::command::Command;
 use super::input::Input;
 use super::options::KvOptions;
@@ -186,16 +186,10 @@ impl Session {
         stream: &mut PatientStream,
     ) -> io::Result<ControlFlow<()>> {
         match command {
-            Command::GetAll(keys) => {
-                reply::array(self.answers.out(), keys.len());
-                for key in keys.iter() {
-                    self.answers.one(Operation::Get, key, &[]);
-                    self.pause(stream).await?;
-                }
-            }
+            Command::GetAll(keys) => self.get_all(keys, stream).await?,
             Command::Remove(keys) => self.sum(Operation::Remove, keys, stream).await?,
             Command::Exists(keys) => self.sum(Operation::Count, keys, stream).await?,
-            Command::SetAll(pairs) if self.local.service.loops() == 1 => {
+            Command::SetAll(pairs) if self.is_only_loop() => {
                 self.answers.set_all(pairs);
             }
             Command::SetAll(pairs) => {
@@ -247,6 +241,29 @@ impl Session {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// If this loop owns all keys, no other task runs between them until the answer itself is long
+    /// enough to be written.
+    async fn get_all(&mut self, keys: Words<'_>, stream: &mut PatientStream) -> io::Result<()> {
+        let is_only_loop = self.is_only_loop();
+        // The earlier answers and this one together must not need a larger buffer.
+        if is_only_loop && self.answers.length() >= ENOUGH / 2 {
+            self.answers.write(stream).await?;
+        }
+        let mut start = self.answers.length();
+        reply::array(self.answers.out(), keys.len());
+        for key in keys.iter() {
+            self.answers.one(Operation::Get, key, &[]);
+            if !is_only_loop {
+                self.pause(stream).await?;
+            } else if self.answers.length() - start >= ENOUGH {
+                self.answers.write(stream).await?;
+                start = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// If this loop owns all keys, no other task runs between them.
     async fn sum(
         &mut self,
         op: Operation,
@@ -255,10 +272,16 @@ impl Session {
     ) -> io::Result<()> {
         for key in keys.iter() {
             self.answers.add(op, key);
-            self.pause(stream).await?;
+            if !self.is_only_loop() {
+                self.pause(stream).await?;
+            }
         }
         self.answers.end_of_sum();
         Ok(())
+    }
+
+    fn is_only_loop(&self) -> bool {
+        self.local.service.loops() == 1
     }
 
     /// Completes all earlier commands, because the next one uses all shards.

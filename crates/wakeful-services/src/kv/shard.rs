@@ -31,6 +31,15 @@ const MANY: usize = 10_000;
 /// A table with this many places is not made smaller.
 const LEAST_PLACES: usize = 64;
 
+/// What decides whether there is room for a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// The meter.
+    Metered,
+    /// It was decided before, for several values together.
+    Granted,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -149,10 +158,21 @@ impl Shard {
         value: &[u8],
         condition: Condition,
     ) -> Result<bool, Refused> {
+        self.set_in(Room::Metered, key, value, condition)
+    }
+
+    #[inline]
+    fn set_in(
+        &mut self,
+        room: Room,
+        key: Key<'_>,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<bool, Refused> {
         if !self.spare.is_there() {
             return Err(Refused::NoMemory);
         }
-        let set = self.set_if_there_is_room(key, value, condition);
+        let set = self.set_if_there_is_room(room, key, value, condition);
         if set == Err(Refused::NoMemory) {
             self.spare.give();
         }
@@ -162,10 +182,15 @@ impl Shard {
     #[inline]
     fn set_if_there_is_room(
         &mut self,
+        room: Room,
         key: Key<'_>,
         value: &[u8],
         condition: Condition,
     ) -> Result<bool, Refused> {
+        let check = |old, new| match room {
+            Room::Metered => self.meter.check(old, new),
+            Room::Granted => Ok(()),
+        };
         let table = &mut self.tables[key.table()];
         // `entry` would make the same room, but abort the process if there is no memory.
         table.try_reserve(1, Entry::hash).map_err(|_| Refused::NoMemory)?;
@@ -174,7 +199,7 @@ impl Shard {
             Place::Occupied(mut place) => {
                 let entry = place.get_mut();
                 let (old, new) = (entry.size(), Entry::size_of(key.bytes, value.len()));
-                self.meter.check(old, new)?;
+                check(old, new)?;
                 entry.replace(value)?;
                 self.meter.resize(old, new);
                 Ok(true)
@@ -182,7 +207,7 @@ impl Shard {
             Place::Vacant(_) if condition == Condition::IfPresent => Ok(false),
             Place::Vacant(place) => {
                 let size = Entry::size_of(key.bytes, value.len());
-                self.meter.check(0, size)?;
+                check(0, size)?;
                 place.insert(Entry::new(key, value)?);
                 self.meter.add(size);
                 Ok(true)
@@ -213,8 +238,9 @@ impl Shard {
             keys.dedup_by_key(|key| key.bytes);
             self.meter.check(keys.into_iter().map(old).sum(), most)?;
         }
+        // All of them fit, though not every one may before a later one has become smaller.
         for (key, value) in pairs {
-            self.set(key, value, Condition::Always)?;
+            self.set_in(Room::Granted, key, value, Condition::Always)?;
         }
         Ok(())
     }

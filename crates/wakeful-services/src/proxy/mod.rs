@@ -95,7 +95,7 @@ use wakeful_http::tls::ClientTls;
 use wakeful_http::{AmbiguousLength, Caller, DrainPlan, GrpcCalls, Running, service_fn};
 
 pub use self::counts::{BackendCounts, Counts, NameCounts};
-use self::headers::{ForwardedHeaders, Upgrades};
+use self::headers::{ForwardedHeaders, Pseudonym, Upgrades};
 pub use self::health::Ejection;
 use crate::ServeOptions;
 use crate::admin::{self, RunningService};
@@ -126,6 +126,7 @@ use crate::scrape::Scrape;
 /// | [`ejection`](Self::ejection) | [`Ejection`] | | |
 /// | [`names`](Self::names) | none | | |
 /// | [`name_interval`](Self::name_interval) | 5 s | 1 ms to 1 h | |
+/// | [`pseudonym`](Self::pseudonym) | a new one at each start | | |
 #[derive(Debug, Clone)]
 #[must_use = "a setter returns the changed options"]
 pub struct ProxyOptions {
@@ -150,6 +151,7 @@ pub struct ProxyOptions {
     ejection: Ejection,
     names: Vec<Target>,
     name_interval: Duration,
+    pseudonym: Option<Pseudonym>,
 }
 
 impl ProxyOptions {
@@ -178,6 +180,7 @@ impl ProxyOptions {
             ejection: Ejection::default(),
             names: Vec::new(),
             name_interval: Duration::from_secs(5),
+            pseudonym: None,
         }
     }
 
@@ -323,6 +326,14 @@ impl ProxyOptions {
         self.name_interval = interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
         self
     }
+
+    /// Sets the name by which the proxy recognises a request that it has already forwarded. Several
+    /// processes that are one proxy need the same one, or a request may pass each of them before it
+    /// is refused.
+    pub fn pseudonym(mut self, pseudonym: impl Into<Option<Pseudonym>>) -> Self {
+        self.pseudonym = pseudonym.into();
+        self
+    }
 }
 
 /// How many descriptors the rest of the process opens now and then, such as look-ups of names.
@@ -394,7 +405,7 @@ pub fn start(
         HttpVersion::Http2 => None,
     };
     let server = options.http_server(listeners).limits(limits).descriptors(kept);
-    let pseudonym = headers::Pseudonym::unique();
+    let pseudonym = proxy.pseudonym.unwrap_or_else(Pseudonym::unique);
     let running = server.start_per_connection(move || {
         let proxy = of_a_loop(&proxy, members.clone(), idle, &of_loops, pseudonym);
         let proxy = Rc::new(service::Proxy { in_use: in_use.clone(), ..proxy });
@@ -432,7 +443,7 @@ fn of_a_loop(
     members: Arc<members::Members>,
     idle: descriptors::Idle,
     counts: &Counts,
-    pseudonym: headers::Pseudonym,
+    pseudonym: Pseudonym,
 ) -> service::Proxy {
     let client = ClientBuilder::default()
         .tls(options.upstream_tls.clone())

@@ -65,6 +65,12 @@ impl Progress {
     pub(super) fn client_has_gone(&self) -> bool {
         self.client.get() == ClientIs::Gone
     }
+
+    /// Could a failure of the exchange be the client's fault? A backend may close a connection
+    /// whose request does not come.
+    pub(super) fn may_be_clients_fault(&self) -> bool {
+        self.waits_for_client() || self.client_has_gone()
+    }
 }
 
 impl BufferedRequest {
@@ -172,9 +178,11 @@ impl Body for BufferedRequest {
         let this = &mut *self;
         if let Some(piece) = this.pieces.pop_front() {
             this.waiting -= piece.len() as u64;
+            this.progress.touch();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         if let Some(trailers) = this.trailers.take() {
+            this.progress.touch();
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         // Nothing of the body waits here any more.
@@ -209,5 +217,31 @@ impl Body for BufferedRequest {
                 None => SizeHint::default(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn each_piece_that_was_buffered_is_progress_when_it_is_sent() {
+        let mut body = BufferedRequest::none();
+        body.pieces = [Bytes::from("one"), Bytes::from("two")].into();
+        body.waiting = 6;
+        body.trailers = Some(HeaderMap::new());
+        let progress = body.progress();
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            let before = Instant::now();
+            let frame = Pin::new(&mut body).poll_frame(&mut cx);
+            assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+            assert!(progress.last() >= before);
+        }
+        let last = progress.last();
+        assert!(matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None)));
+        assert_eq!(progress.last(), last, "nothing was left");
     }
 }

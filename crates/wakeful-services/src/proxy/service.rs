@@ -136,7 +136,7 @@ impl Proxy {
                 return Err(Trouble::Client(error.to_string()));
             }
             let goes_on = attempts.goes_on(&error);
-            last = self.failed(&exchange, error);
+            last = self.failed(&exchange, &progress, error);
             match failure.request {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,
@@ -173,8 +173,13 @@ impl Proxy {
         self.backends.choose(tried).or_else(left_out)
     }
 
-    /// Handles an exchange without a response that is not the client's fault.
-    pub(super) fn failed(&self, exchange: &Exchange, error: ClientError) -> Trouble {
+    /// Handles an exchange without a response.
+    pub(super) fn failed(
+        &self,
+        exchange: &Exchange,
+        progress: &Progress,
+        error: ClientError,
+    ) -> Trouble {
         if error.is_overload() {
             self.counts.overloads.add(1);
             return Trouble::Overload(error);
@@ -192,7 +197,9 @@ impl Proxy {
             // The backend was removed after it had been chosen.
             return Trouble::NoBackend;
         }
-        exchange.failed(&error);
+        if !progress.may_be_clients_fault() {
+            exchange.failed(&error);
+        }
         if error.is_timeout() { Trouble::TimedOut } else { Trouble::BadGateway }
     }
 

@@ -193,6 +193,7 @@ struct Direction {
     waiting: Vec<u8>,
     /// How many of these bytes were written.
     written: usize,
+    /// After a poll: whether the flush was pending.
     needs_flush: bool,
     has_moved: bool,
     stage: Stage,
@@ -261,9 +262,10 @@ impl Direction {
         }
     }
 
-    /// Do bytes wait to be written?
+    /// Does something wait for the destination? Bytes wait to be written; or, over TLS, bytes that
+    /// were written wait to be sent, and perhaps the end behind them.
     fn is_stuck(&self) -> bool {
-        self.written < self.waiting.len()
+        self.written < self.waiting.len() || self.needs_flush || self.stage == Stage::Ending
     }
 
     /// Writes `piece`, or the waiting bytes.

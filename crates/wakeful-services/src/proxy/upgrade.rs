@@ -69,7 +69,7 @@ impl Proxy {
             };
             (place, held) = (exchange.place.take(), exchange.held.take());
             let goes_on = attempts.goes_on(&failure.error);
-            last = self.failed(&exchange, failure.error);
+            last = self.failed(&exchange, &progress, failure.error);
             match failure.request {
                 Some(untouched) if goes_on => request = *untouched,
                 _ => break,

@@ -58,8 +58,9 @@ impl RpcOptions {
         Self::default()
     }
 
-    /// Sets the maximum size of a received message, in bytes after decompression. A call with a
-    /// larger message gets OUT_OF_RANGE. The default is 4 MiB.
+    /// Sets the maximum size of a received message, in bytes. A call with a larger message gets
+    /// OUT_OF_RANGE. A compressed message may be no larger either before or after decompression. If
+    /// it is too large only after that, the call gets RESOURCE_EXHAUSTED. The default is 4 MiB.
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes;
         self

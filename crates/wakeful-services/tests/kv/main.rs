@@ -5,6 +5,8 @@ mod limits;
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use wakeful_services::kv::KvOptions;
@@ -76,7 +78,11 @@ fn every_command_answers_as_in_redis() {
         let Answer::Array(Some(commands)) = client.ask("COMMAND") else { panic!("an array") };
         assert_eq!(commands.len(), 21);
         let many = format!("COMMAND DOCS{}", " get".repeat(2000));
-        assert!(matches!(client.ask(&many), Answer::Error(text) if text.contains("too many")));
+        let many = [many, format!("CONFIG GET{}", " save".repeat(2000))];
+        for many in many.into_iter().chain([format!("INFO{}", " stats".repeat(2000))]) {
+            let answer = client.ask(&many);
+            assert!(matches!(answer, Answer::Error(text) if text.contains("too many")));
+        }
         let Answer::Array(Some(docs)) = client.ask("COMMAND DOCS get") else { panic!("an array") };
         assert_eq!(docs[0], bulk("get"));
         let Answer::Array(Some(hello)) = client.ask("HELLO 2") else { panic!("an array") };
@@ -413,4 +419,71 @@ fn it_drains_with_idle_connections_and_answers_what_is_on_its_way() {
         assert!(late.is_closed());
         assert_eq!(draining.join().unwrap().unwrap(), 0);
     });
+}
+
+fn values(answer: Answer) -> Vec<Answer> {
+    let Answer::Array(Some(values)) = answer else { panic!("an array: {answer:?}") };
+    values
+}
+
+/// The last command of each batch is the one after which other connections have their turn.
+#[test]
+fn with_one_loop_no_command_runs_between_the_keys_of_another_one() {
+    let service = Service::start(1, KvOptions::default());
+    assert_eq!(service.connect().ask("MSET a 0 b 0"), ok());
+    let has_ended = AtomicBool::new(false);
+    let torn = thread::scope(|scope| {
+        for writer in 0..4 {
+            let mut client = service.connect();
+            let commands = format!("MSET a {writer} b {writer} c 1 d 1\r\nDEL c d\r\n").repeat(20);
+            let has_ended = &has_ended;
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    client.send(commands.as_bytes());
+                    (0..40).for_each(|_| drop(client.answer()));
+                }
+            });
+        }
+        let mut client = service.connect();
+        let mut torn = Vec::new();
+        for command in ["MGET a b", "EXISTS c d", "DEL c d"] {
+            let batch = "PING\r\n".repeat(1023) + command + "\r\n";
+            for _ in 0..200 {
+                client.send(batch.as_bytes());
+                (0..1023).for_each(|_| drop(client.answer()));
+                let answer = client.answer();
+                let is_whole = match &answer {
+                    Answer::Array(Some(values)) => values[0] == values[1],
+                    Answer::Integer(number) => number % 2 == 0,
+                    _ => false,
+                };
+                torn.extend((!is_whole).then_some((command, answer)));
+            }
+        }
+        has_ended.store(true, Ordering::Relaxed);
+        torn
+    });
+    assert!(torn.is_empty(), "{} {:?}", torn.len(), torn[0]);
+}
+
+/// Its answer is short, and comes behind another one that is nearly long enough to be written.
+#[test]
+fn with_one_loop_an_mget_behind_other_answers_is_whole_though_nobody_reads_them() {
+    const TIMES: usize = 1000;
+    let service = Service::start(1, KvOptions::default());
+    let (mut slow, mut other) = (service.connect(), service.connect());
+    let large = vec![b'x'; 32 * 1024 - 18];
+    assert_eq!(other.ask_words(&[b"SET", b"large".as_slice(), &large]), ok());
+    assert_eq!(other.ask("MSET a 0 b 0"), ok());
+    // More than sockets take.
+    slow.send("GET large\r\nMGET a b\r\n".repeat(TIMES).as_bytes());
+    for number in 0..2000 {
+        let number = number % 10;
+        assert_eq!(other.ask(&format!("MSET a {number} b {number}")), ok());
+    }
+    for number in 0..TIMES {
+        assert!(slow.answer() == bulk(&large));
+        let values = values(slow.answer());
+        assert_eq!(values[0], values[1], "{number}");
+    }
 }

@@ -11,5 +11,6 @@ mod limits;
 mod many_headers;
 mod streaming;
 mod tunnels_end;
+mod tunnels_tls;
 mod upgrades;
 mod upgrades_http2;

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tonic::Code;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 use wakeful_http::grpc::GrpcLayer;
 use wakeful_services::rpc::RpcOptions;
 use wakeful_services::rpc::proto::{EchoRequest, Failure, ServerStreamRequest};
@@ -96,8 +97,12 @@ fn a_message_beyond_the_limit_is_refused_and_the_connection_goes_on() {
     client(async {
         let mut echo = Channel::to(addr(&running)).await.echo();
         let large = EchoRequest { payload: vec![1; 1001].into(), ..EchoRequest::default() };
-        let status = echo.unary(large).await.unwrap_err();
+        let status = echo.unary(large.clone()).await.unwrap_err();
         assert_eq!(status.code(), Code::OutOfRange, "{status}");
+        // A few bytes, which become too many.
+        let mut compressing = echo.clone().send_compressed(CompressionEncoding::Gzip);
+        let status = compressing.unary(large).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         assert_eq!(echo.unary(message("small")).await.unwrap().into_inner().message, "small");
     });
 }

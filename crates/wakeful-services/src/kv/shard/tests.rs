@@ -146,6 +146,19 @@ fn many_are_set_all_or_none() {
 }
 
 #[test]
+fn many_fit_if_they_do_together_in_whatever_order_they_come() {
+    let (mut shard, short) = (Tested::new(1100), "y".repeat(20));
+    assert_eq!(shard.set("a", &"x".repeat(869)), OK);
+    assert_eq!(shard.meters.used(), 950);
+    let pairs = [("b", &*short), ("c", &short), ("a", "x")];
+    let pairs = pairs.map(|(name, value)| (key(name.as_bytes()), value.as_bytes()));
+    assert_eq!(shard.shard.set_all(pairs.into_iter()), Ok(()));
+    assert_eq!((shard.meters.used(), shard.meters.keys()), (101 + 101 + 82, 3));
+    assert_eq!(shard.get("c"), format!("$20\r\n{short}\r\n"));
+    assert_eq!(shard.get("a"), "$1\r\nx\r\n");
+}
+
+#[test]
 fn a_cap_is_for_all_shards_together() {
     let meters = Arc::new(Meters::new(1000, Budget::new(usize::MAX), 2));
     let mut shards = [0, 1].map(|number| Shard::new(Meter::new(meters.clone(), number)));

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Version};
 /// instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pseudonym {
+    name: u64,
     /// The entries, one for each protocol version.
     entries: [&'static str; 3],
 }
@@ -22,9 +23,18 @@ impl Pseudonym {
     /// runs.
     #[must_use]
     pub fn unique() -> Self {
-        let random = RandomState::new().build_hasher().finish();
-        let entry = |version| &*format!("{version} wakeful-{random:016x}").leak();
-        Self { entries: ["1.0", "1.1", "2.0"].map(entry) }
+        Self::of(RandomState::new().build_hasher().finish())
+    }
+
+    fn of(name: u64) -> Self {
+        let entry = |version| &*format!("{version} wakeful-{name:016x}").leak();
+        Self { name, entries: ["1.0", "1.1", "2.0"].map(entry) }
+    }
+
+    /// Returns the name, for another process of the same proxy.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.name.to_be_bytes()
     }
 
     /// The entry for a request that came by `version`.
@@ -40,6 +50,13 @@ impl Pseudonym {
             let mut entries = value.as_bytes().split(|byte| *byte == b',');
             entries.any(|entry| received_by(entry) == own)
         })
+    }
+}
+
+impl From<[u8; 8]> for Pseudonym {
+    /// Restores a name from its [bytes](Pseudonym::to_bytes). Its memory is never freed.
+    fn from(name: [u8; 8]) -> Self {
+        Self::of(u64::from_be_bytes(name))
     }
 }
 
@@ -80,5 +97,6 @@ mod tests {
         let joined = format!("HTTP/1.1 p.example.net,\t{} , 1.1 x", own.to_str().unwrap());
         headers.append(VIA, HeaderValue::try_from(joined).unwrap());
         assert!(one.is_in(&headers));
+        assert_eq!(Pseudonym::from(one.to_bytes()), one);
     }
 }
