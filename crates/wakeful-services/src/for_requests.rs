@@ -28,7 +28,9 @@ pub(crate) fn most(
     let for_loops = OF_A_LOOP * options.group().loop_count()?;
     let beside = kept.also_spare(for_loops).beside_connections(connections);
     let Some((limit, beside)) = Descriptors::limit().zip(beside) else { return Ok(None) };
-    let most = beside.saturating_sub(for_loops + for_others);
+    let left = beside.saturating_sub(for_loops);
+    // The user may have left few for all of them.
+    let most = left - for_others.min(left / 2);
     // If the limit is raised, and the number of connections is not set, they take half.
     let takers = if connections.is_some() { 1 } else { 2 };
     Ok(Some(move || {

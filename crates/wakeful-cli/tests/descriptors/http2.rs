@@ -148,4 +148,8 @@ fn a_request_that_waits_too_long_for_a_descriptor_is_told_to_come_again() {
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
     // That client has left.
     proxy.serves_all(1, &format!("/bytes/{SIZE}"));
+    proxy.terminate();
+    let said = proxy.said();
+    assert!(said.contains("out of descriptors for connections to backends"), "{said}");
+    assert!(!said.contains("accept failed"), "{said}");
 }
