@@ -187,7 +187,9 @@ impl SetId {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("wakeful-set-id-{}-{number}", std::process::id());
         let program = std::env::temp_dir().join(name);
-        std::fs::copy("/bin/sh", &program).unwrap();
+        // Not by this process: a child that another test has just forked would have a copy of the
+        // descriptor for a moment, and a file that is open to write is not executed.
+        assert!(Command::new("cp").arg("/bin/sh").arg(&program).status().unwrap().success());
         if std::os::unix::fs::chown(&program, Some(SOMEBODY), None).is_err() {
             std::fs::remove_file(program).unwrap();
             eprintln!("skipped: only root may make such a program");
